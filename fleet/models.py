@@ -15,6 +15,7 @@ from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.resources import Inventory, decode_inventory
 from fleet.kinds.wire import Wire
+from router.contract.net.engine_key import OPTION as ENGINE_KEY
 
 
 class DesiredState(models.TextChoices):
@@ -227,6 +228,15 @@ class Instance(models.Model):
     @property
     def facts(self) -> Wire:
         return convert(self.wire, Wire)
+
+    @property
+    def engine_key(self) -> str:
+        """Where the key is that its engine asks for; empty: it asks for none. Of one that Weir did not start the pool
+        says it anew."""
+        given = self.started_from
+        kind = given.known_kind
+        options = given.engine if kind is None or kind.launched else self.pool.engine
+        return str(options.get(ENGINE_KEY) or "")
 
     @property
     def listing(self) -> ListedEngine | None:

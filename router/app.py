@@ -127,6 +127,7 @@ class Router:
                 endpoint.upstream.close_idle(now)
                 endpoint.upstream.check_host()
             pool.queue.look_again()
+            pool.look_at_keys()
 
 
 class EnvironmentRouter:

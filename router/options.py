@@ -29,6 +29,7 @@ VARIABLES = {
     "WEIR_ROUTER_INDEX": "--index",
 }
 WEB = "WEIR_ROUTER_WEB"
+ENGINE_KEY = "WEIR_ROUTER_ENGINE_KEY"
 REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
 
@@ -76,6 +77,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy (JSON, or YAML)")
     parser.add_argument("--keys", type=Path, metavar="FILE", help="with --instances: hashes of API keys, their limits")
     parser.add_argument("--model", metavar="NAME", help="with --instances: their model (default: ask them)")
+    parser.add_argument(
+        "--engine-key",
+        metavar="WHERE",
+        help=f"with --instances: the key that they ask for, as env:NAME or file:/PATH (default: {ENGINE_KEY})",
+    )
     parser.add_argument("--models", type=Path, metavar="FILE", help="with --instances: the document Models")
     parser.add_argument("--require-keys", action="store_true", help="every pool requires an API key")
     parser.add_argument("--host", default="127.0.0.1")
@@ -113,11 +119,13 @@ def _fault(options: argparse.Namespace) -> str:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
     if options.instances is not None and options.require_keys:
         return "--require-keys goes with --redis only: with --instances, give --keys FILE"
-    if options.instances is None:
+    if options.instances is not None:
+        options.engine_key = options.engine_key or os.environ.get(ENGINE_KEY)
+    else:
         options.redis = options.redis or os.environ.get("REDIS_URL")
-        for name in ("policy", "model", "models", "keys"):
+        for name in ("policy", "model", "models", "keys", "engine_key"):
             if getattr(options, name) is not None:
-                return f"--{name} goes with --instances only: with Redis, it is published there"
+                return f"--{name.replace('_', '-')} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
     return _fault_of_sockets(options) or _fault_of_numbers(options)
@@ -175,7 +183,7 @@ def _source(options: argparse.Namespace, url: str) -> PoolSource:
     if options.instances is not None:
         from router.standalone.file_source import FileSource
 
-        files = {"keys": options.keys, "models": options.models}
+        files = {"keys": options.keys, "models": options.models, "engine_key": options.engine_key or ""}
         alone = FileSource(options.instances, options.policy, options.model or "", options.id, **files)
         alone.pools.auth.exposed = options.host not in LOOPBACK
         return alone

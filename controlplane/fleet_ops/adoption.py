@@ -18,7 +18,7 @@ from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build
-from fleet.observe.identify import Identified, identify
+from fleet.observe.identify import Identified, KeyAsked, identify
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
@@ -40,6 +40,7 @@ class FoundEngine:
     models: tuple[str, ...] = ()
     kv_events: bool = False
     asked: bool = True
+    trouble: str = ""  # why it does not answer, where it says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,10 @@ async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[Fou
 
     async def ask(index: int) -> None:
         async with slots:
-            found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
+            try:
+                found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
+            except KeyAsked as why:
+                found[index] = replace(found[index], asked=True, trouble=str(why))
 
     tasks = [asyncio.create_task(ask(index)) for index in range(min(MOST, len(listed)))]
     if tasks:

@@ -28,7 +28,7 @@ from router.contract.problem import Problem
 
 PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
 _PLACE = ("urls", "dns", "file", "namespace", "selector", "port")
-PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "labels")
+PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "engine_key", "labels")
 LONGEST = 20_000  # characters of one field
 
 
@@ -63,7 +63,7 @@ class Typed:
             "kubernetes": {name: given[name] for name in ("namespace", "selector", "port") if given[name]},
         }
         more: dict[str, object] = {"server": self.server if self.server != CHOICES[0] else ""}
-        more |= {"kv_endpoint": given["kv_endpoint"], "tokenizer": given["tokenizer"]}
+        more |= {name: given[name] for name in ("kv_endpoint", "tokenizer", "engine_key")}
         more |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
         return {name: value for name, value in {self.way: place[self.way], **more}.items() if value}
 

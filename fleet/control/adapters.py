@@ -22,8 +22,7 @@ from fleet.plan.adapters import FAILURES, AdapterHost, Demand, HomeChange, Wante
 from fleet.snapshot import samples_of
 from fleet.spec import allow_lists
 from router.contract.models import Adapter
-from router.contract.net.addresses import ENGINES
-from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import EngineTransport
 from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
@@ -259,20 +258,20 @@ def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
 def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
     """The body of the engine's answer. Raises AdapterRefused, with the engine's text."""
     try:
-        return asyncio.run(_asked(row.url + path, body, timeout_s))
+        return asyncio.run(_asked(row, path, body, timeout_s))
     except (TimeoutError, httpx.TimeoutException):
         raise AdapterRefused(f"no answer to {path} within {timeout_s:g} s") from None
     except httpx.HTTPError as error:
         raise AdapterRefused(f"{path}: {str(error) or type(error).__name__}") from None
 
 
-async def _asked(url: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
+async def _asked(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
     """The body of the answer. The time limit is for the whole of it, which may come byte by byte."""
-    said = b""
+    said, transport = b"", EngineTransport(row.url, row.engine_key)
     async with (
-        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=timeout_s) as client,
+        httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
         asyncio.timeout(timeout_s),
-        client.stream("GET" if body is None else "POST", url, json=body) as answer,
+        client.stream("GET" if body is None else "POST", row.url + path, json=body) as answer,
     ):
         async for part in answer.aiter_bytes():
             said += part

@@ -178,6 +178,7 @@ def _instance(
         kv=facts.kv,
         events=facts.events,
         tokenizer=facts.tokenizer,
+        engine_key=row.engine_key,
         dp=facts.dp,
         adapters=tuple(sorted(home.name for home in row.adapters.all() if home.epoch == row.epoch and home.held)),
     )

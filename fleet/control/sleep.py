@@ -15,8 +15,7 @@ import httpx
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
-from router.contract.net.addresses import ENGINES
-from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import EngineTransport
 
 TIMEOUT_S = 600.0  # for one whole call: weights are read from disk or move between GPU and host
 LARGEST = 4096  # bytes of an answer
@@ -85,7 +84,7 @@ def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
             return False
         _under_way.add(instance.pk)
     try:
-        asyncio.run(_take(instance.url, steps))
+        asyncio.run(_take(instance, steps))
     except SleepRefused as refused:
         events.record(instance, "refused", str(refused))
         return False
@@ -94,8 +93,9 @@ def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
     return True
 
 
-async def _take(url: str, steps: Sequence[SleepStep]) -> None:
-    async with httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=TIMEOUT_S) as client:
+async def _take(instance: Instance, steps: Sequence[SleepStep]) -> None:
+    url, transport = instance.url, EngineTransport(instance.url, instance.engine_key)
+    async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
         for step in steps:
             if why := await _problem(client, url, step):
                 raise SleepRefused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")

@@ -1,9 +1,13 @@
 """Options that several kinds have."""
 
+import dataclasses
 from typing import Any
 
 from fleet.kinds.option import option
+from router.contract.fields import Field
+from router.contract.net.engine_key import ALLOWED, is_reference
 from router.contract.redis.published import MOST_RANKS
+from router.contract.secret_text import HIDDEN
 from router.contract.version import VERSION
 
 IMAGE = "image"
@@ -40,6 +44,26 @@ def environment_option() -> Any:
     return option(
         None, title="Environment", kind="map", help="Environment variables of the process; they override Weir's."
     )
+
+
+def engine_key_option(help: str) -> Any:
+    """A refused value is not shown: it may be the key itself."""
+    made = Field(
+        name="",
+        default=None,
+        title="Engine key",
+        kind="text",
+        help=help,
+        fits=is_reference,
+        words=ALLOWED,
+        instead=HIDDEN,
+    )
+    return dataclasses.field(default=None, metadata={"field": made})
+
+
+STARTED_WITH_KEY = (
+    "Where the key is that the engine asks for, env:NAME or file:/PATH on its node; it is started with it."
+)
 
 
 def data_parallel_size_option(help: str) -> Any:

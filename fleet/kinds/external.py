@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 from fleet.kinds import servers
-from fleet.kinds.common_options import data_parallel_size_option, prefill_instances_option
+from fleet.kinds.common_options import data_parallel_size_option, engine_key_option, prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.kv_size import is_moe, sizes_of
 from fleet.kinds.option import mapping_option, option
@@ -95,6 +95,9 @@ class ExternalSpec:
     )
     tokenizer: str | None = option(
         None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."
+    )
+    engine_key: str | None = engine_key_option(
+        "Where the key is that the engines ask for: env:NAME or file:/PATH, on the host of each process that asks them."
     )
 
 
@@ -281,6 +284,6 @@ EXTERNAL = Kind(
     connectors=tuple(CONNECTORS),
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
     max_replicas=lambda spec: None if has_source(spec) else len(spec.urls),
-    free_options=(*SOURCES, "labels", "roles"),
+    free_options=(*SOURCES, "labels", "roles", "engine_key"),
     later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size"),
 )

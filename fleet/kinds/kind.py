@@ -78,6 +78,7 @@ class Kind:
     port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; left out: one; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
+    key_variable: str = ""  # in which the process looks for the key that it asks for; empty: it asks for none
     health_path: str = "/health"
     models_path: str = "/v1/models"  # empty: it has none
     metrics_path: str = "/metrics"

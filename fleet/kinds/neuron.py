@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.kinds.common_options import (
+    STARTED_WITH_KEY,
     arguments_option,
+    engine_key_option,
     environment_option,
     image_option,
     model_option,
@@ -22,6 +24,7 @@ from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
+from router.contract.net import engine_key
 from router.contract.redis.published import InstanceRole
 
 
@@ -90,6 +93,7 @@ class NeuronSpec:
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
+    engine_key: str | None = engine_key_option(STARTED_WITH_KEY)
 
 
 def role(spec: NeuronSpec, launch: Launch) -> InstanceRole:
@@ -216,6 +220,8 @@ NEURON = Kind(
     ports=("http", "side"),
     command=command,
     environment=environment,
+    later_options=("engine_key",),
+    key_variable=engine_key.VARIABLE,
     scrape=VLLM_SCRAPE,
     load_timeout_s=7200,  # the first start compiles
     drain_timeout_s=600,

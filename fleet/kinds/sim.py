@@ -7,11 +7,13 @@ from fleet.engine.dwdp.servers import KV_BYTES, SOURCE
 from fleet.engine.profiles import Profile
 from fleet.kinds import data_parallel
 from fleet.kinds.common_options import (
+    STARTED_WITH_KEY,
     WEIR_IMAGE,
     adapter_slots,
     data_parallel_size_local_option,
     data_parallel_size_option,
     enable_lora_option,
+    engine_key_option,
     image_option,
     max_cpu_loras_option,
     max_loras_option,
@@ -37,6 +39,7 @@ from fleet.simengine.model import (
 )
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, TRTLLM
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
+from router.contract.net import engine_key
 from router.contract.redis.published import DataParallel, InstanceRole
 
 GPUS = tuple(profiles.GPUS)
@@ -233,6 +236,7 @@ class SimSpec:
     max_loras: int = max_loras_option()
     max_cpu_loras: int | None = max_cpu_loras_option()
     image: str | None = image_option()
+    engine_key: str | None = engine_key_option(STARTED_WITH_KEY)
 
 
 def command(spec: SimSpec, launch: Launch) -> list[str]:
@@ -458,7 +462,9 @@ SIM = Kind(
         "max_loras",
         "max_cpu_loras",
         "tier_law",
+        "engine_key",
     ),
+    key_variable=engine_key.VARIABLE,
     port_spans=port_spans,
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,

@@ -30,6 +30,7 @@ from fleet.kinds.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
+from router.contract.net import engine_key
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 # Not `vllm serve`: it requires a distribution named vllm, and CPU builds have another name.
@@ -318,7 +319,9 @@ VLLM = Kind(
         "max_cpu_loras",
         "max_lora_rank",
         "api_server_count",
+        "engine_key",
     ),
+    key_variable=engine_key.VARIABLE,
     pair=lambda spec, ordinal: data_parallel.leader(spec, ordinal),
     pair_port="rpc",
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),

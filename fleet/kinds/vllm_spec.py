@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.kinds.common_options import (
+    STARTED_WITH_KEY,
     arguments_option,
     data_parallel_size_local_option,
     data_parallel_size_option,
     enable_lora_option,
+    engine_key_option,
     environment_option,
     image_option,
     max_cpu_loras_option,
@@ -165,3 +167,4 @@ class VllmSpec:
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
+    engine_key: str | None = engine_key_option(STARTED_WITH_KEY)

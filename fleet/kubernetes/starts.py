@@ -1,5 +1,7 @@
 """The start of an instance in a cluster (manifests.PodStart), from its record and configuration."""
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from fleet.kinds import KINDS
@@ -7,13 +9,15 @@ from fleet.kinds.engine_config import EngineConfig
 from fleet.kubernetes import manifests
 from fleet.models import Instance, Pool
 from fleet.node.ports import in_pod
-from fleet.node.prepare import peers_of, prepare
+from fleet.node.prepare import peers_of, prepare, with_key
 from fleet.spec.sections import placement_of
 
 
 def start_of(instance: Instance) -> manifests.PodStart:
-    """Its next start. DependencyNotReady when a needed pool is not ready."""
-    return described(instance, instance.started_from, peers_of(instance), born_of(instance.pool))
+    """Its next start, with its engine key. DependencyNotReady when a needed pool is not ready; EngineKeyMissing."""
+    given = instance.started_from
+    start = described(instance, given, peers_of(instance), born_of(instance.pool))
+    return dataclasses.replace(start, prepared=with_key(start.prepared, given))
 
 
 def described(instance: Instance, config: EngineConfig, peers: dict[str, str], born: str) -> manifests.PodStart:

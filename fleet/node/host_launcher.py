@@ -15,7 +15,7 @@ from fleet.node import engine_user, fencing, logs, process
 from fleet.node.inventory import inventory, read_gpus
 from fleet.node.launcher import ProcessStatus, ShutdownReport, StartedInstance
 from fleet.node.ports import ports_for
-from fleet.node.prepare import folder_of, peers_of, prepare, write_files
+from fleet.node.prepare import folder_of, peers_of, prepare, with_key, write_files
 from fleet.plan.failure import failure_cause
 from router.contract.secret_text import masked_words
 
@@ -38,7 +38,7 @@ class Processes:
         given = instance.started_from
         kind = KINDS[given.kind]
         ports = ports_for(instance, kind.ports, kind.port_spans(given.options()))
-        prepared = prepare(given, instance, ports, peers_of(instance))
+        prepared = with_key(prepare(given, instance, ports, peers_of(instance)), given)
         user = engine_user.current()
         write_files(prepared, folder_of(instance.name), user)
         log = logs.begin(

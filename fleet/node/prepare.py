@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from fleet.node.engine_user import EngineUser
 from fleet.node.ports import in_pod
 from fleet.spec.fleet_spec import PoolSpec, config
 from fleet.spec.masking import pool_shown
+from router.contract.net import engine_key
 
 
 class DependencyNotReady(Exception):
@@ -88,6 +89,16 @@ def prepare(
         volume=kind.volume(options, wanted),
         metrics_folder=kind.metrics_folder(options, wanted),
     )
+
+
+def with_key(prepared: PreparedStart, given: EngineConfig) -> PreparedStart:
+    """With the key that the engine asks for, in its environment: command lines are seen by others. Made for the start
+    alone, neither stored nor shown. Raises EngineKeyMissing."""
+    reference = str(given.engine.get(engine_key.OPTION) or "")
+    if not reference:
+        return prepared
+    found = {KINDS[given.kind].key_variable: engine_key.text(reference)}
+    return replace(prepared, environment=found | prepared.environment)
 
 
 def _launch(

@@ -15,9 +15,9 @@ from fleet.control import nodes
 from fleet.kinds import KINDS
 from fleet.kinds.servers import answering
 from fleet.models import Instance, State
-from fleet.observe.scrape import advance_each, apply_move, record_of
+from fleet.observe.scrape import advance_each, apply_move, health_of, record_of
 from fleet.plan.state import Health, Observation, next_move
-from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import Prober
 
 PROBE_S = 2.0
 # Out of routing after this long without an answer: remote probes are less reliable than the node's own.
@@ -63,12 +63,7 @@ class FailoverProbe:
         return await asyncio.gather(*(self._health(row) for row in rows))
 
     async def _health(self, row: Instance) -> tuple[Health, str]:
-        url = row.url + _health_path(row)
-        try:
-            status, _ = await self._prober.get(url, PROBE_S)
-        except ProbeError as error:
-            return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
-        return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
+        return await health_of(self._prober, row, _health_path(row), PROBE_S)
 
     def _remember(self, rows: list[Instance], answers: list[tuple[Health, str]], at: float) -> None:
         before, self._answered = self._answered, {}

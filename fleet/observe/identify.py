@@ -14,8 +14,10 @@ import orjson
 from fleet.kinds.external import ExternalSpec, event_address
 from fleet.kinds.servers import AUTO, SERVERS, Server
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.probe import ProbeError, Prober
 
+MODELS = "/v1/models"
 ASK_S = 1.0  # each page
 LARGEST = 1024 * 1024  # bytes of a JSON answer
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}  # `owned_by` of /v1/models
@@ -31,45 +33,68 @@ class Identified:
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
 
 
+class KeyAsked(Exception):
+    """The engine asks for a key, or does not take the one that it was shown; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An engine, asked page by page with the key that its pool names."""
+
+    prober: Prober
+    url: str
+    key: str = ""  # its reference
+
+    async def page(self, path: str, largest: int) -> tuple[int, bytes] | None:
+        url = self.url + path
+        try:
+            return await self.prober.get(url, ASK_S, largest, line_if_any(self.key))
+        except ProbeError:
+            return None
+        finally:
+            self.prober.forget(url)  # asked once
+
+
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """None: nothing answers there as an OpenAI server does."""
-    listed = await _json(prober, url, "/v1/models")
+    """None: nothing answers there as an OpenAI server does. Raises KeyAsked."""
+    asked = Asked(prober, url, spec.engine_key or "")
+    listed = await _json(asked, MODELS)
     if listed is None:
         return None
     models = _models(listed)
-    server = SERVERS[spec.server] if spec.server != AUTO else await _server(prober, url, listed)
-    about = await _json(prober, url, server.version_path) if server.version_path else None
+    server = SERVERS[spec.server] if spec.server != AUTO else await _server(asked, listed)
+    about = await _json(asked, server.version_path) if server.version_path else None
     version = about.get("version") if isinstance(about, Mapping) else None
     shown = version if isinstance(version, str) and _PLAIN.fullmatch(version) else ""
-    return Identified(server, shown, models, await _events(prober, url, spec, about))
+    return Identified(server, shown, models, await _events(asked, spec, about))
 
 
-async def _server(prober: Prober, url: str, listed: Any) -> Server:
+async def _server(asked: Asked, listed: Any) -> Server:
     owner = next((str(one.get("owned_by")) for one in _entries(listed)), "")
     if owner in _OWNERS:
         return SERVERS[_OWNERS[owner]]
     marked = [server for server in SERVERS.values() if server.mark]
     paths = list(dict.fromkeys(server.metrics_path for server in marked))
-    pages = await asyncio.gather(*(_page(prober, url + path, METRICS_LARGEST) for path in paths))
+    pages = await asyncio.gather(*(_page(asked, path, METRICS_LARGEST) for path in paths))
     by_path = dict(zip(paths, pages, strict=True))
     for server in marked:
         page = by_path[server.metrics_path]
         if page is not None and (page.startswith(server.mark) or b"\n" + server.mark in page):
             return server
-    info = await _json(prober, url, SERVERS["sglang"].version_path)  # its metrics are off unless asked for
+    info = await _json(asked, SERVERS["sglang"].version_path)  # its metrics are off unless asked for
     return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
 
 
-async def _events(prober: Prober, url: str, spec: ExternalSpec, about: Any) -> str:
+async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
     """Where its KV events can be followed, unless the options say it already."""
     if spec.kv_events is not None or spec.kv_endpoint is not None:
         return ""
-    sources = await _json(prober, url, "/kv_event_sources")
+    sources = await _json(asked, "/kv_event_sources")
     listed = list(sources.values()) if isinstance(sources, dict) else sources
     if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
-        return url
+        return asked.url
     events = about.get("kv_events") if isinstance(about, Mapping) else None
-    return _sglang_events(events, url) if isinstance(events, Mapping) else ""
+    return _sglang_events(events, asked.url) if isinstance(events, Mapping) else ""
 
 
 def _sglang_events(events: Mapping[str, Any], url: str) -> str:
@@ -95,19 +120,17 @@ def _entries(listed: Any) -> list[Mapping[str, Any]]:
     return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
 
 
-async def _json(prober: Prober, url: str, path: str) -> Any:
-    page = await _page(prober, url + path, LARGEST)
+async def _json(asked: Asked, path: str) -> Any:
+    page = await _page(asked, path, LARGEST)
     try:
         return orjson.loads(page) if page is not None else None
     except orjson.JSONDecodeError:
         return None
 
 
-async def _page(prober: Prober, url: str, largest: int) -> bytes | None:
-    try:
-        status, body = await prober.get(url, ASK_S, largest)
-    except ProbeError:
-        return None
-    finally:
-        prober.forget(url)  # asked once
+async def _page(asked: Asked, path: str, largest: int) -> bytes | None:
+    """None: not answered. KeyAsked for the models, which every engine lists."""
+    status, body = await asked.page(path, largest) or (0, b"")
+    if path == MODELS and (why := refusal(status, path, asked.key)):
+        raise KeyAsked(why)
     return body if status == 200 else None

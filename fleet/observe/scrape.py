@@ -30,7 +30,7 @@ from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
-from fleet.observe.identify import Identified, identify
+from fleet.observe.identify import Identified, KeyAsked, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
@@ -39,6 +39,7 @@ from fleet.redis import connect
 from fleet.tries import tries
 from router.contract.metrics.engine_metrics import parse_metrics
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
@@ -49,6 +50,7 @@ AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an in
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
 MODELS_LARGEST = 1024 * 1024  # bytes
+KEY_AGAIN_S = 5.0  # between two looks whether an engine still takes its key
 MOST_REASONS = 20  # of refused answers, per instance
 HEARTBEAT_S = 5.0
 TRIM_EVERY_S = 20.0  # the logs of running instances
@@ -65,6 +67,7 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
+    listed_at: float = 0.0  # monotonic: the last question for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
     refused: Counter[str] = field(default_factory=Counter)
@@ -81,6 +84,7 @@ class ScrapedAnswer:
     refused: Counter[str] = field(default_factory=Counter)
     identified: Identified | None = None  # of an engine that something else started, while it is loading
     has_page: bool = True  # it has a metrics page
+    key_refused: str = ""  # it asks for a key that it was not shown, or does not take it
 
 
 class Scraper:
@@ -133,7 +137,10 @@ class Scraper:
 
     async def _ask_one(self, row: Instance, suspended_why: bool) -> ScrapedAnswer:
         refused = Counter[str]()
-        identified, asked = await self._identify(row)
+        try:
+            identified, asked = await self._identify(row)
+        except KeyAsked as why:
+            return ScrapedAnswer("ok", False, None, str(why), refused, key_refused=str(why))
         if asked and identified is None:
             return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)
         kind = identified.server if identified is not None else _answering(row)
@@ -141,57 +148,69 @@ class Scraper:
         (health, error), metrics = await asyncio.gather(
             self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
         )
-        serves = await self._serves_model(row, kind, refused) if health == "ok" else False
-        return ScrapedAnswer(health, serves, metrics, error, refused, identified, bool(kind.metrics_path))
+        serves, asks = await self._serves_model(row, kind, refused) if health == "ok" else (False, "")
+        return ScrapedAnswer(health, serves, metrics, error, refused, identified, bool(kind.metrics_path), asks)
 
     async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
         """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
         if KINDS[row.pool.kind].launched or row.state != State.LOADING:
             return None, False
+        spec = replace(row.started_from.options(), engine_key=row.engine_key)
         try:
             async with asyncio.timeout(IDENTIFY_S):
-                return await identify(self._prober, row.url, row.started_from.options()), True
+                return await identify(self._prober, row.url, spec), True
         except TimeoutError:
             return None, True
 
     async def _health(self, row: Instance, kind: Kind | Server, lost: bool) -> tuple[Health, str]:
-        found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
+        found = await self._health_once(row, kind, LOST_PROBE_S if lost else PROBE_S)
         if found[0] == "ok" or lost or row.state == State.LOADING:
             return found
-        return await self._health_once(row.url + kind.health_path, AGAIN_S)
+        return await self._health_once(row, kind, AGAIN_S)
 
-    async def _health_once(self, url: str, timeout_s: float) -> tuple[Health, str]:
-        try:
-            status, _ = await self._prober.get(url, timeout_s)
-        except ProbeError as error:
-            return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
-        return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
+    async def _health_once(self, row: Instance, kind: Kind | Server, timeout_s: float) -> tuple[Health, str]:
+        return await health_of(self._prober, row, kind.health_path, timeout_s)
 
     async def _metrics(
         self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
     ) -> EngineMetrics | None:
         if not kind.metrics_path:
             return None
-        page = await self._page(row.url + kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
+        _, page = await self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
         return parse_metrics(page, kind.scrape, refused) if page is not None else None
 
-    async def _serves_model(self, row: Instance, kind: Kind | Server, refused: Counter[str]) -> bool:
-        """Asked until true once per epoch: the models of an engine do not change while it runs."""
+    async def _serves_model(self, row: Instance, kind: Kind | Server, refused: Counter[str]) -> tuple[bool, str]:
+        """And what it means that the engine asks for a key. Asked until true once per epoch, as the models of an engine
+        do not change while it runs; its key may, so one that has a key is asked again and again."""
         known = self._memory.get(row.name)
-        if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
-            return True
-        body = await self._page(row.url + kind.models_path, PROBE_S, MODELS_LARGEST, refused)
-        return body is not None and row.pool.model in _model_ids(body)
+        is_known = known is not None and known.epoch == row.epoch and known.serves_model
+        if not kind.models_path or (is_known and not self._is_key_due(row, known)):
+            return True, ""
+        status, body = await self._page(row, kind.models_path, PROBE_S, MODELS_LARGEST, refused)
+        asks = refusal(status, kind.models_path, row.engine_key)
+        return (is_known and not asks) or (body is not None and row.pool.model in _model_ids(body)), asks
 
-    async def _page(self, url: str, timeout_s: float, largest: int, refused: Counter[str]) -> bytes | None:
+    def _is_key_due(self, row: Instance, known: InstanceMemory | None) -> bool:
+        now = time.monotonic()
+        if known is None or not row.engine_key or (row.state == State.READY and now - known.listed_at < KEY_AGAIN_S):
+            return False
+        known.listed_at = now
+        return True
+
+    async def _page(
+        self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
+    ) -> tuple[int, bytes | None]:
+        """(status, body of a good answer)"""
         try:
-            status, body = await self._prober.get(url, timeout_s, largest)
+            status, body = await self._prober.get(row.url + path, timeout_s, largest, line_if_any(row.engine_key))
         except AnswerRefused as error:
             refused[str(error)] += 1
-            return None
+            return 0, None
         except ProbeError:
-            return None
-        return body if status == 200 else None
+            return 0, None
+        if why := refusal(status, path, row.engine_key):
+            refused[why] += 1
+        return status, body if status == 200 else None
 
     def _remember(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         previous = self._memory
@@ -259,6 +278,17 @@ class Scraper:
         if row.failures and is_stable(record, at):
             Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=State.READY).update(failures=0)
         return False
+
+
+async def health_of(prober: Prober, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
+    """And why it is not well."""
+    url = row.url + path
+    try:
+        status, _ = await prober.get(url, timeout_s, lines=line_if_any(row.engine_key))
+    except ProbeError as error:
+        return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
+    said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
+    return ("ok", "") if 200 <= status < 300 else ("error", said)
 
 
 def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
@@ -334,6 +364,7 @@ def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, kno
         waits_for=status.waits_for,
         end_text=status.end_text,
         full_folder=known.volume if status.alive and is_full(known.disk) else "",
+        key_refused=answer.key_refused,
     )
 
 

@@ -49,6 +49,7 @@ class Observation:
     waits_for: str = ""  # before it runs
     end_text: str = "the process ended"
     full_folder: str = ""  # folder of its KV tier on a full disk
+    key_refused: str = ""  # it asks for a key that it was not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def _ended(record: InstanceRecord, observation: Observation) -> Move:
 def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
     if observation.health == "ok" and observation.serves_model and not observation.suspended:
         return _serving(record)
-    return Move("loading", observation.waits_for) if observation.waits_for else None
+    why = observation.waits_for or observation.key_refused
+    return Move("loading", why) if why else None
 
 
 def _serving(record: InstanceRecord) -> Move:
@@ -128,6 +130,8 @@ def _lost(observation: Observation) -> str:
     """Why it must get no requests; empty: it may."""
     if observation.suspended:
         return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
+    if observation.key_refused:
+        return observation.key_refused
     if observation.health == "ok" or _is_busy(observation) or observation.silent_s < SILENT_S:
         return ""
     return f"no answer for {observation.silent_s:.1f} s: {observation.error}"
@@ -139,9 +143,9 @@ def _draining(record: InstanceRecord, observation: Observation) -> Move | None:
 
 
 def _unreachable(record: InstanceRecord, observation: Observation) -> Move | None:
-    if observation.health == "ok" and not observation.suspended:
+    if observation.health == "ok" and not observation.suspended and not observation.key_refused:
         return _serving(record)
-    return None
+    return Move("unreachable", observation.key_refused) if observation.key_refused else None
 
 
 _LIVING = {"loading": _loading, "ready": _ready, "draining": _draining, "unreachable": _unreachable}

@@ -1,5 +1,6 @@
 """`python -m fleet.simengine --port N --model NAME …`: one simulated engine until SIGTERM."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from fleet.simengine.ranks import Ranks
 from fleet.simengine.registration import registered
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
+from router.contract.net import engine_key
 
 
 def main() -> int:
@@ -42,7 +44,7 @@ async def run(arguments: Arguments) -> None:
     services = _services(arguments, port, [_publisher(arguments, place) for place in range(ranks)])
     print(f"simengine: {_described(arguments, services[0].about)}{port}", flush=True)
     async with registered(arguments.etcd, arguments.role, arguments.host, port):
-        await serve(App(*services), listening)
+        await serve(App(*services, api_key=os.environ.get(engine_key.VARIABLE, "")), listening)
     print("simengine: stopped", flush=True)
     await Ranks(services).close()
 

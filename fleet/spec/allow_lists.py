@@ -20,6 +20,7 @@ from fleet.kinds.option import build, options_of
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
 from router.contract.fields import Field
+from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.problem import Problem
 
 PROGRAMS = ("program", "python", IMAGE)
@@ -33,7 +34,7 @@ Resolve = Callable[[str], str]
 class AllowLists:
     programs: Patterns = None  # of the options program, python and image
     folders: Patterns = None  # absolute; of every path in options and arguments
-    variables: Patterns = None  # of names in `environment`
+    variables: Patterns = None  # of names in `environment`, and of `engine_key`
     arguments: Patterns = None  # of flags in `arguments`
 
 
@@ -63,7 +64,8 @@ def refusals(
     """`resolve`: of a path to the one that is compared with the folders; a node follows links."""
     values, found = vars(build(kind.spec, engine)), []
     if not kind.launched:  # nothing of it runs here, but the file of a source is read
-        return _paths(lists, values.get("file") or "", f"{path}.engine.file", resolve)
+        found += _paths(lists, values.get("file") or "", f"{path}.engine.file", resolve)
+        return found + _engine_key(lists, values.get(ENGINE_KEY), f"{path}.engine.{ENGINE_KEY}", resolve)
     for option in options_of(kind.spec):
         found += _of_option(lists, option, values[option.name], f"{path}.engine.{option.name}", resolve)
     if "model" in values and not values["model"]:
@@ -86,6 +88,8 @@ def _of_option(lists: AllowLists, option: Field, value: Any, path: str, resolve:
         return []
     if option.name in PROGRAMS:
         return _program(lists, value, path)
+    if option.name == ENGINE_KEY:
+        return _engine_key(lists, value, path, resolve)
     if option.name == ENVIRONMENT:
         return list(_variables(lists, value, path, resolve))
     if option.name == ARGUMENTS:
@@ -106,6 +110,14 @@ def _variables(lists: AllowLists, given: Mapping[str, str], path: str, resolve: 
         if not _fits(name, lists.variables):
             yield _refused(f"{path}.{name}", name, "variable", lists.variables)
         yield from _paths(lists, text, f"{path}.{name}", resolve)
+
+
+def _engine_key(lists: AllowLists, value: str | None, path: str, resolve: Resolve) -> list[Problem]:
+    """Of the variable, or of the file's folder."""
+    kind, _, name = (value or "").partition(":")
+    if kind == "env" and not _fits(name, lists.variables):
+        return [_refused(path, name, "variable", lists.variables)]
+    return _paths(lists, name, path, resolve) if kind == "file" else []
 
 
 def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Resolve) -> Iterator[Problem]:

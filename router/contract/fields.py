@@ -30,6 +30,7 @@ class Field:
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes
     words: str = ""  # what is allowed, where kind, range and choices do not say it
+    instead: str = ""  # shown in place of a refused value, which may be a secret
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -81,7 +82,8 @@ def accept(field: Field, value: object, path: str = "") -> Any | Problem:
         return None
     cleaned = _chosen(field, value) if field.choices else KINDS[field.kind][0](value)
     if cleaned is None or not _in_range(field, cleaned) or not (field.fits is None or field.fits(cleaned)):
-        return Problem(path or field.name, shown(value), _fault(field, value), field.allowed)
+        given = field.instead or value
+        return Problem(path or field.name, shown(given), _fault(field, given), field.allowed)
     return cleaned
 
 

@@ -4,6 +4,7 @@ from router.http.headers import id_line
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.upstream.connection import Connection
+from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
 
@@ -21,7 +22,8 @@ async def post(
     instead of the request's id at the engines.
     """
     rules, upstream, rank_line = call.rules, endpoint.upstream, endpoint.rank_line
-    lines = (call.request.forwarded if forwarded is None else forwarded) + id_line(request_id or call.engine_id)
+    lines = with_key(call.request.forwarded if forwarded is None else forwarded, endpoint.engine_key)
+    lines += id_line(request_id or call.engine_id)
     connect_s: float = rules["failure.connect_timeout_s"]
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
     request = _written(call.request.target, upstream.authority, rank_line, lines, body)

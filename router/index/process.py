@@ -142,7 +142,8 @@ class IndexProcess:
             await self._feeds.end(held.feeds.pop(key))
         for key, engine in wanted.items():
             if key not in held.feeds:
-                held.feeds[key] = self._feeds.follow(key, engine.url, RankPlace(*engine.rank), held.index)
+                place = RankPlace(*engine.rank, engine.engine_key)
+                held.feeds[key] = self._feeds.follow(key, engine.url, place, held.index)
         if not wanted:
             del self.pools[pool]
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import getrandbits
 
@@ -148,5 +149,8 @@ def _publishes(endpoint: Endpoint) -> bool:
 
 
 def _place(endpoint: Endpoint) -> RankPlace:
+    """The key of an engine is shown at its own address only."""
     dp, number = endpoint.ranks.dp, endpoint.rank
-    return WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)
+    place = WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)
+    own = endpoint.events_url.rstrip("/") == endpoint.upstream.url.rstrip("/")
+    return replace(place, engine_key=endpoint.engine_key) if own and endpoint.engine_key else place

@@ -30,6 +30,7 @@ class Engine(Struct, array_like=True, frozen=True):
     rank: tuple[int, int, int]  # number, position behind the address, ranks there
     kv_tokens: int  # of its cache, 0 when unknown
     block_size: int  # tokens, until its events tell
+    engine_key: str = ""  # the reference of the key that it asks for
 
 
 class Follow(Struct, array_like=True, tag="follow"):

@@ -25,8 +25,9 @@ class SharedFeed:
     def __init__(self, endpoint: Endpoint, place: RankPlace, link: Link) -> None:
         self.link = link
         self._place = (place.number, place.position, place.ranks)
+        self._engine_key = place.engine_key
         self._url = endpoint.events_url
-        self.key = f"{endpoint.id} {endpoint.epoch} {self._url} {self._place}"
+        self.key = f"{endpoint.id} {endpoint.epoch} {self._url} {self._place} {self._engine_key}".rstrip()
         self.blocks = NOTHING
         self.refused: Counter[str] = Counter()
         self._take(FeedStatus(self.key, "the index process does not follow its events yet"))
@@ -45,7 +46,7 @@ class SharedFeed:
             self._take(status)
 
     def engine(self, endpoint: Endpoint) -> Engine:
-        return Engine(self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size)
+        return Engine(self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key)
 
 
 class SharedIndex:

@@ -39,11 +39,12 @@ class KvEventSource:
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Which of an instance's data-parallel ranks."""
+    """Which of an instance's data-parallel ranks, and the key that is shown at its address."""
 
     number: int = 0
     position: int = 0  # among those behind the address
     ranks: int = 1  # behind the address
+    engine_key: str = ""  # a reference; empty: none
 
 
 WHOLE = RankPlace()
@@ -54,7 +55,7 @@ async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
     if url.startswith("tcp://"):
         return await _reached(given(url, place), "its address of KV events")
     try:
-        status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST)
+        status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST, place.engine_key)
     except UpstreamError as error:
         raise NoEvents(f"/kv_event_sources does not answer: {error}") from None
     except TimeoutError:

@@ -33,6 +33,7 @@ from router.serving.sessions import Sessions
 from router.spans.context import TRACE
 from router.telemetry.recorder import Recorder
 from router.tokenize.prompt import RENDERERS, TOO_DEEP, TooComplex
+from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
 DECODE_S = 0.02  # for an output token of a response whose end is not reported
@@ -73,7 +74,8 @@ class Picking(Proxy):
             message = f"pool {pool.name}: no instance that the gateway reaches is ready: retry in 5 s"
             raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=5)
         self._turn += 1
-        await stream.pick([address(ready[self._turn % len(ready)])])
+        picked = ready[self._turn % len(ready)]
+        await stream.pick([address(picked)], pairs(with_key(b"", picked.engine_key)))
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         call.outside = unreached(call.pool, _of_gateway(client).subset)
@@ -120,7 +122,7 @@ class Picking(Proxy):
         for _ in range(left):
             out[ranked[-1].instance] = "named before"
             further = self._decide(call, out)
-            if not further.instance:
+            if not further.instance or not _same_key(call.pool, further, decision):
                 break
             ranked.append(further)
         call.decision = decision
@@ -161,7 +163,13 @@ def _address(host: str, port: int) -> str:
 
 def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
     traced = [pair for pair in pairs(call.request.forwarded) if pair[0] in TRACE] if call.tracing is not None else []
-    return [(b"x-request-id", call.engine_id.encode()), *traced, *pairs(endpoint.rank_line)]
+    own = with_key(endpoint.rank_line, endpoint.engine_key)
+    return [(b"x-request-id", call.engine_id.encode()), *traced, *pairs(own)]
+
+
+def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:
+    """A gateway that tries the next instance sends it the same headers."""
+    return pool.endpoints[one.instance].engine_key == pool.endpoints[other.instance].engine_key
 
 
 def _attempt(call: Call, endpoint: Endpoint) -> Attempt:

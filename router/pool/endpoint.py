@@ -74,6 +74,7 @@ class Endpoint:
         self.block_size = instance.block_size or DEFAULT_BLOCK_SIZE
         self.events_url = instance.events
         self.tokenizer = instance.tokenizer
+        self.engine_key = instance.engine_key
         self.kv_tokens = (instance.kv_blocks or 0) * self.block_size
         self.role: Role = instance.role
         self.connector = instance.connector

@@ -10,6 +10,7 @@ from router.upstream.errors import (
     ConnectFailed,
     FirstByteTimeout,
     HostSilent,
+    KeyMissing,
     ProtocolError,
     RouterExhausted,
     UpstreamError,
@@ -21,6 +22,8 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
     if isinstance(error, RouterExhausted):
         pool.exhausted(time.time(), str(error))
         return
+    if isinstance(error, KeyMissing):
+        return  # the pool takes it out of routing (router/pool/key_troubles.py)
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return
     if isinstance(error, ProtocolError):

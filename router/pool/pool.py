@@ -18,6 +18,7 @@ from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.pool.gpu_clock import GpuSpent
+from router.pool.key_troubles import key_troubles, without
 from router.pool.kv_event_state import KvEventState
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
@@ -59,6 +60,7 @@ class Pool:
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
         self.trouble = ""  # of the worker registry that amends them
+        self._key_troubles: dict[str, str] = {}  # by the reference of an engine key
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
         self.fleet_view: FleetView[Endpoint] = FleetView()
         self.chains = PromptChains()
@@ -107,6 +109,7 @@ class Pool:
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
+        found += [f"pool {self.name}: {why}" for why in self._key_troubles.values()]
         if now - self.exhaustion[0] < EXHAUSTED_S:
             found.append(f"pool {self.name}: the router could not open a connection: {self.exhaustion[1]}")
         of_ranks = {endpoint.ranks.trouble: None for endpoint in self.endpoints.values() if endpoint.ranks.trouble}
@@ -172,14 +175,23 @@ class Pool:
         if law != self._law:
             self._law, self.rates = law, dataclasses.replace(self.rates, **law)
         self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
+        self._key_troubles = key_troubles(self.published)
         self.amend_again()
         if self.ready:
             self.wakes.ready(perf_counter())
 
     def amend_again(self) -> None:
-        """Apply the worker registry to the published instances once more."""
-        instances = self.amend(self.published) if self.amend is not None else self.published
+        """Apply the worker registry and the keys of engines to the published instances once more."""
+        amended = self.amend(self.published) if self.amend is not None else self.published
+        instances = without(amended, self._key_troubles)
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
+
+    def look_at_keys(self) -> None:
+        """Take instances whose engine key cannot be read any more out of routing, and those back whose key can."""
+        troubles = key_troubles(self.published)
+        if troubles != self._key_troubles:
+            self._key_troubles = troubles
+            self.amend_again()
 
     def _replace(self, endpoints: dict[str, Endpoint]) -> None:
         before, self.endpoints = self.endpoints, endpoints

@@ -24,7 +24,14 @@ from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.standalone import POOL
 from router.standalone.api_keys import KeysFile, read_keys
-from router.standalone.files import ModelsFile, PolicyFile, read_instances, read_models, read_policy
+from router.standalone.files import (
+    ModelsFile,
+    PolicyFile,
+    key_reference,
+    read_instances,
+    read_models,
+    read_policy,
+)
 from router.standalone.text import BadInput
 from router.standalone.watch import PATIENCE_S, InstanceWatch, Watched
 from router.telemetry.receipts import name, receipt, whole
@@ -41,7 +48,8 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 class FileSource:
-    """`instances`: URLs or @FILE; `model`: empty to ask the instances. Raises BadInput."""
+    """`instances`: URLs or @FILE; `model`: empty to ask the instances; `engine_key`: the reference of the key of those
+    that name none. Raises BadInput."""
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class FileSource:
         router_id: str,
         keys: Path | None = None,
         models: Path | None = None,
+        engine_key: str = "",
     ) -> None:
         self.id = router_id
         self.pools = Pools()
@@ -58,6 +67,7 @@ class FileSource:
         self.sessions = Sessions()
         self.looked_at: float | None = None
         self._instances = instances
+        self._engine_key = key_reference("--engine-key", engine_key)
         self._policy = policy
         self._keys = keys
         self._models = models
@@ -76,7 +86,7 @@ class FileSource:
 
     def _load(self) -> None:
         """Apply all files; on BadInput none of them."""
-        listed = read_instances(self._instances)
+        listed = read_instances(self._instances, self._engine_key)
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
         models = read_models(self._models, POOL) if self._models is not None else None

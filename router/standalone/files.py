@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 from urllib.parse import urlsplit
@@ -12,13 +12,15 @@ from msgspec import ValidationError, convert
 from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
+from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
 from router.contract.problem import InvalidDocument, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
+from router.contract.secret_text import HIDDEN
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
 
-KEYS = ("id", "role", "connector", "events", "tokenizer", "ranks", "kv.NAME")
+KEYS = ("id", "role", "connector", "events", "tokenizer", "ranks", "engine_key", "kv.NAME")
 _ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
 _PROBLEMS_SHOWN = 3
 
@@ -33,6 +35,7 @@ class Listed:
     events: str = ""
     tokenizer: str = ""
     ranks: int = 1  # data-parallel, behind the URL
+    engine_key: str = ""  # the reference of the key that it asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,13 @@ class PolicyFile:
     document: JsonObject
 
 
-def read_instances(given: str) -> list[Listed]:
-    """`URL,URL` or `@FILE` with one instance a line; each `URL[;key=value]…`."""
+def read_instances(given: str, engine_key: str = "") -> list[Listed]:
+    """`URL,URL` or `@FILE` with one instance a line; each `URL[;key=value]…`. `engine_key`: of those that name none."""
+    listed = _listed(given)
+    return [each if each.engine_key else replace(each, engine_key=engine_key) for each in listed]
+
+
+def _listed(given: str) -> list[Listed]:
     if not given.startswith("@"):
         return _instances([("--instances", item) for item in given.split(",")])
     path = given[1:]
@@ -135,7 +143,15 @@ def _instance(where: str, item: str) -> Listed:
         events=given.get("events", ""),
         tokenizer=given.get("tokenizer", ""),
         ranks=_ranks(where, given.get("ranks", "1")),
+        engine_key=key_reference(where, given.get("engine_key", "")),
     )
+
+
+def key_reference(where: str, given: str) -> str:
+    """BadInput without the value, which may be the key itself."""
+    if given and not is_reference(given):
+        raise BadInput(where, Problem(OPTION, HIDDEN, "not the whereabouts of a key", ALLOWED))
+    return given
 
 
 def _ranks(where: str, given: str) -> int:

@@ -10,6 +10,8 @@ import orjson
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics.metrics_page import LARGEST
 from router.contract.models import Adapter, Alias, Models, Target
+from router.contract.net.engine_key import line_if_any, refusal, trouble
+from router.contract.net.probe import LARGEST as HEALTH_LARGEST
 from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
@@ -35,6 +37,8 @@ class WatchedAnswer:
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
     adapters: frozenset[str] = frozenset()  # of them, those that name another one as their parent
+    refused: str = ""  # what it means that /v1/models asks for a key; empty: it does not
+    unseen: str = ""  # likewise of /metrics
 
 
 class Watched:
@@ -46,6 +50,7 @@ class Watched:
         self.failures = 0  # rounds in a row
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
+        self.refused = ""  # of the last question for its models
         self.models_at = float("-inf")  # s, monotonic, of the last question for them
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
@@ -57,12 +62,21 @@ class Watched:
         if not answer.error:
             self.failures = 0
             self.models, self.adapters = answer.models, answer.adapters
-            self.state, self.reason = _serving(answer.models, model)
+            self.state, self.reason = self._keyed(answer, model) or _serving(answer.models, model)
+            self.reason = self.reason or answer.unseen
             return
         # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
         self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
+
+    def _keyed(self, answer: WatchedAnswer, model: str) -> tuple[str, str] | None:
+        """(state, reason) of an instance that asks for a key. Where none is named, clients may send it themselves."""
+        self.refused = answer.refused
+        why = trouble(self.listed.engine_key) or answer.refused
+        if not why:
+            return None
+        return ("failed" if self.listed.engine_key else "ready" if model else "loading"), why
 
     def _take_metrics(self, metrics: EngineMetrics, now: float) -> None:
         before = self.metrics
@@ -86,6 +100,7 @@ class Watched:
             kv=self.listed.kv,
             events=self.listed.events,
             tokenizer=self.listed.tokenizer,
+            engine_key=self.listed.engine_key,
             adapters=tuple(sorted(self.adapters)),
             dp=DataParallel(ranks=self.listed.ranks),
         )
@@ -172,45 +187,52 @@ class InstanceWatch:
 
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
         """None when this router can open no connection to ask."""
-        url = watched.listed.url
+        listed = watched.listed
         async with self._at_once:
             try:
-                (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
+                (error, slow), (metrics, unseen) = await asyncio.gather(self._health(listed), self._metrics(listed))
             except NotAsked:
                 return None
             known = (watched.models, watched.adapters) if watched.state == "ready" else (None, watched.adapters)
+            refused = watched.refused
             due = known[0] is None or time.monotonic() - watched.models_at > MODELS_S
             if due and not error:
                 watched.models_at = time.monotonic()
-                found = await self._models(url)
-                known = known if found[0] is None else found
-            return WatchedAnswer(error, slow, metrics, *known)
+                models, adapters, refused = await self._models(listed)
+                known = known if models is None else (models, adapters)
+            return WatchedAnswer(error, slow, metrics, *known, refused, unseen)
 
-    async def _health(self, url: str) -> tuple[str, bool]:
+    async def _get(self, listed: Listed, path: str, largest: int) -> tuple[int, bytes]:
+        return await self._prober.get(listed.url + path, TIMEOUT_S, largest, line_if_any(listed.engine_key))
+
+    async def _health(self, listed: Listed) -> tuple[str, bool]:
         try:
-            status, _ = await self._prober.get(f"{url}/health", TIMEOUT_S)
+            status, _ = await self._get(listed, "/health", HEALTH_LARGEST)
         except NotAsked:
             raise
         except ProbeError as error:
             return str(error), isinstance(error, Slow)
         # Engines without a health page are healthy when they answer.
-        return ("" if status < 300 or status == 404 else f"GET {url}/health answers {status}"), False
+        return ("" if status < 300 or status == 404 else f"GET {listed.url}/health answers {status}"), False
 
-    async def _metrics(self, url: str) -> EngineMetrics | None:
+    async def _metrics(self, listed: Listed) -> tuple[EngineMetrics | None, str]:
         try:
-            status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S, LARGEST)
+            status, page = await self._get(listed, "/metrics", LARGEST)
         except ProbeError:
-            return None
-        return parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
+            return None, ""
+        metrics = parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
+        return metrics, refusal(status, "/metrics", listed.engine_key)
 
-    async def _models(self, url: str) -> tuple[tuple[str, ...] | None, frozenset[str]]:
+    async def _models(self, listed: Listed) -> tuple[tuple[str, ...] | None, frozenset[str], str]:
         try:
-            status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S, MODELS_LARGEST)
+            status, body = await self._get(listed, "/v1/models", MODELS_LARGEST)
+            if why := refusal(status, "/v1/models", listed.engine_key):
+                return None, frozenset(), why
             found = orjson.loads(body)["data"][:MOST_MODELS] if status == 200 else None
             adapters = frozenset(str(each["id"])[:LONGEST_NAME] for each in found or () if each.get("parent"))
-            return tuple(str(each["id"])[:LONGEST_NAME] for each in found) if found is not None else None, adapters
+            return tuple(str(each["id"])[:LONGEST_NAME] for each in found) if found is not None else None, adapters, ""
         except (ProbeError, ValueError, LookupError, TypeError, AttributeError):
-            return None, frozenset()
+            return None, frozenset(), ""
 
     def close(self) -> None:
         for task in self._asked.values():

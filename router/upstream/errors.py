@@ -2,7 +2,8 @@
 
 UpstreamError
 ├── ConnectFailed      there is no connection: nothing was sent
-│   └── RouterExhausted  because this process or its host can open no more: no fault of the engine
+│   ├── RouterExhausted  because this process or its host can open no more: no fault of the engine
+│   └── KeyMissing       because this process cannot read the key of the engine: no fault of the engine
 ├── FirstByteTimeout   connected, but no byte of the response body within the limit
 ├── AnswerStalled      the response had begun, and then nothing came within the limit
 ├── HostSilent         the host no longer acknowledges TCP segments
@@ -21,6 +22,10 @@ class ConnectFailed(UpstreamError):
 
 class RouterExhausted(ConnectFailed):
     code = "router_exhausted"
+
+
+class KeyMissing(ConnectFailed):
+    pass
 
 
 class FirstByteTimeout(UpstreamError):

@@ -4,6 +4,7 @@ import asyncio
 
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
+from router.upstream.keyed import with_key
 
 
 async def whole(connection: Connection, largest: int) -> bytes:
@@ -15,11 +16,12 @@ async def whole(connection: Connection, largest: int) -> bytes:
     return b"".join(parts)
 
 
-async def get(url: str, path: str, timeout_s: float, largest: int) -> tuple[int, bytes]:
+async def get(url: str, path: str, timeout_s: float, largest: int, key: str = "") -> tuple[int, bytes]:
     """(status, body as of `whole`), over a connection of its own. Raises UpstreamError; TimeoutError when the whole
-    answer took longer: it may come a byte at a time."""
+    answer took longer: it may come a byte at a time. `key`: the reference of the key that an engine asks for."""
     upstream = ConnectionPool(url)
-    request = b"GET %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n\r\n" % (path.encode(), upstream.authority)
+    lines = with_key(b"accept: application/json\r\n", key)
+    request = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (path.encode(), upstream.authority, lines)
     try:
         async with asyncio.timeout(timeout_s):
             connection = await upstream.open(request, connect_timeout_s=timeout_s, first_byte_timeout_s=timeout_s)

@@ -9,6 +9,7 @@ from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import whole
+from router.upstream.keyed import with_key
 
 LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
 TIMEOUT_S = 30.0  # of a probe: it computes a token
@@ -34,16 +35,20 @@ async def rank_refusal(connection: Connection, limit_s: float) -> str:
     return answer[:LARGEST].decode("utf-8", "replace").strip() if any(name in lower for name in _NAMED) else ""
 
 
-async def counts_group(upstream: ConnectionPool, model: str, last: int) -> bool | None:
+async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str = "") -> bool | None:
     """Whether the engine counts the ranks of its group, or only its own; None when it does not say.
 
     `last`: the number of its last rank in the group, which is more than it has ranks itself. A prompt of one token,
-    and an answer of one.
+    and an answer of one. `key`: the reference of the key that it asks for.
     """
     body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})
     lines = b"%b: %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (ranks.HEADER, last, len(body))
-    asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (upstream.authority, lines, body)
     try:
+        asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (
+            upstream.authority,
+            with_key(lines, key),
+            body,
+        )
         async with asyncio.timeout(TIMEOUT_S):
             connection = await upstream.open(asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S)
             try:

@@ -17,6 +17,7 @@ from router.pool.pool import Pool
 from router.upstream import usage
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import whole
+from router.upstream.keyed import with_key
 
 log = logging.getLogger("weir.router")
 
@@ -84,8 +85,9 @@ async def _compute(endpoint: Endpoint, model: str) -> int:
     prompt = " ".join(str(draw.randrange(1_000, 10_000)) for _ in range(WORDS))
     body = orjson.dumps({"model": model, "prompt": prompt, "max_tokens": 1})
     lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
-    asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (endpoint.upstream.authority, lines, body)
     try:
+        lines = with_key(lines, endpoint.engine_key)
+        asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (endpoint.upstream.authority, lines, body)
         async with asyncio.timeout(TIMEOUT_S):
             connection = await endpoint.upstream.open(
                 asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S

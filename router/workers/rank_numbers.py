@@ -46,7 +46,8 @@ class RankNumbers:
 
 
 async def _ask(ranks: InstanceRanks, model: str) -> None:
-    of_group = await counts_group(ranks.upstream, model, ranks.dp.first + ranks.dp.ranks - 1)
+    last, key = ranks.dp.first + ranks.dp.ranks - 1, ranks.endpoints[0].engine_key
+    of_group = await counts_group(ranks.upstream, model, last, key)
     if of_group is None:
         ranks.trouble = f"{ranks.instance} is sent requests without their rank: it has not said how it counts its ranks"
         await asyncio.sleep(AGAIN_S)

@@ -130,6 +130,7 @@ class FoundEngineOut(Schema):
     models: list[str]
     kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
     asked: bool = Field(description="False: one of more engines than a look asks")
+    trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
 
 
 class FoundOut(Schema):

@@ -38,7 +38,7 @@ def _change_line(change: dict[str, Any]) -> str:
 def discover_engines(api: Api, options: argparse.Namespace) -> int:
     """Look at engines that something else runs, and change nothing; FAIL unless each of them answers."""
     engine: dict[str, Any] = {
-        name: getattr(options, name) for name in ("urls", "dns", "file") if getattr(options, name)
+        name: getattr(options, name) for name in ("urls", "dns", "file", "engine_key") if getattr(options, name)
     }
     if options.kubernetes:
         namespace, selector, port = options.kubernetes
@@ -55,7 +55,8 @@ def discover_engines(api: Api, options: argparse.Namespace) -> int:
 
 def _engine_line(one: dict[str, Any]) -> str:
     if not one["server"]:
-        return f"{one['url']}  {'does not answer' if one['asked'] else 'not asked'}"
+        why = f": {one['trouble']}" if one.get("trouble") else ""
+        return f"{one['url']}  {f'does not answer{why}' if one['asked'] else 'not asked'}"
     server = f"{one['server']} {one['version']}".strip()
     events = "KV events" if one["kv_events"] else "no KV events"
     return "  ".join((one["url"], server, ", ".join(one["models"]) or "no model", events, f"role {one['role']}"))

@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     place.add_argument("--dns", metavar="NAME", help="name:port, or _service._tcp.name")
     place.add_argument("--file", metavar="PATH", help="Prometheus' file_sd, on the server's host")
     place.add_argument("--kubernetes", nargs=3, metavar=("NAMESPACE", "SELECTOR", "PORT"))
+    look.add_argument("--engine-key", metavar="WHERE", help="env:NAME or file:/PATH, on the server's host")
     models = commands.add_parser("models", help="the document Models").add_subparsers(required=True, metavar="VERB")
     got = _verb(models, "get", get_models, "write what is live, YAML")
     got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")

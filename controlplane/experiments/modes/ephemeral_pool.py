@@ -19,8 +19,7 @@ from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
-from router.contract.net.addresses import ENGINES
-from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import EngineTransport
 from router.contract.pools import of_experiment
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PolicyValue
@@ -152,7 +151,7 @@ def router_urls() -> list[str]:
 def context_tokens(pool: Pool) -> int:
     """The context window of the model from its engine, else CONTEXT_TOKENS."""
     try:
-        listed = _json_of(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
+        listed = _json_of(_first(pool), "/v1/models", timeout_s=10)["data"]
         window = int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
         return window if 0 < window <= MOST_CONTEXT_TOKENS else CONTEXT_TOKENS
     except (*NO_ANSWER, LookupError, TypeError, AttributeError, OverflowError):
@@ -166,7 +165,7 @@ def bytes_per_token(pool: Pool) -> float:
         return known
     sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
     try:
-        answer = _json_of(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
+        answer = _json_of(_first(pool), "/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
         count = int(answer["count"])
         if not 0 < count <= len(sample):
             raise ValueError(f"count is {count}; allowed: 1 to {len(sample)}")
@@ -175,18 +174,18 @@ def bytes_per_token(pool: Pool) -> float:
         raise RunFailed("the engine's /tokenize did not answer: prompts cannot be made to length") from None
 
 
-def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
+def _json_of(instance: Instance, path: str, body: Any = None, *, timeout_s: float) -> Any:
     """The JSON answer of an engine. Raises an error of NO_ANSWER."""
-    return json.loads(asyncio.run(_answer_of(url, body, timeout_s)))
+    return json.loads(asyncio.run(_answer_of(instance, path, body, timeout_s)))
 
 
-async def _answer_of(url: str, body: Any, timeout_s: float) -> bytes:
+async def _answer_of(instance: Instance, path: str, body: Any, timeout_s: float) -> bytes:
     """The body; one above LARGEST is cut off, and then not JSON. Redirects are not followed."""
-    found = bytearray()
+    found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key)
     async with (
         asyncio.timeout(timeout_s),
-        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=timeout_s) as client,
-        client.stream("GET" if body is None else "POST", url, json=body) as answer,
+        httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
+        client.stream("GET" if body is None else "POST", instance.url + path, json=body) as answer,
     ):
         answer.raise_for_status()
         async for part in answer.aiter_bytes():
@@ -196,11 +195,11 @@ async def _answer_of(url: str, body: Any, timeout_s: float) -> bytes:
     return bytes(found[:LARGEST])
 
 
-def _first_url(pool: Pool) -> str:
-    instance = pool.instances.filter(state=State.READY).exclude(url="").first()
+def _first(pool: Pool) -> Instance:
+    instance = pool.instances.select_related("pool").filter(state=State.READY).exclude(url="").first()
     if instance is None:
         raise RunFailed("no instance is ready")
-    return instance.url
+    return instance
 
 
 def instance_names(pool: Pool) -> list[str]:

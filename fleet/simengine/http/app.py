@@ -1,6 +1,7 @@
 """The ASGI application: vLLM's HTTP API over the services of its data-parallel ranks, usually one."""
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -49,7 +50,9 @@ Query = Mapping[str, list[str]]
 
 
 class App:
-    def __init__(self, *services: Service) -> None:
+    def __init__(self, *services: Service, api_key: str = "") -> None:
+        """`api_key`: asked for on /v1, as vLLM with --api-key does; empty: none is."""
+        self._api_key = f"Bearer {api_key}".encode() if api_key else b""
         self._ranks = ranks = Ranks(services)
         self._service = service = services[0]  # what concerns no rank in particular
         self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
@@ -88,6 +91,16 @@ class App:
         if scope["type"] != "http":
             raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
         path, method = scope["path"], scope["method"]
+        if self._api_key and path.startswith("/v1") and method != "OPTIONS" and not self._may(scope["headers"]):
+            await respond(send, 401, b'{"error":"Unauthorized"}')
+            return
+        await self._route(path, method, scope, receive, send)
+
+    def _may(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        shown = next((value for name, value in headers if name == b"authorization"), b"")
+        return hmac.compare_digest(shown, self._api_key)
+
+    async def _route(self, path: str, method: str, scope: Message, receive: Receive, send: Send) -> None:
         answer_with = FORMATS.get(path)
         if answer_with is not None and method == "POST":
             await self._generate(answer_with, scope, receive, send)

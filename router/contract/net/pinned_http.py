@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from router.contract.net.addresses import Reach
+from router.contract.net.addresses import ENGINES, Reach
+from router.contract.net.engine_key import EngineKeyMissing, text
 from router.contract.net.outgoing import resolve, tls
 
 
@@ -27,6 +28,28 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
         request.url = url.copy_with(host=address)
         request.extensions = {**request.extensions, "sni_hostname": host}
         return await super().handle_async_request(request)
+
+
+class EngineTransport(PinnedTransport):
+    """To one engine, with the key that it asks for. A request to any other address goes without it."""
+
+    def __init__(self, url: str, key: str, limits: httpx.Limits | None = None) -> None:
+        """`key`: its reference (router/contract/net/engine_key.py); empty: the engine asks for none."""
+        super().__init__(ENGINES, limits)
+        self._origin = _origin(httpx.URL(url))
+        self._key = key
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._key and _origin(request.url) == self._origin:
+            try:
+                request.headers["authorization"] = f"Bearer {text(self._key)}"
+            except EngineKeyMissing as error:
+                raise httpx.ConnectError(str(error), request=request) from None
+        return await super().handle_async_request(request)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 @dataclass(frozen=True, slots=True)

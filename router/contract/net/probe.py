@@ -62,11 +62,11 @@ class _ProbeConnection(HttpClientProtocol):
             return
         super().data_received(data)
 
-    async def get(self, path: str, host: str, largest: int) -> tuple[int, bytes]:
+    async def get(self, path: str, host: str, largest: int, lines: bytes) -> tuple[int, bytes]:
         self._parts.clear()
         self._largest = largest
         self._left = largest + MAX_HEAD
-        self.send(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        self.send(b"GET %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (path.encode(), host.encode(), lines))
         try:
             await self.whole()
             return self.status, b"".join(self._parts)
@@ -81,14 +81,15 @@ class Prober:
     def __init__(self) -> None:
         self._kept: dict[str, _ProbeConnection] = {}
 
-    async def get(self, url: str, timeout_s: float, largest: int = LARGEST) -> tuple[int, bytes]:
+    async def get(self, url: str, timeout_s: float, largest: int = LARGEST, lines: bytes = b"") -> tuple[int, bytes]:
         """(status, body). ProbeError when there is no answer; the connection is then closed.
 
-        `timeout_s` is for the whole answer, so one that comes a byte at a time is slow. `largest`: bytes.
+        `timeout_s` is for the whole answer, so one that comes a byte at a time is slow. `largest`: bytes. `lines`: more
+        header lines, such as the one with the key that an engine asks for.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._get(url, largest)
+                return await self._get(url, largest, lines)
         except AnswerRefused as error:
             raise AnswerRefused(f"GET {url}: {error}") from None
         except TimeoutError:
@@ -98,19 +99,19 @@ class Prober:
             kind = NotAsked if is_exhausted(error) else ConnectionRefused
             raise kind(f"GET {url}: {error.strerror or error}") from None
 
-    async def _get(self, url: str, largest: int) -> tuple[int, bytes]:
+    async def _get(self, url: str, largest: int, lines: bytes) -> tuple[int, bytes]:
         parts = urlsplit(url)
         kept = self._kept.get(url)
         if kept is not None and not kept.closed:
             try:
-                return await kept.get(parts.path, parts.netloc, largest)
+                return await kept.get(parts.path, parts.netloc, largest, lines)
             except AnswerRefused:
                 raise
             except ConnectionRefused:  # a server may close a kept connection at any time
                 pass
         connection = await self._connect(parts)
         self._kept[url] = connection
-        return await connection.get(parts.path, parts.netloc, largest)
+        return await connection.get(parts.path, parts.netloc, largest, lines)
 
     async def _connect(self, parts: SplitResult) -> _ProbeConnection:
         secure = tls() if parts.scheme == "https" else None

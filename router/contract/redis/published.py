@@ -129,6 +129,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
+    engine_key: str = ""  # where its key is, never the key (router/contract/net/engine_key.py)
     adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
     speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
     gpus: Count = 0  # that it spans, or that a simulated one stands for

@@ -23,6 +23,17 @@ def test_instances_are_urls_with_their_facts():
     assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
+def test_an_instance_has_its_own_engine_key_or_the_one_of_all():
+    read = read_instances("http://a:1,http://b:1;engine_key=file:/etc/weir/b", "env:VLLM_API_KEY")
+    assert [each.engine_key for each in read] == ["env:VLLM_API_KEY", "file:/etc/weir/b"]
+
+
+def test_an_engine_key_in_clear_is_refused_without_it():
+    with pytest.raises(BadInput) as caught:
+        read_instances("http://a:1;engine_key=sk-secret-1")
+    assert "sk-secret-1" not in str(caught.value)
+
+
 def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
     path = tmp_path / "engines"
     path.write_text("# ours\n\nhttp://a:1  # left\nhttp://b:2;id=b\n")
@@ -46,6 +57,7 @@ def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
         ("http://a:1;role", "role: no value; allowed: key=value"),
         ("http://a:1;id=a;id=b", "id: given twice"),
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
+        ("http://a:1;engine_key=sk-1", "engine_key: not the whereabouts of a key; allowed: env:NAME"),
     ],
 )
 def test_an_invalid_instance_is_reported(given, says):
@@ -140,6 +152,7 @@ def test_an_invalid_policy_is_reported(tmp_path, content, says):
         ("--redis redis://x --policy p.json", "--policy goes with --instances only"),
         ("--redis redis://x --model m", "--model goes with --instances only"),
         ("--redis redis://x --keys k.yaml", "--keys goes with --instances only"),
+        ("--redis redis://x --engine-key env:API_KEY", "--engine-key goes with --instances only"),
         ("--instances http://a:1 --port 70000", "--port 70000: allowed are 0 to 65535"),
         ("--instances http://a:1 --shared-port 0", "--shared-port 0: allowed are 1 to 65535"),
         ("--instances http://a:1 --index a,", "--index '': a socket's path has 1 to 107 bytes"),
@@ -164,6 +177,14 @@ def test_a_redis_of_the_environment_does_not_stand_against_instances(monkeypatch
     monkeypatch.setenv("REDIS_URL", "redis://x")
     assert arguments(["--instances", "http://a:1"]).redis is None
     assert arguments([]).redis == "redis://x"
+
+
+def test_the_engine_key_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("WEIR_ROUTER_ENGINE_KEY", "env:VLLM_API_KEY")
+    monkeypatch.setenv("REDIS_URL", "redis://x")
+    assert arguments(["--instances", "http://a:1"]).engine_key == "env:VLLM_API_KEY"
+    assert arguments(["--instances", "http://a:1", "--engine-key", "file:/k"]).engine_key == "file:/k"
+    assert arguments([]).engine_key is None
 
 
 def test_invalid_options_end_the_router_with_status_two_and_one_line():

@@ -239,3 +239,54 @@ async def test_only_so_many_instances_are_asked_at_once(answered_by, monkeypatch
     await watch.step()
     assert (answers.most, set(states(watch).values())) == (3, {"ready"})
     watch.close()
+
+
+KEYED = Listed("a", "http://a:1", engine_key="env:QWEN_API_KEY")
+UNAUTHORISED = WatchedAnswer(refused="GET /v1/models answers 401: …")
+
+
+@pytest.mark.parametrize(
+    ("listed", "model", "answer", "state", "reason"),
+    [
+        (Listed("a", "http://a:1"), "", UNAUTHORISED, "loading", "GET /v1/models answers 401: …"),
+        (Listed("a", "http://a:1"), "llama", UNAUTHORISED, "ready", "GET /v1/models answers 401: …"),  # clients have it
+        (KEYED, "llama", UNAUTHORISED, "failed", "GET /v1/models answers 401: …"),
+        (KEYED, "llama", GOOD, "ready", ""),
+        (
+            KEYED,
+            "llama",
+            WatchedAnswer(models=("llama",), unseen="GET /metrics answers 401: …"),
+            "ready",
+            "GET /metrics",
+        ),
+    ],
+)
+def test_an_engine_that_asks_for_a_key_says_so(monkeypatch, listed, model, answer, state, reason):
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    made = Watched(listed)
+    made.take(answer, model, 100.0)
+    assert made.state == state
+    assert made.reason.startswith(reason)
+    assert bool(made.reason) == bool(reason)
+
+
+def test_an_instance_without_its_key_is_out_until_it_is_there(monkeypatch):
+    made = Watched(KEYED)
+    made.take(GOOD, "llama", 100.0)
+    missing = "its engine key is missing: the environment variable QWEN_API_KEY is not set or empty"
+    assert (made.state, made.reason) == ("failed", missing)
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    made.take(GOOD, "llama", 101.0)
+    assert (made.state, made.reason, made.instance().engine_key) == ("ready", "", "env:QWEN_API_KEY")
+
+
+async def test_all_that_is_asked_of_an_engine_shows_its_key(monkeypatch):
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    async with engine(plain()) as made:
+        pools = Pools()
+        watch = InstanceWatch(pools, pools.get_or_add("default"), "llama")
+        watch.follow([Listed("a", made.url, engine_key="env:QWEN_API_KEY")])
+        await watch.step(5.0)
+        watch.close()
+    asked = {request.target: request.headers.get("authorization") for request in made.received}
+    assert asked == dict.fromkeys(("/health", "/metrics", "/v1/models"), "Bearer sk-engine-1")

@@ -1,0 +1,164 @@
+"""Keys that engines ask for (vLLM's and SGLang's `--api-key`), of which Weir keeps the whereabouts only.
+
+`env:NAME` is an environment variable of the process that asks the engine, `file:/PATH` a file with one line. Both are
+read again when they change. The key itself is in no database, Redis value, log line, receipt or answer.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
+OPTION = "engine_key"
+VARIABLE = "VLLM_API_KEY"  # in which vLLM looks for the key that it asks for, and a simulated engine
+LONGEST = 4096  # bytes of a key
+LOOK_S = 1.0  # between two looks at a file
+FOLDER = "engine-keys"  # of the data folder; no other file there is a key
+_REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
+_KEY = re.compile(rb"[!-~]+")
+_CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
+_OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
+KEY_REFUSED = (401, 403)  # what engines answer without their key, or to another one
+
+
+class EngineKeyMissing(OSError):
+    """One sentence without the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    looked_at: float  # s, monotonic
+    version: tuple[int, ...]  # of the file
+    key: bytes
+    why: str  # it cannot be used; empty: it can
+
+
+_files: dict[str, _Read] = {}  # by path
+
+
+def is_reference(given: str) -> bool:
+    return _REFERENCE.fullmatch(given) is not None and "/../" not in f"{given}/"
+
+
+def line(reference: str) -> bytes:
+    """The header line for an engine; empty of an empty reference. Raises EngineKeyMissing."""
+    return b"authorization: Bearer %b\r\n" % _key(reference) if reference else b""
+
+
+def text(reference: str) -> str:
+    """Raises EngineKeyMissing."""
+    return _key(reference).decode("ascii")
+
+
+def headers(reference: str) -> dict[str, str]:
+    """As `line`, for httpx. Raises EngineKeyMissing."""
+    return {"authorization": f"Bearer {text(reference)}"} if reference else {}
+
+
+def line_if_any(reference: str) -> bytes:
+    """As `line`, and empty where the key cannot be read: the engine then says that it asks for one."""
+    return b"" if trouble(reference) else line(reference)
+
+
+def trouble(reference: str) -> str:
+    """Why the key cannot be read; empty when it can, or when there is none."""
+    try:
+        line(reference)
+    except EngineKeyMissing as error:
+        return str(error)
+    return ""
+
+
+def refusal(status: int, path: str, reference: str) -> str:
+    """What an engine's 401 or 403 means, and what to do; empty for another status."""
+    if status not in KEY_REFUSED:
+        return ""
+    said = f"GET {path} answers {status}"
+    if not reference:
+        return f"{said}: the engine asks for a key, and none is named ({OPTION}: env:NAME or file:/PATH)"
+    return f"{said}: {trouble(reference) or f'the engine does not take the key of {reference}'}"
+
+
+def replaced(lines: bytes, reference: str) -> bytes:
+    """A client's header lines with the engine's key in place of its own. Raises EngineKeyMissing."""
+    return line(reference) + _OWN.sub(b"", lines)
+
+
+def _key(reference: str) -> bytes:
+    if not is_reference(reference):
+        raise EngineKeyMissing(f"its engine key is not named as {ALLOWED}")
+    kind, _, name = reference.partition(":")
+    return _of_variable(name) if kind == "env" else _of_file(name)
+
+
+def _of_variable(name: str) -> bytes:
+    patterns = _listed("WEIR_ALLOWED_VARIABLES")
+    if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
+        raise EngineKeyMissing(f"its engine key is missing: WEIR_ALLOWED_VARIABLES does not allow {name}")
+    return _checked(os.environ.get(name, "").encode("utf-8", "surrogateescape"), f"the environment variable {name}")
+
+
+def _of_file(path: str) -> bytes:
+    now, known = time.monotonic(), _files.get(path)
+    if known is None or now - known.looked_at >= LOOK_S:
+        known = _files[path] = _looked(path, now, known)
+    if known.why:
+        raise EngineKeyMissing(known.why)
+    return known.key
+
+
+def _looked(path: str, now: float, known: _Read | None) -> _Read:
+    try:
+        if why := _closed(path):
+            return _Read(now, (), b"", f"its engine key is missing: {why}")
+        about = os.stat(path)
+        version = (about.st_ino, about.st_mtime_ns, about.st_size, about.st_dev)
+        if known is not None and known.version == version:
+            return _Read(now, version, known.key, known.why)
+        with open(path, "rb") as file:
+            return _Read(now, version, _checked(file.read(LONGEST + 3), f"the file {path}"), "")
+    except EngineKeyMissing as error:
+        return _Read(now, (), b"", str(error))
+    except OSError as error:
+        return _Read(now, (), b"", f"its engine key is missing: {path}: {error.strerror}")
+
+
+def _closed(path: str) -> str:
+    """Why this file is no engine key, links followed; empty if it may be one."""
+    real, data = os.path.realpath(path), os.path.realpath(_data_folder())
+    if not os.path.isfile(real) and os.path.exists(real):
+        return f"{path} is not a file"
+    inside = [folder for folder in (*_CLOSED, data) if _is_inside(real, os.path.realpath(folder))]
+    if inside and not _is_inside(real, os.path.join(data, FOLDER)):
+        return f"{path} is in {inside[0]}"
+    folders = _listed("WEIR_ALLOWED_FOLDERS")
+    if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
+        return f"WEIR_ALLOWED_FOLDERS does not allow {path}"
+    return ""
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _data_folder() -> str:
+    return os.environ.get("WEIR_DATA_DIR") or str(Path(__file__).parents[3] / "var")
+
+
+def _listed(name: str) -> list[str]:
+    """A setting of words with commas between them; `NAME_FILE` may hold it instead."""
+    path = os.environ.get(f"{name}_FILE")
+    value = Path(path).read_text() if path else os.environ.get(name, "")
+    return [word.strip() for word in value.split(",") if word.strip()]
+
+
+def _checked(raw: bytes, what: str) -> bytes:
+    key = raw.strip()
+    if not key:
+        raise EngineKeyMissing(f"its engine key is missing: {what} is not set or empty")
+    if len(key) > LONGEST or not _KEY.fullmatch(key):
+        raise EngineKeyMissing(f"its engine key cannot be used: {what} must be up to {LONGEST} visible characters")
+    return key

@@ -1,0 +1,144 @@
+"""An engine that asks for a key gets the one of its pool, whatever the client sent; nobody else gets it."""
+
+import hashlib
+import json
+
+import pytest
+
+from router.contract.net import engine_key
+from router.tests.conftest import entry, key_entry
+from router.tests.engine import reply
+
+KEY = "sk-engine-1"
+OWN = "sk-weir-" + "7" * 64
+VARIABLE = "env:QWEN_API_KEY"
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    """The key is known, and every look at a file is due."""
+    monkeypatch.setenv("QWEN_API_KEY", KEY)
+    monkeypatch.setattr(engine_key, "LOOK_S", 0.0)
+
+
+def guarded(key=KEY):
+    """An engine that answers 401 to whoever does not show the key."""
+    served, refused = reply(), reply({"error": "Unauthorized"}, 401)
+
+    async def behave(engine, request, writer):
+        shown = request.headers.get("authorization") == f"Bearer {key}"
+        await (served if shown else refused)(engine, request, writer)
+
+    return behave
+
+
+def publish(world, *references):
+    """The engines of the world, each with its reference."""
+    pairs = zip(world.engines, references, strict=True)
+    entries = [
+        entry(f"demo-{place}", engine.url, **({"engine_key": key} if key else {}))
+        for place, (engine, key) in enumerate(pairs)
+    ]
+    world.published.fleet(*entries)
+
+
+async def settled(world, *references):
+    publish(world, *references)
+    pool = world.router.pools.get("demo")
+    wanted = list(references)
+    await world.until(lambda: [one.engine_key for one in pool.endpoints.values()] == wanted, "keys are published")
+    return pool
+
+
+async def test_a_client_needs_no_key_of_the_engine(world):
+    made = await world(guarded())
+    await settled(made, VARIABLE)
+    answer = await made.ask(headers={"authorization": "Bearer mine", "x-api-key": "mine"})
+    assert answer.status_code == 200
+    sent = made.engines[0].received[-1].headers
+    assert (sent["authorization"], sent.get("x-api-key")) == (f"Bearer {KEY}", None)
+
+
+async def test_a_client_with_a_key_of_weir_needs_none_of_the_engine(world):
+    made = await world(guarded())
+    await settled(made, VARIABLE)
+    made.published.keys(key_entry(OWN), required=("*",))
+    await made.until(lambda: made.router.pools.auth.ring and made.router.pools.auth.ring.required_everywhere)
+    assert (await made.ask(headers={"authorization": f"Bearer {OWN}"})).status_code == 200
+    assert (await made.ask()).status_code == 401  # of the router
+
+
+async def test_a_pool_without_a_key_passes_on_what_the_client_sent(world):
+    made = await world(guarded())
+    assert (await made.ask()).status_code == 401
+    assert (await made.ask(headers={"authorization": f"Bearer {KEY}"})).status_code == 200
+
+
+async def test_the_key_of_one_engine_goes_to_no_other(world):
+    made = await world(guarded(), None)
+    await settled(made, VARIABLE, "")
+    for _ in range(4):
+        assert (await made.ask()).status_code == 200
+    assert len(made.engines[1].received) == 2
+    assert all("authorization" not in request.headers for request in made.engines[1].received)
+
+
+async def test_an_engine_that_sends_elsewhere_does_not_take_the_key_there(world):
+    made = await world(reply({}, 307, "location: http://127.0.0.1:9/v1/completions"))
+    await settled(made, VARIABLE)
+    answer = await made.ask()
+    assert (answer.status_code, "redirects are neither followed nor passed on" in answer.text) == (502, True)
+    assert len(made.engines[0].received) == 1
+
+
+async def test_a_key_that_changes_is_shown_without_a_restart(world, tmp_path):
+    path = tmp_path / "key"
+    path.write_text("old")
+    made = await world(guarded())
+    await settled(made, f"file:{path}")
+    assert (await made.ask()).status_code == 401
+    path.write_text(KEY)
+    assert (await made.ask()).status_code == 200
+
+
+async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, tmp_path):
+    path = tmp_path / "key"
+    made = await world(guarded(), None)
+    pool = await settled(made, f"file:{path}", "")
+    why = f"its engine key is missing: {path}: No such file or directory"
+    for _ in range(4):
+        assert (await made.ask()).status_code == 200
+    assert not made.engines[0].received
+    assert pool.endpoints["demo-0"].refusal(0.0, 1.0) == f"ready: {why}"
+    health = (await made.client.get("/healthz")).json()
+    assert f"pool demo: {why}" in health["degraded"]
+    path.write_text(KEY)
+    pool.look_at_keys()
+    assert pool.ready == 2
+    for _ in range(4):
+        assert (await made.ask()).status_code == 200
+    assert len(made.engines[0].received) == 2
+
+
+async def test_a_key_that_is_lost_in_between_counts_against_no_engine(world, monkeypatch):
+    made = await world(guarded())
+    pool = await settled(made, VARIABLE)
+    monkeypatch.delenv("QWEN_API_KEY")
+    answer = await made.ask()
+    assert answer.status_code == 502
+    assert "the environment variable QWEN_API_KEY is not set or empty" in answer.text
+    assert pool.endpoints["demo-0"].breaker.state == "closed"
+    assert not made.engines[0].received
+
+
+async def test_the_key_is_in_no_value_and_no_answer(world, published):
+    made = await world(guarded())
+    await settled(made, VARIABLE)
+    receipt = await made.receipt(await made.ask())
+    pages = [(await made.client.get(path)).text for path in ("/healthz", "/metrics", "/v1/models")]
+    client = published.client
+    values = [client.dump(name) or b"" for name in client.keys("*")]
+    assert KEY not in json.dumps(receipt)
+    assert not any(KEY in page for page in pages)
+    assert not any(KEY.encode() in value for value in values)
+    assert hashlib.sha256(KEY.encode()).hexdigest().encode() not in b"".join(values)
