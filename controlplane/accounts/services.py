@@ -176,12 +176,19 @@ def change_password(user: User, password: str, actor: Actor) -> None:
     audit.record(actor, "user.change_password", f"user {user.username}")
 
 
+def record_sign_in(user: User, address: str) -> None:
+    _record_attempt(Actor("user", user.username), "user.sign_in", f"user {user.username}", address)
+
+
 def record_failed_sign_in(username: str, address: str) -> None:
     """An audit entry that names known users only: people type their password into the name field by mistake."""
     known = get_user_model().objects.filter(username=username).exists()
-    subject = f"user {username}" if known else "an unknown name"
+    _record_attempt(SYSTEM, "user.sign_in_failed", f"user {username}" if known else "an unknown name", address)
+
+
+def _record_attempt(actor: Actor, action: str, subject: str, address: str) -> None:
     try:
-        audit.record(SYSTEM, "user.sign_in_failed", subject, after={"address": address[:64]})
+        audit.record(actor, action, subject, "by a password", after={"address": address[:64]})
     except DatabaseError as error:  # a full disk: a sign-in does not depend on the log
         log.warning("signin.not_audited", error=str(error))
 

@@ -39,7 +39,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     if not settings.LOCAL_SIGN_IN:
         return sign_in_page(request, target, status=403)
-    username, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
+    username = request.POST.get("username", "").replace("\x00", "")[:150]  # PostgreSQL holds no NUL
+    address = request.META.get("REMOTE_ADDR", "")
     wait = throttle.attempt(username, address)
     if wait:
         response = sign_in_page(request, target, status=429, username=username, wait_minutes=-(-wait // 60))
@@ -51,6 +52,7 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
         return sign_in_page(request, target, status=422, username=username, wrong=True)
     throttle.succeeded(username, address)
     login(request, user)
+    services.record_sign_in(user, address)
     return redirect(target)
 
 
@@ -87,6 +89,8 @@ def password(request: HttpRequest) -> HttpResponse:
     form = PasswordForm(request.POST if request.method == "POST" and not wait else None, user=user)
     if form.is_bound and "current" not in form.errors:
         throttle.succeeded(user.username, address)
+    elif form.is_bound:
+        services.record_failed_sign_in(user.username, address)
     if form.is_valid():
         services.change_password(user, form.cleaned_data["new"], actor_of(request))
         update_session_auth_hash(request, user)

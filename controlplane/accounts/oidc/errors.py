@@ -18,8 +18,8 @@ class Refused(ProviderError):
     """`code` is one of REASONS."""
 
     def __init__(self, code: str, detail: str = "") -> None:
-        self.code, self.detail = code, detail
-        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code, self.detail = code, "".join(letter if letter.isprintable() else "?" for letter in detail)
+        super().__init__(f"{code}: {self.detail}" if detail else code)
 
     @property
     def sentence(self) -> str:
@@ -44,6 +44,7 @@ REASONS = {
     "subject": "The identity provider does not say which account it is.",
     "not_a_logout": "The token is not a logout token.",
     "no_role": "Your account has no role in Weir. An administrator of your identity provider can give you one.",
+    "address_unverified": "Your role in Weir goes by an address that the identity provider does not call verified.",
     "role_unknown": "The identity provider does not tell your role in Weir, and you have not signed in before.",
     "deactivated": "Your account is deactivated in Weir. An administrator of Weir can activate it.",
     "already_linked": "This identity belongs to another user of Weir.",

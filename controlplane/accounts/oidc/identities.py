@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from controlplane.accounts import services
 from controlplane.accounts.models import OidcIdentity, OidcSession
-from controlplane.accounts.oidc.claims import granted
+from controlplane.accounts.oidc.claims import granted, is_unverified, text_of
 from controlplane.accounts.oidc.errors import Refused
 from controlplane.accounts.sessions import hashed
 from controlplane.audit import services as audit
@@ -36,13 +36,13 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
     role = granted(claims, config)
     identity = _known(claims, config)
     if identity is None:
-        _check_role(role)
+        _check_role(role, claims, config)
         identity = _new(claims, config)
     elif not identity.user.is_active:
         raise Refused("deactivated")
     _take_role(identity, role)
     if not role_of(get_user_model().objects.get(pk=identity.user_id)):
-        raise Refused("no_role" if role == "" else "role_unknown")
+        raise _without_access(role, claims, config)
     return identity
 
 
@@ -54,15 +54,21 @@ def link(user: User, claims: Claims, config: OidcConfig, actor: Actor) -> OidcId
     if known is not None and known.user_id != user.pk:
         raise Refused("already_linked")
     if known is None:
-        _check_role(granted(claims, config))
+        _check_role(granted(claims, config), claims, config)
         known = _made(user, claims, config)
         audit.record(actor, "user.link", f"user {user.username}", after={"subject": known.subject})
     return known
 
 
-def _check_role(role: str | None) -> None:
+def _check_role(role: str | None, claims: Claims, config: OidcConfig) -> None:
     if not role:
-        raise Refused("role_unknown" if role is None else "no_role")
+        raise _without_access(role, claims, config)
+
+
+def _without_access(role: str | None, claims: Claims, config: OidcConfig) -> Refused:
+    if role is None:
+        return Refused("role_unknown")
+    return Refused("address_unverified" if is_unverified(claims, config) else "no_role")
 
 
 def _known(claims: Claims, config: OidcConfig) -> OidcIdentity | None:
@@ -93,9 +99,7 @@ def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 def _free_name(claims: Claims, config: OidcConfig) -> str:
     """A name from the claims; with six digits of the identity's hash behind it where another user has the name."""
-    claimed = next(
-        (claims[name] for name in NAME_CLAIMS if isinstance(claims.get(name), str) and claims[name].strip()), ""
-    )
+    claimed = next((found for name in NAME_CLAIMS if (found := text_of(claims, name)).strip()), "")
     name = NOT_IN_NAMES.sub("-", claimed).strip("-")[:NAME_MAX] or "user"
     if name.lower() != services.ADMIN and not get_user_model().objects.filter(username__iexact=name).exists():
         return name
@@ -130,9 +134,8 @@ def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, cla
     request.session.save()
     gone = OidcSession.objects.filter(identity=identity).exclude(session_key__in=Session.objects.values("session_key"))
     gone.delete()
-    sid = claims.get("sid")
     key = hashed(request.session.session_key) or ""
-    OidcSession.objects.create(identity=identity, session_key=key, sid=sid[:255] if isinstance(sid, str) else "")
+    OidcSession.objects.create(identity=identity, session_key=key, sid=text_of(claims, "sid"))
 
 
 def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
@@ -146,7 +149,9 @@ def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
 
 def log_out(claims: Claims, config: OidcConfig) -> int:
     """Do what a logout token asks: end the session `sid`, else all sessions of `sub`."""
-    sid, subject = claims.get("sid") or "", claims.get("sub")
+    sid, subject = text_of(claims, "sid"), text_of(claims, "sub")
+    if not sid and not subject:
+        return 0
     rows = OidcIdentity.objects.filter(issuer=config.issuer)
     rows = rows.filter(subject=subject) if subject else rows.filter(sessions__sid=sid).distinct()
     return sum(end_sessions(identity, sid) for identity in rows)

@@ -10,6 +10,7 @@ from joserfc import jws, jwt
 from joserfc.errors import BadSignatureError, JoseError
 from joserfc.jwk import import_key
 
+from controlplane.accounts.oidc.claims import text_of, time_of
 from controlplane.accounts.oidc.errors import Refused
 from controlplane.accounts.oidc.provider import Json, Provider
 
@@ -23,7 +24,7 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> Json:
     """The claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises Refused if it is not for this sign-in."""
     claims = _signed(token, provider)
-    _check_times(claims, now, "exp", "iat")
+    _check_times(claims, now)
     _check_audience(claims, provider)
     if claims.get("nonce") != nonce:
         raise Refused("nonce")
@@ -32,14 +33,17 @@ def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> J
 
 
 def logout_claims(token: str, provider: Provider, now: float) -> Json:
-    """The claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both."""
+    """The claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both.
+
+    An empty `sid` names no session: it would name every one that was opened without.
+    """
     claims = _signed(token, provider)
-    _check_times(claims, now, "exp", "iat")
+    _check_times(claims, now)
     _check_audience(claims, provider)
     events = claims.get("events")
     if "nonce" in claims or not isinstance(events, Mapping) or LOGOUT_EVENT not in events:
         raise Refused("not_a_logout")
-    if not isinstance(claims.get("sid"), str):
+    if "sub" in claims or not text_of(claims, "sid"):
         _check_subject(claims)
     return claims
 
@@ -87,14 +91,19 @@ def _matching(keys: Json, header: Mapping[str, Any]) -> list[Json]:
     return [key for key in signing if key.get("kid") == header["kid"]] if "kid" in header else signing
 
 
-def _check_times(claims: Mapping[str, Any], now: float, *needed: str) -> None:
-    for name in needed:
-        if isinstance(claims.get(name), bool) or not isinstance(claims.get(name), int | float):
-            raise Refused("token_malformed", f"{name} is missing")
-    if claims["exp"] <= now - LEEWAY_S:
+def _check_times(claims: Mapping[str, Any], now: float) -> None:
+    if _time(claims, "exp") <= now - LEEWAY_S:
         raise Refused("expired")
-    if claims["iat"] > now + LEEWAY_S:
+    begins = [_time(claims, "iat"), *([_time(claims, "nbf")] if "nbf" in claims else [])]
+    if max(begins) > now + LEEWAY_S:
         raise Refused("issued_later")
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    at = time_of(claims, name)
+    if at is None:
+        raise Refused("token_malformed", f"{name} is missing, or is no time in seconds")
+    return at
 
 
 def _check_audience(claims: Mapping[str, Any], provider: Provider) -> None:
@@ -107,6 +116,5 @@ def _check_audience(claims: Mapping[str, Any], provider: Provider) -> None:
 
 
 def _check_subject(claims: Mapping[str, Any]) -> None:
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= 255:
-        raise Refused("subject")
+    if not text_of(claims, "sub"):
+        raise Refused("subject", "sub is missing, or is not a text of 1 to 255 printable characters")

@@ -24,7 +24,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.oidc import identities
-from controlplane.accounts.oidc.claims import granted
+from controlplane.accounts.oidc.claims import granted, is_unverified, with_userinfo
 from controlplane.accounts.oidc.errors import ProviderAway, Refused
 from controlplane.accounts.oidc.provider import Provider
 from controlplane.accounts.sign_in_page import page_after_sign_in, sign_in_page
@@ -165,8 +165,8 @@ def _signed_in(
 
     config = provider.config
     claims = id_token_claims(tokens["id_token"], provider, started["nonce"], time.time())
-    if granted(claims, config) is None:
-        claims = {**provider.userinfo(tokens.get("access_token", ""), claims["sub"]), **claims}
+    if granted(claims, config) is None or is_unverified(claims, config):
+        claims = with_userinfo(claims, provider.userinfo(tokens.get("access_token", ""), claims["sub"]))
     if "link" in started:
         if started["link"] != request.user.pk or not isinstance(request.user, User):
             raise Refused("not_started_here")

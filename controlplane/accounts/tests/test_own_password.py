@@ -41,6 +41,13 @@ def test_their_other_sessions_end(nora):
     assert elsewhere.get("/live").headers["Location"] == "/login?next=/live"
 
 
+def test_a_wrong_guess_at_the_current_password_is_audited(nora):
+    change(signed_in(nora), current="a guess")
+    entry = AuditEntry.objects.get(action="user.sign_in_failed")
+    assert (entry.subject, entry.after) == ("user nora", {"address": "127.0.0.1"})
+    assert "a guess" not in str(AuditEntry.objects.values())
+
+
 def test_the_audit_log_tells_it_without_the_password(nora):
     change(signed_in(nora))
     assert AuditEntry.objects.first().action == "user.change_password"

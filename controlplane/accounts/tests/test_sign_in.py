@@ -123,6 +123,21 @@ def test_a_failed_sign_in_is_audited_without_the_password(live_redis, nora, clie
     assert "a wrong password" not in str(AuditEntry.objects.values())
 
 
+def test_a_sign_in_is_audited_with_its_way_and_its_address(live_redis, nora, client):
+    sign_in(client)
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor_name, entry.subject) == ("user.sign_in", "nora", "user nora")
+    assert (entry.reason, entry.after) == ("by a password", {"address": "127.0.0.1"})
+    assert PASSWORD not in str(AuditEntry.objects.values())
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "wrong"])
+def test_a_name_with_a_nul_is_a_name_without(live_redis, nora, client, password):
+    answer = client.post("/login", {"username": "no\x00ra", "password": password})
+    assert answer.status_code == (302 if password == PASSWORD else 422)
+    assert AuditEntry.objects.get().subject == "user nora"
+
+
 def test_an_unknown_name_is_not_kept_in_the_audit_log(live_redis, db, client):
     client.post("/login", {"username": "my-password-by-mistake" * 20, "password": "x"})
     assert AuditEntry.objects.get().subject == "an unknown name"
@@ -135,12 +150,12 @@ def test_a_throttled_attempt_writes_no_entry(live_redis, nora, client):
     assert AuditEntry.objects.count() == throttle.ATTEMPTS
 
 
-def test_a_failed_sign_in_is_answered_when_the_audit_log_cannot_be_written(live_redis, nora, client, monkeypatch):
+def test_a_sign_in_is_answered_when_the_audit_log_cannot_be_written(live_redis, nora, client, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OperationalError("database or disk is full")
 
     monkeypatch.setattr("controlplane.audit.services.record", refuse)
-    assert sign_in(client, "wrong").status_code == 422
+    assert [sign_in(client, password).status_code for password in ("wrong", PASSWORD)] == [422, 302]
 
 
 def test_typed_names_are_not_kept_in_redis(live_redis, nora, client):

@@ -1,6 +1,8 @@
 """Sign-in with an identity provider: who gets in, with which role, and what is refused."""
 
+import math
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.accounts import services
-from controlplane.accounts.models import ApiToken, OidcIdentity
+from controlplane.accounts.models import ApiToken, OidcIdentity, OidcSession
 from controlplane.accounts.oidc import provider as provider_module
 from controlplane.accounts.oidc import views
 from controlplane.accounts.tests.oidc.provider import rsa_key
@@ -100,6 +102,54 @@ def test_a_claim_that_only_userinfo_tells_counts(provider, browser):
     assert role_of(User.objects.get()) == "operator"
 
 
+@pytest.fixture
+def by_address(provider, settings):
+    """Roles go by the e-mail address, as for a whole domain."""
+    settings.OIDC = replace(settings.OIDC, role_claim=("email",), roles=(("admin", "*@example.com"),))
+    provider.claims["email"] = "grace@example.com"
+    return provider
+
+
+@pytest.mark.parametrize("flag", [{}, {"email_verified": False}, {"email_verified": "true"}, {"email_verified": None}])
+def test_an_address_that_is_not_verified_grants_nothing(by_address, browser, flag):
+    by_address.claims |= flag
+    answer = browser.sign_in(by_address)
+    assert answer.status_code == 403
+    assert b">address_unverified<" in answer.content
+    assert audited("user.sign_in_failed").get().after["reason"] == "address_unverified"
+    assert not User.objects.exists()
+
+
+def test_an_address_that_is_verified_grants_its_role(by_address, browser):
+    by_address.claims["email_verified"] = True
+    assert browser.sign_in(by_address).status_code == 302
+    assert role_of(User.objects.get()) == "admin"
+
+
+def test_an_address_that_is_no_longer_verified_ends_access(by_address, browser):
+    by_address.claims["email_verified"] = True
+    browser.sign_in(by_address)
+    by_address.claims |= {"email": "boss@example.com", "email_verified": False}
+    answer = type(browser)().sign_in(by_address)
+    assert b">address_unverified<" in answer.content
+    assert role_of(User.objects.get()) == ""
+    assert browser.get("/policies/").status_code == 302
+
+
+def test_an_address_that_is_not_verified_links_nothing(by_address, browser, otto):
+    browser.force_login(otto)
+    page = browser.post("/oidc/link")
+    answer = browser.get("/oidc/callback", by_address.consent(page.context["url"]))
+    assert b">address_unverified<" in answer.content
+    assert not OidcIdentity.objects.exists()
+
+
+@pytest.mark.parametrize(("told", "status"), [("grace@example.com", 302), ("other@example.com", 403)])
+def test_userinfo_verifies_its_own_address_only(by_address, browser, told, status):
+    by_address.userinfo = {"sub": "u-1", "email": told, "email_verified": True}
+    assert browser.sign_in(by_address).status_code == status
+
+
 def test_userinfo_of_another_person_is_refused(provider, browser):
     provider.userinfo = {"sub": "u-2", "groups": ["weir-admins"]}
     del provider.claims["groups"]
@@ -141,12 +191,22 @@ LATER = int(time.time()) + 3600
         ({"exp": 1000}, {}, "expired"),
         ({"iat": LATER, "exp": LATER + 60}, {}, "issued_later"),
         ({"exp": None}, {}, "token_malformed"),
+        *(({"exp": at}, {}, "token_malformed") for at in (math.nan, math.inf, 10**400, True, "2026")),
+        ({"iat": math.nan}, {}, "token_malformed"),
+        ({"iat": -math.inf}, {}, "token_malformed"),
+        ({"nbf": math.nan}, {}, "token_malformed"),
+        ({"nbf": LATER}, {}, "issued_later"),
+        ({"sub": "u\x00-1"}, {}, "subject"),
+        ({"sub": "u\n-1"}, {}, "subject"),
+        ({"sub": ""}, {}, "subject"),
+        ({"sub": 1}, {}, "subject"),
         ({"nonce": "another"}, {}, "nonce"),
         ({"sub": None}, {}, "subject"),
         ({"sub": "x" * 256}, {}, "subject"),
         ({}, {"alg": "none"}, "algorithm"),
         ({}, {"alg": "HS256"}, "algorithm"),
         ({}, {"kid": "unknown"}, "unknown_key"),
+        ({}, {"kid": "unknown\x00"}, "unknown_key"),
     ],
 )
 def test_a_token_that_is_not_for_this_sign_in_is_refused_with_its_reason(provider, browser, lie, header, code):
@@ -155,8 +215,18 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused_with_its_reason(provide
     answer = browser.sign_in(provider)
     assert answer.status_code == 403
     assert f">{code}<".encode() in answer.content
-    assert audited("user.sign_in_failed").get().after["reason"] == code
+    failed = audited("user.sign_in_failed").get().after
+    assert failed["reason"] == code
+    assert failed["detail"].isprintable()
     assert not User.objects.exists()
+
+
+def test_claims_that_cannot_be_stored_are_left_out(provider, browser):
+    provider.claims |= {"preferred_username": "gr\x00ace", "email": "grace\x7f", "name": "Grace\nHopper"}
+    provider.lie = {"sid": "s\x00"}
+    assert browser.sign_in(provider).status_code == 302
+    assert User.objects.get().username == "u-1"
+    assert OidcSession.objects.get().sid == ""
 
 
 def test_a_token_signed_with_another_key_of_the_same_name_is_refused(provider, browser):
@@ -339,6 +409,12 @@ def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, mon
         (lambda p: p.logout_token(sub="u-1", nonce="n"), "not_a_logout"),
         (lambda p: p.token(sub="u-1"), "not_a_logout"),
         (lambda p: p.logout_token(), "subject"),
+        (lambda p: p.logout_token(sid=""), "subject"),
+        (lambda p: p.logout_token(sid="s\x00"), "subject"),
+        (lambda p: p.logout_token(sid=["s-1"]), "subject"),
+        (lambda p: p.logout_token(sub=""), "subject"),
+        (lambda p: p.logout_token(sub="", sid=""), "subject"),
+        (lambda p: p.logout_token(sub="u-1", exp=math.nan), "token_malformed"),
         (lambda p: "rubbish", "token_malformed"),
     ],
 )
