@@ -11,8 +11,10 @@ from django.template.loader import render_to_string
 
 from controlplane.accounts.decorators import RoleMissing
 from controlplane.api import problems
+from controlplane.api.auth import principal_of
 from controlplane.api.handlers import full, is_full
 from controlplane.api.problems import ApiProblem, request_id_of
+from controlplane.computing import Busy, asked_by
 from controlplane.permissions import who_can
 from router.contract.net.retry_after import retry_after
 
@@ -68,9 +70,13 @@ def unavailable(request: HttpRequest) -> HttpResponse:
     return _standalone("errors/503.html", request, 503)
 
 
-def _standalone(template: str, request: HttpRequest, status: int) -> HttpResponse:
+def too_busy(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _standalone("errors/429.html", request, 429, why=str(exception))
+
+
+def _standalone(template: str, request: HttpRequest, status: int, **more: str) -> HttpResponse:
     """Rendered without context processors, which may depend on the part that failed."""
-    return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
+    return HttpResponse(render_to_string(template, {"request_id": request_id_of(request), **more}), status=status)
 
 
 class RetryAfter:
@@ -85,6 +91,27 @@ class RetryAfter:
         if after is not None:
             answer.setdefault("Retry-After", str(after))
         return answer
+
+
+class Asker:
+    """What a request computes, it computes on behalf of its user (controlplane/computing.py); in a page, too much of it
+    is answered here, in the API by its handlers."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        with asked_by(lambda: _user_of(request)):
+            return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        return too_busy(request, exception) if isinstance(exception, Busy) else None
+
+
+def _user_of(request: HttpRequest) -> str:
+    """A user's tokens count as that user."""
+    principal = principal_of(request) if _is_api(request) else None
+    return str(principal.user_id if principal else request.user.pk)
 
 
 class WrongMethod:

@@ -20,6 +20,7 @@ from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe, describe_table
 from controlplane.api.problems import ApiProblem, response
 from controlplane.api.tables import table_of
+from controlplane.computing import Busy
 from controlplane.experiments.results.across import NotComparable
 from controlplane.experiments.services import InvalidExperiment
 from controlplane.input_errors import problem_of
@@ -198,6 +199,7 @@ def install(api: NinjaAPI) -> None:
         NameTaken: _status(409),
         NoSuchTrace: _status(404),
         NotPossible: _status(409),
+        Busy: _status(429),
         UnreadableDocument: _status(400),
         InvalidFields: from_validation,
         AuthenticationError: unauthenticated,

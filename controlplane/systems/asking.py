@@ -1,15 +1,13 @@
-"""Asks a system: checks the inputs, computes, remembers the answers."""
+"""Asks a system: checks the inputs, and computes beside the web process what takes long."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.computing import computed
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Answer, Figure, System
 from fleet.kinds.option import build, check
 from router.contract.problem import Problem
-
-REMEMBERED = 128  # answers, of some kilobytes each
 
 
 class InvalidInputs(ValueError):
@@ -33,16 +31,11 @@ def inputs_of(system: System, given: Mapping[str, object]) -> Any:
 
 
 def ask(system: System, given: Mapping[str, object]) -> Answer:
-    """Raises InvalidInputs."""
+    """Raises InvalidInputs, Busy."""
     inputs = inputs_of(system, given)
-    return _answer(system.slug, inputs) if system.remember else system.compute(inputs)
+    return computed(system.compute, inputs) if system.beside else system.compute(inputs)
 
 
-@functools.lru_cache(REMEMBERED)
-def _answer(slug: str, inputs: Any) -> Answer:
-    return SYSTEMS[slug].compute(inputs)
-
-
-@functools.lru_cache
 def figures(slug: str) -> tuple[Figure, ...]:
-    return SYSTEMS[slug].figures()
+    """Raises Busy."""
+    return computed(SYSTEMS[slug].figures)

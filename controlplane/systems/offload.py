@@ -1,9 +1,11 @@
 """Adaptive prefill offload: which requests of a trace would move, what that takes, and experiments that try it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+from controlplane.computing import computed
 from controlplane.experiments.matrix.presets import connectors
+from controlplane.systems.offload_trace import ClassifiedTrace, classified, read
 from controlplane.systems.system import (
     Answer,
     Axis,
@@ -18,8 +20,7 @@ from controlplane.systems.system import (
     Table,
     experiment_link,
 )
-from controlplane.traces import library
-from controlplane.traces.summary import ideal_hits
+from controlplane.traces import generated, library
 from controlplane.traces.types import BadTrace
 from fleet.counted import percent
 from fleet.engine.law import law_of
@@ -28,7 +29,6 @@ from fleet.kinds.option import option
 from fleet.selectors import store_pool
 from fleet.systems.offload import (
     TRANSFER_RATES,
-    Classified,
     Share,
     Thresholds,
     decodes_that_pay,
@@ -129,18 +129,23 @@ def rules(inputs: OffloadInputs) -> list[Problem]:
         _profile(inputs)
     except UnknownProfile as error:
         problems.append(Problem("model", inputs.model, "has no constants here", str(error)))
-    return problems + _trace_problems(inputs.trace)
+    return problems + _trace_problems(inputs.trace, inputs.requests)
 
 
-def _trace_problems(name: str) -> list[Problem]:
+def _trace_problems(name: str, count: int) -> list[Problem]:
     known = {entry.name: entry for entry in library.entries()}
     if name not in known:
         return [Problem("trace", name, "there is no such trace", f"one of {', '.join(known)}")]
+    too_large = (
+        "too large for a page",
+        f"a trace of at most {LARGEST_TRACE >> 20} MiB; start an experiment for a larger one",
+    )
     if known[name].bytes > LARGEST_TRACE:
-        allowed = f"a trace of at most {LARGEST_TRACE >> 20} MiB; start an experiment for a larger one"
-        return [Problem("trace", name, "too large for a page", allowed)]
+        return [Problem("trace", name, *too_large)]
     try:
-        library.load(name, seed=1)
+        _trace(name, count)
+    except _TooLarge:
+        return [Problem("trace", name, *too_large)]
     except (BadTrace, library.NoSuchTrace) as error:
         return [Problem("trace", name, str(error), "a trace that can be read")]
     return []
@@ -150,23 +155,26 @@ def _profile(inputs: OffloadInputs) -> Profile:
     return profile(inputs.gpu, inputs.model, inputs.tp)
 
 
-@dataclass(frozen=True)
-class ClassifiedTrace:
-    requests: list[Classified]
-    rate: float  # requests/s
+class _TooLarge(Exception):
+    pass
+
+
+def _trace(name: str, count: int) -> ClassifiedTrace:
+    """BadTrace, NoSuchTrace, Busy."""
+    if name in generated.BUILT_IN:
+        return classified(generated.BUILT_IN[name]().requests[:count])
+    data = library.content(name)
+    if len(data) > LARGEST_TRACE:  # recorded traffic, whose size is known once it is read
+        raise _TooLarge
+    trace = read(data, count) if len(data) <= library.SMALL else computed(read, data, count)
+    if isinstance(trace, BadTrace):
+        raise trace
+    return trace
 
 
 def _classified(inputs: OffloadInputs) -> ClassifiedTrace:
-    sent = library.load(inputs.trace, seed=1).requests[: inputs.requests]
-    seen: set[str] = set()
-    found = []
-    for request, hit in zip(sent, ideal_hits(sent), strict=True):
-        new = request.input_tokens - hit
-        found.append(Classified(request.input_tokens, new, request.output_tokens, request.session in seen))
-        if request.session:
-            seen.add(request.session)
-    span = max(sent[-1].at_s - sent[0].at_s, 1.0)
-    return ClassifiedTrace(found, len(sent) / span * inputs.load_factor)
+    trace = _trace(inputs.trace, inputs.requests)
+    return replace(trace, rate=trace.rate * inputs.load_factor)
 
 
 def _limits(inputs: OffloadInputs, *, heavy: int | None = None, order: str = "") -> Thresholds:
@@ -427,5 +435,5 @@ OFFLOAD = System(
     GROUPS,
     rules,
     NOTES,
-    remember=False,
+    beside=False,
 )

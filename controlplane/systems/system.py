@@ -145,11 +145,11 @@ class System:
     summary: str  # one or two sentences: what the system is, and what the page answers
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
     presets: Mapping[str, Preset]  # by title
-    compute: Callable[[Any], Answer]  # at most 2 seconds within the limits of the inputs
+    compute: Callable[[Any], Answer]  # at most about 2 s of CPU within the limits of the inputs and its rules
     figures: Callable[[], tuple[Figure, ...]] = tuple  # asked for apart from the answer: may take some seconds
     groups: tuple[Group, ...] = ()  # inputs in no group come first
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # what does not agree in the sources
     links: tuple[Link, ...] = ()
     playable: Playable | None = None
-    remember: bool = True  # whether an answer depends on its inputs alone
+    beside: bool = True  # computed in a process beside the web's; not when it is short, or reads the database

@@ -1,10 +1,15 @@
 """What went wrong, what still works, what to do, and an id to quote; never a stack trace."""
 
+import pickle
+
 import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from controlplane import computing
 from controlplane.audit import views
+from controlplane.computing import Busy
+from controlplane.testing import api_caller
 
 
 @pytest.fixture
@@ -31,6 +36,41 @@ def test_an_address_that_takes_forms_only(quiet, path):
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert b"belongs to a button or a form of another page" in answer.content
     assert answer.headers["X-Request-ID"].encode() in answer.content
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """As when the same user computes much already."""
+
+    def refuses(*_):
+        raise Busy("3 computations of yours run or wait already: ask again when they have ended")
+
+    computing.REMEMBERING.clear()
+    monkeypatch.setattr(computing, "_made", refuses)
+
+
+@pytest.mark.parametrize("path", ["/systems/tutti/", "/systems/neuron/figures/"])
+def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(quiet, busy, path):
+    answer = quiet.get(path)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+    assert b"3 computations of yours run or wait already" in answer.content
+
+
+def test_an_operation_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(vera, busy):
+    answer = api_caller(vera).post("/systems/tutti", {"inputs": {}})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+    assert answer.json()["detail"].startswith("3 computations of yours")
+
+
+def test_a_users_session_and_tokens_compute_as_one_user_and_a_stranger_computes_nothing(vera, quiet, monkeypatch):
+    askers = []
+    monkeypatch.setattr(computing, "_made", lambda *_: askers.append(computing.ASKER.get()()) or pickle.dumps(()))
+    computing.REMEMBERING.clear()
+    quiet.get("/systems/neuron/figures/")
+    api_caller(vera).get("/systems/neuron/figures")
+    Client().get("/systems/neuron/figures/")
+    assert askers == [str(vera.pk)] * 2
+    assert computing.ASKER.get() is None
 
 
 def test_a_crash(quiet, monkeypatch):

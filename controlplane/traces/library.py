@@ -25,11 +25,12 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
 from controlplane.audit.services import Actor, record
+from controlplane.computing import computed
 from controlplane.process import env
 from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.models import Trace
-from controlplane.traces.summary import summarise, summary_of
+from controlplane.traces.summary import read, summarise
 from controlplane.traces.types import BadTrace, LoadedTrace, Summary
 
 log = structlog.get_logger(__name__)
@@ -37,6 +38,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".csv")
 RECORDED = "recorded:"  # followed by the name of a pool
+SMALL = 1 << 16  # bytes of a file that takes less time to read than a process to start
 
 
 class TraceError(Exception):
@@ -99,7 +101,7 @@ def entry(name: str) -> TraceEntry:
         return TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1])
     if name.startswith(RECORDED):
         data = _recorded_lines(name)
-        summary = summary_of(registry.read(data, seed=1))
+        _, summary = _looked_at(data)
         return TraceEntry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
     return _row_entry(_row(name))
 
@@ -108,12 +110,17 @@ def load(name: str, seed: int) -> LoadedTrace:
     """The trace; the seed sets what its file leaves open (arrivals in a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()
+    return registry.read(content(name), seed)
+
+
+def content(name: str) -> bytes:
+    """The file of a trace that is not built in. NoSuchTrace, BadTrace, Busy."""
     if name.startswith(RECORDED):
-        return registry.read(_recorded_lines(name), seed)
+        return _recorded_lines(name)
     row = _row(name)
     path = _folder_path(name) if row.source == "folder" else store() / row.sha256
     try:
-        return registry.read(path.read_bytes(), seed)
+        return path.read_bytes()
     except OSError as error:
         raise NoSuchTrace(f"{name}: its file cannot be read ({error.strerror})") from None
 
@@ -133,7 +140,7 @@ def _built_in(name: str) -> tuple[str, Summary]:
 
 
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
-    """Store a trace; (row, whether it is new). The same content again is accepted. BadTrace, NameTaken."""
+    """Store a trace; (row, whether it is new). The same content again is accepted. BadTrace, NameTaken, Busy."""
     check_name(name)
     sha256 = hashlib.sha256(data).hexdigest()
     known = Trace.objects.filter(name=name, source="upload").first()
@@ -141,14 +148,13 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
         return known, False
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
-    trace = registry.read(data, seed=1)
     # Before the transaction: meanwhile no other process could write to SQLite.
-    summary = asdict(summary_of(trace))
+    kind, summary = _looked_at(data)
     _write(store() / sha256, data)
-    values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
+    values = {"format": kind, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
     try:
         with transaction.atomic():
-            row = Trace.objects.create(name=name, summary=summary, **values)
+            row = Trace.objects.create(name=name, summary=asdict(summary), **values)
             record(actor, "trace.upload", f"trace {name}", after=values)
     except IntegrityError:
         raise NameTaken(f"{name}: another trace has this name; choose a different one") from None
@@ -197,6 +203,14 @@ def _recorded_lines(name: str) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
+def _looked_at(data: bytes) -> tuple[str, Summary]:
+    """(format, summary); a large file is read beside the web process. BadTrace, Busy."""
+    seen = read(data) if len(data) <= SMALL else computed(read, data)
+    if isinstance(seen, BadTrace):
+        raise seen
+    return seen
+
+
 def _write(path: Path, data: bytes) -> None:
     """Atomic: a reader never sees a part of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,14 +237,14 @@ def _read_in(name: str, path: Path) -> Trace:
     if about.st_size > registry.MAX_BYTES:
         raise BadTrace(0, "", about.st_size, f"at most {registry.MAX_BYTES:,} bytes")
     data = path.read_bytes()
-    trace = registry.read(data, seed=1)
+    kind, summary = _looked_at(data)
     values = {
-        "format": trace.format,
+        "format": kind,
         "source": "folder",
         "sha256": hashlib.sha256(data).hexdigest(),
         "bytes": len(data),
         "mtime_ns": about.st_mtime_ns,
-        "summary": asdict(summary_of(trace)),
+        "summary": asdict(summary),
     }
     try:
         return Trace.objects.update_or_create(name=name, defaults=values)[0]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from controlplane.traces.formats import registry
 from controlplane.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
 from controlplane.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
 
@@ -55,6 +56,15 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 def summary_of(trace: LoadedTrace) -> Summary:
     """Summarise a file, with what of it is not read. BadTrace."""
     return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
+
+
+def read(data: bytes) -> tuple[str, Summary] | BadTrace:
+    """(format, summary) of a file; an error is handed back, as it comes from another process."""
+    try:
+        trace = registry.read(data, seed=1)
+        return trace.format, summary_of(trace)
+    except BadTrace as error:
+        return error
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:

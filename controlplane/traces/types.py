@@ -13,10 +13,21 @@ class BadTrace(Exception):
         self.value = _short(value)
         super().__init__(f"{self.path}: {self.value} ({allowed})")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (self.line, self.field, self.value, self.allowed)
+
     @property
     def path(self) -> str:
         place = f"line {self.line}" if self.line else "file"
         return f"{place}, {self.field}" if self.field else place
+
+
+def _again(line: int, field: str, value: str, allowed: str) -> BadTrace:
+    """Make an error anew that comes from another process; its value is a text already."""
+    error = BadTrace(line, field, None, allowed)
+    error.value = value
+    error.args = (f"{error.path}: {value} ({allowed})",)
+    return error
 
 
 def _short(value: object, limit: int = 80) -> str:

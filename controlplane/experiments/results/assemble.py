@@ -1,13 +1,14 @@
 """Assembles the results of an experiment, for the API and the page."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from django.conf import settings
 
+from controlplane import computing
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
@@ -17,9 +18,10 @@ from controlplane.experiments.results.output import display
 from controlplane.experiments.results.records import LATENCIES, Record
 from controlplane.experiments.results.slo import Slo, seconds
 from controlplane.experiments.results.statistics import comparison, verdicts
-from controlplane.experiments.results.statistics.pairs import Estimator
+from controlplane.experiments.results.statistics.pairs import Estimator, Keyed
 from controlplane.experiments.results.types import (
     ArmResults,
+    DifferenceRow,
     DifferingSetting,
     Ecdf,
     EngineModelFacts,
@@ -90,7 +92,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
     arms = [_arm(experiment, arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in settled]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
-    differences = comparison.differences(keyed, slo, beat) if ended else []
+    differences = _differences(keyed, slo, beat) if ended else []
     best, tied = comparison.best(arms, differences)
     expectations = verdicts.judge(experiment.expectations, arms, Estimator(keyed, slo), beat) if ended else []
     return {
@@ -127,6 +129,13 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
         "verdict": _verdict(experiment, expectations),
         "warnings": _warnings(arms, runs),
     }
+
+
+def _differences(keyed: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[DifferenceRow]:
+    """Those that a page asks for are resampled beside the web process. Busy."""
+    if computing.ASKER.get() is None:
+        return comparison.differences(keyed, slo, beat)
+    return computing.computed(comparison.unwatched, keyed, slo)
 
 
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:

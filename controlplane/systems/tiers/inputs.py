@@ -189,6 +189,8 @@ class TierInputs:
     )
 
 
+MOST_SIMULATED = 3_000  # requests of all runs: what takes time is their product
+
 GROUPS = (
     Group(
         "Engine",
@@ -232,6 +234,9 @@ def rules(inputs: TierInputs) -> list[Problem]:
     if inputs.longest < inputs.shortest:
         allowed = f"at least the shortest, {inputs.shortest:,} tokens"
         problems.append(Problem("longest", inputs.longest, "shorter than the shortest document", allowed))
+    if inputs.runs * inputs.requests > MOST_SIMULATED:
+        allowed = f"at most {MOST_SIMULATED // inputs.runs:,} with {inputs.runs} runs: {MOST_SIMULATED:,} in all"
+        problems.append(Problem("requests", inputs.requests, "more requests than a page simulates", allowed))
     try:
         found = profile_of(inputs)
     except UnknownProfile:

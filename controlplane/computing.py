@@ -1,0 +1,149 @@
+"""Computations that a page or REST asks for, in processes beside the web process, so that its other requests go on.
+
+One runs at a time for each user and AT_ONCE in all, at a lower priority than the pages; answers are remembered. Without
+an asker, in a worker or a command, a function is called where it is. Imported by those processes: no Django here.
+"""
+
+import contextlib
+import hashlib
+import pickle
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from fleet.subprocess import run_in_subprocess
+
+AT_ONCE = 2
+WAITING = 2  # of one user, beside the one that runs; each occupies a thread
+WAIT_S = 20.0
+LONGEST_S = 60.0  # on a crowded machine; the work itself is bounded by its inputs
+REMEMBERED = 256  # answers, of some kilobytes each
+R = TypeVar("R")
+
+Asker = Callable[[], str]  # id of the user on whose behalf a request is served; looked up only when it matters
+ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
+
+
+class Busy(Exception):
+    """Too much is being computed already; the message says what and for whom."""
+
+
+class Turns:
+    """Who computes now, and how many wait for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: set[str] = set()
+        self._asking: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def turn(self, user: str) -> Iterator[None]:
+        """Wait until the user's earlier computations have ended and there is room. Busy."""
+        self._enter(user)
+        try:
+            yield
+        finally:
+            self._leave(user)
+
+    def _enter(self, user: str) -> None:
+        with self._changed:
+            if self._asking[user] > WAITING:
+                raise Busy(f"{WAITING + 1} computations of yours run or wait already: ask again when they have ended")
+            self._asking[user] += 1
+            if not self._changed.wait_for(lambda: self._has_room(user), WAIT_S):
+                self._forget(user)
+                raise Busy(f"there was no room for another computation within {WAIT_S:g} s: ask again later")
+            self._running.add(user)
+
+    def _has_room(self, user: str) -> bool:
+        return user not in self._running and len(self._running) < AT_ONCE
+
+    def _leave(self, user: str) -> None:
+        with self._changed:
+            self._running.discard(user)
+            self._forget(user)
+            self._changed.notify_all()
+
+    def _forget(self, user: str) -> None:
+        self._asking[user] -= 1
+        if not self._asking[user]:
+            del self._asking[user]
+
+
+class Remembered:
+    """The last answers, by what was asked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def get(self, key: bytes) -> bytes | None:
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+            return self._answers.get(key)
+
+    def put(self, key: bytes, answer: bytes) -> None:
+        with self._lock:
+            self._answers[key] = answer
+            while len(self._answers) > REMEMBERED:
+                self._answers.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._answers.clear()
+
+
+TURNS, REMEMBERING = Turns(), Remembered()
+
+
+@contextlib.contextmanager
+def asked_by(asker: Asker) -> Iterator[None]:
+    token = ASKER.set(asker)
+    try:
+        yield
+    finally:
+        ASKER.reset(token)
+
+
+def computed(function: Callable[..., R], *given: Any) -> R:
+    """What the function, of a module without Django, gives for these values; both can be pickled. Busy."""
+    key = hashlib.sha256(pickle.dumps((function, given))).digest()
+    kept = REMEMBERING.get(key)
+    if kept is None:
+        kept = _made(key, function, given)
+    answer: R = pickle.loads(kept)  # noqa: S301 - made here, by a function of ours
+    return answer
+
+
+def _made(key: bytes, function: Callable[..., Any], given: tuple[Any, ...]) -> bytes:
+    asker = ASKER.get()
+    if asker is None:
+        answer = pickle.dumps(function(*given))
+    else:
+        with TURNS.turn(asker()):
+            answer = REMEMBERING.get(key) or pickle.dumps(_beside(function, given))
+    REMEMBERING.put(key, answer)
+    return answer
+
+
+def _beside(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    end = time.monotonic() + LONGEST_S
+
+    def beat() -> None:
+        if time.monotonic() > end:
+            raise Busy(f"the computation was given up after {LONGEST_S:g} s: ask again when less is going on")
+
+    return run_in_subprocess(_call, (function, given), beat, _ignore)
+
+
+def _call(job: tuple[Callable[..., Any], tuple[Any, ...]], send: Callable[[Any], None]) -> Any:
+    function, given = job
+    return function(*given)
+
+
+def _ignore(value: Any) -> None:
+    """A computation sends its answer alone."""

@@ -1,0 +1,199 @@
+"""No request of a viewer makes the web process compute for long, however large its inputs are.
+
+Calls of functions are counted, not time: a million of them take about a second of CPU. What takes more is computed
+beside the web process (controlplane/computing.py), where it is bounded by its inputs and by turns.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import get_resolver
+
+from controlplane import computing
+from controlplane.accounts.tests.test_closed_by_default import concrete, patterns
+from controlplane.api.api import api
+from controlplane.permissions import ROLE_SCOPES
+from controlplane.systems.asking import InvalidInputs, inputs_of
+from controlplane.systems.registry import SYSTEMS
+from controlplane.systems.system import System
+from controlplane.testing import ApiCaller, api_caller
+from controlplane.traces import library
+from controlplane.traces.tests.conftest import mooncake_line
+from fleet.kinds.option import options_of
+from router.contract.redis import redis_keys
+
+pytestmark = pytest.mark.django_db
+MOST_CALLS = 1_000_000
+LARGE = 3_000  # requests of the trace that is asked about: in the web process they would take more than MOST_CALLS
+UNASKED = ("api/", "static/", "logout")
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Calls of Python functions and of built-in ones by this thread."""
+    calls = [0]
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            calls[0] += 1
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.fixture
+def vera_api(vera: User) -> ApiCaller:
+    return api_caller(vera)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is computed beside, which is not counted here; it is done for real, in this process."""
+    computing.REMEMBERING.clear()
+    names: list[str] = []
+
+    def run(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        names.append(function.__module__)
+        counting = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return function(*given)
+        finally:
+            sys.setprofile(counting)
+
+    monkeypatch.setattr(computing, "_beside", run)
+    yield names
+    computing.REMEMBERING.clear()
+
+
+@pytest.fixture
+def large(data_dir: Any) -> str:
+    """A stored trace, with blocks that follow one another nowhere, which is what takes longest to read."""
+    lines = (mooncake_line(timestamp=i, input_length=2_048, hash_ids=[i, i + 9, i + 3, i + 6]) for i in range(LARGE))
+    folder = data_dir / "folder"
+    folder.mkdir()
+    (folder / "large.jsonl").write_text("\n".join(lines))
+    return "large.jsonl"
+
+
+def greatest(system: System) -> dict[str, Any]:
+    """Each number at its greatest, as far as the rules between inputs allow."""
+    given: dict[str, Any] = {}
+    for one in options_of(system.inputs):
+        if one.kind in ("int", "float") and is_valid(system, given | {one.name: one.maximum}):
+            given[one.name] = one.maximum
+    return given
+
+
+def calls_of(client: Client | ApiCaller, address: str) -> int:
+    with counted() as calls:
+        assert client.get(address).status_code < 500
+    return calls[0]
+
+
+def is_valid(system: System, given: dict[str, Any]) -> bool:
+    try:
+        inputs_of(system, given)
+    except InvalidInputs:
+        return False
+    return True
+
+
+@pytest.mark.attacks
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
+def test_a_system_with_its_inputs_at_their_greatest_leaves_the_web_process_free(
+    system: System, vera_api: ApiCaller, vera_client: Client, beside: list[str]
+) -> None:
+    given = greatest(system)
+    assert len(given) > 8
+    with counted() as calls:
+        answer = vera_api.post(f"/systems/{system.slug}", {"inputs": given})
+    assert answer.status_code == 200, answer.content
+    assert calls[0] < MOST_CALLS
+    pages = f"/systems/{system.slug}/?{urlencode(given)}", f"/systems/{system.slug}/figures/"
+    counts = [calls_of(vera_client, page) for page in pages]
+    assert max(*counts, calls_of(vera_api, f"/systems/{system.slug}/figures")) < MOST_CALLS
+
+
+def test_the_product_of_runs_and_requests_is_bounded_and_its_limit_named(vera_api: ApiCaller) -> None:
+    answer = vera_api.post("/systems/tutti", {"inputs": {"runs": 9, "requests": 1_000}})
+    assert answer.status_code == 422
+    (problem,) = answer.json()["errors"]
+    assert (problem["path"], problem["value"]) == ("inputs.requests", 1_000)
+    assert "at most 333 with 9 runs: 3,000 in all" in problem["message"]
+
+
+def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
+    large: str,
+    vera_api: ApiCaller,
+    vera_client: Client,
+    beside: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    data_dir: Any,
+) -> None:
+    monkeypatch.setenv("WEIR_TRACE_DIR", str(data_dir / "folder"))
+    with counted() as calls:
+        assert vera_api.get(f"/traces/{large}").json()["summary"]["requests"] == LARGE
+        assert vera_client.get("/experiments/traces/").status_code == 200
+        answer = vera_api.post("/systems/offload", {"inputs": {"trace": large}})
+        assert vera_client.get("/systems/offload/", {"trace": large}).status_code == 200
+    assert answer.status_code == 200
+    assert calls[0] < MOST_CALLS
+    assert beside == ["controlplane.traces.summary", "controlplane.systems.offload_trace"]
+    with counted() as calls:
+        library.registry.read(library.content(large), 1)
+    assert calls[0] > MOST_CALLS / 10  # so the bound would be felt
+
+
+def operations() -> Iterator[str]:
+    """The address of each operation that a viewer may call with GET, its numbers at their greatest."""
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        operation = methods.get("get", {})
+        scopes = {scope for way in operation.get("security", ()) for each in way.values() for scope in each}
+        if operation and scopes <= ROLE_SCOPES["viewer"]:
+            yield f"{filled(path)}?{urlencode(numbers(operation))}"
+
+
+def numbers(operation: dict[str, Any]) -> dict[str, Any]:
+    asked = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+    return {each["name"]: each["schema"]["maximum"] for each in asked if "maximum" in each["schema"]}
+
+
+def filled(path: str) -> str:
+    known = {"{slug}": "tutti", "{name}": "recorded:demo" if "/traces/" in path else "default", "{request_id}": "none"}
+    for part, value in known.items():
+        path = path.replace(part, value)
+    return re.sub(r"{\w+}", "1", path).removeprefix("/api/v1")
+
+
+@pytest.mark.attacks
+def test_no_page_and_no_operation_of_a_viewer_computes_for_long(
+    vera_client: Client, vera_api: ApiCaller, beside: list[str], live_redis: Any
+) -> None:
+    """With recorded traffic at the number that Redis keeps."""
+    record_traffic(live_redis, redis_keys.TRAFFIC_KEPT // 10)
+    asked = [(vera_client, concrete(route)) for route in patterns(get_resolver()) if not route.startswith(UNASKED)]
+    asked += [(vera_api, address) for address in operations()]
+    calls = {address: calls_of(client, address) for client, address in asked}
+    assert len(calls) > 100
+    assert {address: count for address, count in calls.items() if count >= MOST_CALLS} == {}
+
+
+def record_traffic(live_redis: Any, entries: int) -> None:
+    sizes = {"input_tokens": 600, "output_tokens": 3, "block_tokens": 512, "blocks": "AAAAAAAAAAA="}
+    entry = json.dumps({"schema": 1, "at": 1, "pool": "demo", "outcome": "ok"} | sizes)
+    pipe = live_redis.pipeline()
+    for _ in range(entries):
+        pipe.xadd(redis_keys.TRAFFIC, {"p": "demo", "t": entry})
+    pipe.execute()

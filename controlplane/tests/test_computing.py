@@ -1,0 +1,180 @@
+"""Computations run beside the web process, one at a time for each user, and their answers are remembered."""
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import computing
+from controlplane.computing import Busy, Turns, asked_by, computed
+from controlplane.systems.registry import SYSTEMS
+from controlplane.traces.types import BadTrace
+from fleet.subprocess import SubprocessFailed
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = "import sys; {}; print([name for name in sys.modules if name.split('.')[0] == 'django'])"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered() -> Iterator[None]:
+    computing.REMEMBERING.clear()
+    yield
+    computing.REMEMBERING.clear()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was computed beside; each gives its place in the list."""
+    made: list[Any] = []
+
+    def beside(function: Any, given: Any) -> int:
+        made.append(given)
+        return len(made)
+
+    monkeypatch.setattr(computing, "_beside", beside)
+    return made
+
+
+class Held:
+    """Users that hold their turn until they are told to go."""
+
+    def __init__(self, turns: Turns, *users: str) -> None:
+        self.turns, self.users = turns, users
+        self.go, self.pool = threading.Event(), ThreadPoolExecutor(8)
+        self.order: list[str] = []
+
+    def __enter__(self) -> "Held":
+        for user in self.users:
+            self.ask(user)
+        while len(self.order) < len(self.users):
+            time.sleep(0.001)
+        return self
+
+    def ask(self, user: str) -> Any:
+        def hold() -> None:
+            with self.turns.turn(user):
+                self.order.append(user)
+                self.go.wait(30)
+
+        return self.pool.submit(hold)
+
+    def __exit__(self, *_: object) -> None:
+        self.go.set()
+        self.pool.shutdown()
+
+
+def test_a_user_computes_one_thing_at_a_time_and_leaves_room_for_another() -> None:
+    turns = Turns()
+    with Held(turns, "vera") as held:
+        second = held.ask("vera")
+        with turns.turn("otto"):
+            assert held.order == ["vera"]
+        assert not second.done()
+    assert held.order == ["vera", "vera"]
+
+
+def test_a_users_fourth_computation_is_refused_at_once() -> None:
+    turns = Turns()
+    with Held(turns, "vera") as held:
+        waiting = [held.ask("vera") for _ in range(computing.WAITING)]
+        while turns._asking["vera"] <= computing.WAITING:
+            time.sleep(0.001)
+        with pytest.raises(Busy, match="3 computations of yours run or wait already"), turns.turn("vera"):
+            pass
+    assert all(each.result() is None for each in waiting)
+    assert not turns._asking
+    with turns.turn("vera"):
+        pass
+
+
+def test_without_room_in_time_a_computation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    with Held(turns, *(f"user {n}" for n in range(computing.AT_ONCE))):
+        monkeypatch.setattr(computing, "WAIT_S", 0.01)
+        with pytest.raises(Busy, match=r"no room for another computation within 0\.01 s"), turns.turn("vera"):
+            pass
+    assert not turns._asking
+
+
+def test_the_same_question_is_computed_once_and_its_answer_belongs_to_who_asks(calls: list[Any]) -> None:
+    with asked_by(lambda: "vera"):
+        assert [computed(sorted, [2, 1]), computed(sorted, [2, 1]), computed(sorted, [3])] == [1, 1, 2]
+    assert calls == [([2, 1],), ([3],)]
+
+
+def test_two_users_who_ask_the_same_at_once_wait_for_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, made = threading.Barrier(2, timeout=30), list[str]()
+    real = computing.TURNS.turn
+
+    def turn(user: str) -> Any:
+        start.wait()
+        return real("both")
+
+    monkeypatch.setattr(computing.TURNS, "turn", turn)
+    monkeypatch.setattr(computing, "_beside", lambda function, given: made.append("once") or function(*given))
+
+    def ask(user: str) -> list[int]:
+        with asked_by(lambda: user):
+            return computed(sorted, [2, 1])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, ["vera", "otto"])) == [[1, 2], [1, 2]]
+    assert made == ["once"]
+
+
+def test_the_oldest_answers_are_forgotten(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computing, "REMEMBERED", 2)
+    with asked_by(lambda: "vera"):
+        for number in (1, 2, 1, 3, 1, 2):
+            computed(abs, number)
+    assert calls == [(1,), (2,), (3,), (2,)]
+
+
+def test_a_worker_that_asks_for_nobody_computes_where_it_is(calls: list[Any]) -> None:
+    assert computed(sorted, [2, 1]) == [1, 2]
+    assert calls == []
+
+
+def test_a_computation_for_somebody_runs_in_another_process_at_a_lower_priority() -> None:
+    with asked_by(lambda: "vera"):
+        assert computed(os.getpid) != os.getpid()
+        assert computed(os.nice, 0) > os.nice(0)
+
+
+def test_a_computation_that_fails_is_not_remembered() -> None:
+    with asked_by(lambda: "vera"):
+        for _ in range(2):
+            with pytest.raises(SubprocessFailed, match="ValueError: math domain error"):
+                computed(math.sqrt, -1)
+
+
+def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computing, "LONGEST_S", 0.0)
+    with asked_by(lambda: "vera"), pytest.raises(Busy, match="given up after 0 s"):
+        computed(time.sleep, 60)
+
+
+def test_what_is_computed_beside_needs_no_django() -> None:
+    names = {system.compute.__module__ for system in SYSTEMS.values() if system.beside}
+    names |= {system.figures.__module__ for system in SYSTEMS.values() if system.slug != "offload"}
+    names |= {"controlplane.traces.summary", "controlplane.systems.offload_trace", "controlplane.computing"}
+    names.add("controlplane.experiments.results.statistics.comparison")
+    code = SHARED.format(f"import {', '.join(sorted(names))}")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_error_of_a_trace_comes_whole_from_another_process() -> None:
+    error = BadTrace(4, "input_length", "x" * 100, "a whole number")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.path, again.value, again.allowed) == (error.path, error.value, error.allowed)
+    assert str(again) == str(error)
