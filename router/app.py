@@ -7,10 +7,12 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from router.http import asgi
+from router.contract.api_paths import ROUTED, Handling
+from router.http import asgi, doors
 from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
+from router.http.errors import ErrorResponse
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
 from router.options import WEB, from_environment, spans_settings
@@ -21,7 +23,6 @@ from router.source import PoolSource
 from router.spans.settings import SpanSettings
 from router.telemetry.request_spans import Server
 from router.telemetry.tracer import Tracer
-from router.tokenize.prompt import RENDERERS
 from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
 from router.workers.pace_probes import PaceProbes
@@ -44,7 +45,7 @@ class Router:
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
         self.web: WebRelay | None = None  # calls about files and batches are not served
-        self._pages = Pages(source, clients or ClientConnections())
+        self.pages = Pages(source, clients or ClientConnections())
         self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
         self.pools.index_links = self._indexes.links if self._indexes is not None else ()
         self._listener = Listener(self._indexes)
@@ -55,11 +56,22 @@ class Router:
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
 
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
-        if incoming.method == "POST" and incoming.path in RENDERERS:
+        if incoming.method == "POST" and incoming.path in ROUTED:
             return self.proxy.handle(incoming, client)
-        if self.web is not None and self.web.serves(incoming.path):
-            return self.web.handle(incoming, client)
-        return self._pages.handle(incoming, client)
+        return self._answer(incoming, client)
+
+    async def _answer(self, incoming: IncomingRequest, client: ClientConnection) -> None:
+        """Answer what needs no decision."""
+        try:
+            row = doors.admitted(incoming)
+            if row.handling is Handling.OWN:
+                await self.pages.handle(incoming, client)
+            elif self.web is not None:
+                await self.web.handle(incoming, client)
+            else:
+                raise doors.not_served(incoming.path, "the router was started without --web")
+        except ErrorResponse as refusal:
+            doors.refuse(incoming, refusal, client)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

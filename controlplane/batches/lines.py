@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-API_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 MOST_LINES = 50_000
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id

@@ -18,6 +18,7 @@ from controlplane.batches.models import Batch, StoredFile
 from controlplane.keys.models import ApiKey
 from fleet import jobs
 from fleet.jobs import CANCELLED, ENDED
+from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
 MOST_FILES = 1_000  # of a key
@@ -72,8 +73,8 @@ def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
     window, metadata = asked.get("completion_window"), asked.get("metadata")
     if window not in WINDOWS:
         raise Refused(f"completion_window: must be one of {', '.join(WINDOWS)}", "completion_window")
-    if asked.get("endpoint") not in batch_lines.API_PATHS:
-        raise Refused(f"endpoint: must be one of {', '.join(batch_lines.API_PATHS)}", "endpoint")
+    if asked.get("endpoint") not in BATCHED:
+        raise Refused(f"endpoint: must be one of {', '.join(BATCHED)}", "endpoint")
     metadata = {} if metadata is None else metadata
     if not _is_metadata(metadata):
         raise Refused(f"metadata: at most {MOST_METADATA} texts of at most 512 characters", "metadata")

@@ -3,6 +3,8 @@
 `code` tells the client what to do; docs/router.md lists all codes.
 """
 
+from urllib.parse import quote
+
 import orjson
 
 from router.contract.net.retry_after import retry_after
@@ -29,6 +31,7 @@ class ErrorResponse(Exception):
         *,
         retry_after_s: int | None = None,
         allow: str | None = None,
+        location: str | None = None,
         should_retry: bool = True,
     ) -> None:
         super().__init__(message)
@@ -37,6 +40,7 @@ class ErrorResponse(Exception):
         self.message = message
         self.retry_after_s = retry_after(status, retry_after_s)
         self.allow = allow  # methods, on a 405
+        self.location = location  # path, on a 307
         self.should_retry = should_retry  # False: OpenAI's and Anthropic's clients would, by the status
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -49,6 +53,8 @@ class ErrorResponse(Exception):
             headers.append((b"www-authenticate", b"Bearer"))
         if self.allow is not None:
             headers.append((b"allow", self.allow.encode()))
+        if self.location is not None:
+            headers.append((b"location", quote(self.location, safe="/?&=%:@!$'()*+,;~").encode()))
         return headers
 
 

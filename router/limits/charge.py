@@ -1,7 +1,7 @@
 """What a request may cost in output tokens, and what a stream that broke off has cost. Pure."""
 
+from router.contract.api_paths import LIMITS
 from router.contract.json_value import JsonObject
-from router.tokenize.api_paths import LIMITS
 
 DEFAULT_OUTPUT = 512  # output tokens assumed for an answer without a limit
 LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none

@@ -36,7 +36,7 @@ class Picker(Router):
         single: bool,
     ) -> None:
         super().__init__(source, clients, spans)
-        picking = Picking(source.pools, source.sessions, source.recorder, single=single)
+        picking = Picking(source.pools, source.sessions, source.recorder, self.pages, single=single)
         picking.tracer = self.proxy.tracer
         self._grpc = PickerServer(picking, settings, self._is_ready)
 

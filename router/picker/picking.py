@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import orjson
 
-from router.http import errors
-from router.http import headers as http_headers
+from router.contract.api_paths import ROUTED, BehindGateway
+from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits import charge
@@ -26,13 +26,14 @@ from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
 from router.request.outcome import Attempt
+from router.serving.pages import Pages
 from router.serving.pools import Pools
 from router.serving.proxy import BACK_PRESSURE, Proxy
 from router.serving.relay import own_lines
 from router.serving.sessions import Sessions
 from router.spans.context import TRACE
 from router.telemetry.recorder import Recorder
-from router.tokenize.prompt import RENDERERS, TOO_DEEP, TooComplex
+from router.tokenize.prompt import TOO_DEEP, TooComplex
 from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
@@ -40,30 +41,36 @@ DECODE_S = 0.02  # for an output token of a response whose end is not reported
 
 
 class Picking(Proxy):
-    def __init__(self, pools: Pools, sessions: Sessions, recorder: Recorder, *, single: bool = False) -> None:
+    def __init__(
+        self, pools: Pools, sessions: Sessions, recorder: Recorder, pages: Pages, *, single: bool = False
+    ) -> None:
         """`single`: name no further instances for the gateway's retries."""
         super().__init__(pools, sessions, recorder)
+        self._pages = pages
         self._single = single
         self._turn = 0
 
     async def pick(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
-        if incoming.method == "POST" and incoming.path in RENDERERS:
+        if incoming.method == "POST" and incoming.path in ROUTED:
             await self.handle(incoming, stream)
             return
         try:
-            await self._pick_any(incoming, stream)
+            row = doors.admitted(incoming)
+            if row.behind_gateway is BehindGateway.REFUSED:
+                raise doors.not_served(incoming.path, "only the port of a router or picker answers it, no gateway")
+            if row.behind_gateway is BehindGateway.ANY:
+                await self._pick_any(incoming, stream)
+            else:
+                await self._pages.handle(incoming, stream)
         except ErrorResponse as refusal:
-            own = dict(incoming.headers)
-            lines, text = errors.answer(incoming.path, refusal, http_headers.request_id(own))
-            stream.start(refusal.status, lines)
-            stream.end(text)
+            doors.refuse(incoming, refusal, stream)
 
     async def _pick_any(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
-        """For requests that need no decision, such as GET /v1/models: the instances in turn."""
+        """For requests that need no decision, such as GET /health: the instances in turn."""
         own = dict(incoming.headers)
         key = self._pools.auth.identify(incoming, own, time.time())
         named = own.get(b"x-weir-pool")
-        pool = self._pools.pick(named.decode("latin-1") if named is not None else None, "")
+        pool = self._pools.pick(named.decode("latin-1") if named is not None else None, "", key)
         refusal = self._pools.barred(key, pool.name)
         if refusal is not None:
             raise refusal

@@ -1,8 +1,8 @@
 """Whether two instances may share a request: one computes its prompt, the other its answer."""
 
+from router.contract.api_paths import LIMITS
 from router.flows import bodies
 from router.request.call import Call
-from router.tokenize.api_paths import LIMITS
 
 Division = tuple[str, bool]  # why one instance must do it all (empty: two may), whether the request generates tokens
 UNDIVIDED: Division = ("", True)  # of a pool whose instances all prefill and decode: not used there

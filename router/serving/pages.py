@@ -1,14 +1,15 @@
 """The router's own answers: models, health, metrics, and errors for unknown paths and methods."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import orjson
 
 from router.contract.json_value import JsonObject
+from router.contract.redis.api_keys import PublishedKey
 from router.contract.version import VERSION
-from router.http import errors
+from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.http.errors import ErrorResponse
@@ -16,11 +17,11 @@ from router.http.headers import request_id
 from router.metrics import render
 from router.pool.pool import Pool
 from router.serving.pools import ServedModel
-from router.tokenize.prompt import RENDERERS
 
 if TYPE_CHECKING:
     from router.source import PoolSource
 
+MODELS = "/v1/models"
 ONE_MODEL = "/v1/models/"
 JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -34,44 +35,51 @@ class Pages:
         self._clients = clients
         self._pools = source.pools
         self._pages: dict[str, Callable[[], Page]] = {
-            "/v1/models": self._models,
             "/healthz": self._healthz,
             "/health": self._healthz,
+            "/ping": self._healthz,
             "/metrics": self._metrics,
+            "/version": lambda: (JSON, orjson.dumps({"version": VERSION})),
         }
 
+    @property
+    def paths(self) -> Iterable[str]:
+        return self._pages
+
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        name = request_id(dict(incoming.headers))
-        try:
-            kind, body = self._page(incoming)
-            status, lines = 200, b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(body))
-        except ErrorResponse as refusal:
-            status = refusal.status
-            lines, body = errors.answer(incoming.path, refusal, name)
-        client.start(status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
+        """Raises ErrorResponse."""
+        kind, body = self._page(incoming)
+        name = request_id(dict(incoming.headers)).encode()
+        lines = b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n" % (kind, len(body), name)
+        client.start(200, lines)
         client.end(b"" if incoming.method == "HEAD" else body)
 
     def _page(self, incoming: IncomingRequest) -> Page:
         path = incoming.path
         page = self._pages.get(path)
-        model = path.removeprefix(ONE_MODEL) if path.startswith(ONE_MODEL) else ""
-        if incoming.method not in ("GET", "HEAD"):
-            raise _wrong(incoming, "GET, HEAD" if page is not None or model else "", self._pages)
         if page is not None:
             return page()
-        if model:
-            return self._model(model)
+        if path.startswith(MODELS):
+            key = self._asker(incoming)
+            return self._model(path.removeprefix(ONE_MODEL), key) if path != MODELS else self._models(key)
         special = self._source.page(path, incoming.peer)
         if special is None:
-            raise _wrong(incoming, "", self._pages)
+            raise doors.not_served(path, "receipts of a router alone are for this machine, others are in the web pages")
         return JSON, special
 
-    def _models(self) -> Page:
-        data = [_described(model) for model in self._pools.models()]
+    def _asker(self, incoming: IncomingRequest) -> PublishedKey | None:
+        """The key of the request. Raises ErrorResponse where one is required and there is none."""
+        own = dict(incoming.headers)
+        key = self._pools.auth.identify(incoming, own, time.time())
+        self._pools.require_key(key, own)
+        return key
+
+    def _models(self, key: PublishedKey | None) -> Page:
+        data = [_described(model) for model in self._pools.visible(key)]
         return JSON, orjson.dumps({"object": "list", "data": data})
 
-    def _model(self, name: str) -> Page:
-        served = {model.id: model for model in self._pools.models()}
+    def _model(self, name: str, key: PublishedKey | None) -> Page:
+        served = {model.id: model for model in self._pools.visible(key)}
         if name not in served:
             known = ", ".join(served) or "none"
             raise ErrorResponse(404, "model_not_found", f"there is no model {name[:100]!r}; known: {known}")
@@ -109,17 +117,6 @@ class Pages:
 
     def _metrics(self) -> Page:
         return TEXT, render(self._source, self._clients)
-
-
-def _wrong(incoming: IncomingRequest, allow: str, pages: dict[str, Callable[[], Page]]) -> ErrorResponse:
-    path, method = incoming.path, incoming.method
-    if dict(incoming.headers).get(b"upgrade", b"").lower() == b"websocket":
-        return ErrorResponse(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
-    allow = allow or ("POST" if path in RENDERERS else "")
-    if allow:
-        return ErrorResponse(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
-    known = ", ".join([*RENDERERS, *pages])
-    return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {known}")
 
 
 def _split(pool: Pool) -> JsonObject | None:

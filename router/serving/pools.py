@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from router.contract import models
-from router.contract.models import Models, Target
+from router.contract.models import Alias, Models
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
@@ -25,6 +25,7 @@ class ServedModel:
     created: int  # Unix s
     root: str
     parent: str | None  # the base model of an adapter
+    pools: tuple[str, ...]  # that may serve it
 
 
 class Pools:
@@ -138,16 +139,25 @@ class Pools:
         """The models that clients may ask for: the document's names, then the pools' own models."""
         serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         served = {name: _own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool}
-        served |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}
+        served |= {name: self._alias(name, alias) for name, alias in self.aliases.items()}
         return [served[name] for name in sorted(served)]
 
-    def _alias(self, name: str, target: Target) -> ServedModel:
+    def visible(self, key: PublishedKey | None) -> list[ServedModel]:
+        """Those that the holder of the key may ask for; of no key, those of pools that require none."""
+        return [model for model in self.models() if self._may_use(key, model)]
+
+    def _may_use(self, key: PublishedKey | None, model: ServedModel) -> bool:
+        asks = key is None or key.may_ask_for(model.id)
+        return asks and any(self.auth.refusal(key, pool) is None for pool in model.pools)
+
+    def _alias(self, name: str, alias: Alias) -> ServedModel:
+        target, pools = alias.split[0], tuple(target.pool for target in alias.targets)
         pool = self._pools.get(target.pool)
         base = pool.model if pool is not None else ""
         created = int(pool.fleet_at or 0) if pool is not None else 0
         if target.adapter is not None:
-            return ServedModel(name, created, _no_path(target.adapter.name, name), _no_path(base, "") or None)
-        return ServedModel(name, created, _no_path(target.model or base, name), None)
+            return ServedModel(name, created, _no_path(target.adapter.name, name), _no_path(base, "") or None, pools)
+        return ServedModel(name, created, _no_path(target.model or base, name), None, pools)
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
         """Raises ErrorResponse if the request has no key and every pool that it could name requires one.
@@ -161,10 +171,13 @@ class Pools:
         lasting = [pool.name for pool in self._pools.values() if not pool.ephemeral]
         self.auth.require([named] if named in self._pools else lasting)
 
-    def pick(self, header: str | None, model: str) -> Pool:
-        """By header, else by model or pool name, else the only pool if the body or the pool names no model."""
+    def pick(self, header: str | None, model: str, key: PublishedKey | None = None) -> Pool:
+        """By header, else by model or pool name, else the only pool if the body or the pool names no model.
+
+        `key`: the request's; an error names nothing that it may not use.
+        """
         if header is not None:
-            return self._by_header(header)
+            return self._by_header(header, key)
         pool = self._by_name_or_model.get(model)
         if pool is not None and pool.observed:
             raise ErrorResponse(404, "model_not_found", f"model: {model[:100]!r}: {_observed(pool)}")
@@ -175,26 +188,27 @@ class Pools:
             raise ErrorResponse(503, "no_instance_ready", "no pool is published yet: retry in 2 s", retry_after_s=2)
         if len(lasting) == 1 and (not model or not lasting[0].model):
             return lasting[0]
-        raise ErrorResponse(404, "model_not_found", self._unknown(model))
+        raise ErrorResponse(404, "model_not_found", self._unknown(model, key))
 
-    def _by_header(self, name: str) -> Pool:
+    def _by_header(self, name: str, key: PublishedKey | None) -> Pool:
         pool = self._pools.get(name)
         if pool is None:
-            known = _listed(pool.name for pool in self._pools.values() if not pool.ephemeral)
+            lasting = [pool.name for pool in self._pools.values() if not pool.ephemeral]
+            known = _listed(name for name in lasting if self.auth.refusal(key, name) is None)
             raise ErrorResponse(404, "pool_not_found", f"x-weir-pool: there is no pool {name[:100]!r}; known: {known}")
         if pool.observed:
             raise ErrorResponse(404, "pool_not_found", f"x-weir-pool: {_observed(pool)}")
         return pool
 
-    def _unknown(self, model: str) -> str:
-        known = _listed(model.id for model in self.models())
+    def _unknown(self, model: str, key: PublishedKey | None) -> str:
+        known = _listed(model.id for model in self.visible(key))
         if not model:
             return f"model: the body names none; known: {known}"
         return f"model: there is no {model[:100]!r}; known: {known}"
 
 
 def _own_model(pool: Pool) -> ServedModel:
-    return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None)
+    return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None, (pool.name,))
 
 
 def _no_path(name: str, instead: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
+from router.contract.api_paths import WITH_FILES
 from router.contract.models import Alias, Target
 from router.contract.redis.api_keys import PublishedKey
 from router.http import headers
@@ -20,7 +21,6 @@ from router.request.request import ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.tokenize import prompt
-from router.tokenize.api_paths import WITH_FILES
 from router.tokenize.prompt import InvalidBody, Prompt
 
 _APART = "\0"  # ends the id of a key, which has none
@@ -72,7 +72,7 @@ def prepare(
     if call.alias is not None:
         _aim(call, call.alias, target, forwarded, session, pools)
         return
-    pool = pools.pick(named, read.model)
+    pool = pools.pick(named, read.model, call.key)
     call.adapter = pool.adapter(read.model)
     chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
     _set(call, pool, target, forwarded, session, read, body, chunks)

@@ -3,7 +3,7 @@
 import asyncio
 from urllib.parse import urlsplit
 
-from router.http import body, errors, headers
+from router.http import body, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
@@ -11,8 +11,6 @@ from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
-PATHS = ("/v1/files", "/v1/batches")
-METHODS = ("GET", "POST", "DELETE")
 CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
 
 
@@ -28,33 +26,24 @@ class WebRelay:
     def __init__(self, url: str) -> None:
         self._upstream = ConnectionPool(checked(url))
 
-    @staticmethod
-    def serves(path: str) -> bool:
-        return path.startswith(PATHS) and (path in PATHS or path.startswith(tuple(f"{known}/" for known in PATHS)))
-
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
+        """Raises ErrorResponse before the answer has begun."""
         by_name = dict(incoming.headers)
         name = headers.request_id(by_name)
         try:
-            if incoming.method not in METHODS:
-                allow = ", ".join(METHODS)
-                message = f"{incoming.path[:200]} takes {allow}, not {incoming.method}"
-                raise ErrorResponse(405, "method_not_allowed", message, allow=allow)
             connection = await self._open(incoming, name, await body.read(by_name, client))
         except ClientGone:
-            return None
+            return
         except UpstreamError as error:
             message = f"the web process, which keeps files and batches, does not answer: {error}"
-            return _refuse(incoming, ErrorResponse(503, "batches_unavailable", message, retry_after_s=5), name, client)
-        except ErrorResponse as refusal:
-            return _refuse(incoming, refusal, name, client)
+            raise ErrorResponse(503, "batches_unavailable", message, retry_after_s=5) from None
         try:
             lines = headers.returned(connection.headers, without_length=False)
             client.start(connection.status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
             client.on_room = connection.resume
             client.end(await connection.pour(client.write))
         except UpstreamError:
-            return None  # the answer is incomplete: the connection closes
+            return  # the answer is incomplete: the connection closes
         finally:
             client.on_room = None
             connection.release()
@@ -68,9 +57,3 @@ class WebRelay:
             *(incoming.method.encode(), target, upstream.authority, lines, len(sent)),
         )
         return await upstream.open(head + sent, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S)
-
-
-def _refuse(incoming: IncomingRequest, refusal: ErrorResponse, name: str, client: ClientConnection) -> None:
-    lines, text = errors.answer(incoming.path, refusal, name)
-    client.start(refusal.status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
-    client.end(text)

@@ -2,11 +2,11 @@
 
 import math
 
+from router.contract.api_paths import CLASSLESS
 from router.contract.redis.delivery import Arm, CellCounts, CellTally, Moments, MomentSums, ShadowTally
 from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
-from router.tokenize.api_paths import CLASSLESS
 
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
 INSTANCES_KEPT = 20  # of a shadow's shares

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter, defaultdict, deque
 from typing import Any
 
+from router.contract.api_paths import CLASSLESS
 from router.contract.redis.router_status import Window
 from router.policy.types import Decision
 from router.pool.pool import Pool
@@ -17,7 +18,6 @@ from router.telemetry.recent_counts import RecentCounts
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
-from router.tokenize.api_paths import CLASSLESS
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
 KEPT_GENERATIONS = 4  # of a delivery, besides the newest: blocks of a switchback last 30 s at least, answers minutes

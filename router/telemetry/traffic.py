@@ -9,12 +9,12 @@ from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from router.contract.api_paths import LIMITS
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import encode
 from router.contract.redis.receipt import BLOCK_CHUNKS, TrafficEntry
 from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
-from router.tokenize.api_paths import LIMITS
 
 if TYPE_CHECKING:
     from router.sync.redis_link import RedisLink

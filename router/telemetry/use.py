@@ -1,8 +1,8 @@
 """What API keys consume, by hour, key, pool and model: cumulative counts, kept until the database has them."""
 
+from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
-from router.tokenize.api_paths import IMAGES
 
 MOST_IMAGES = 1_000  # of one request; the field is the client's own word
 _Identity = tuple[str, str, str]  # key, pool, model

@@ -10,11 +10,11 @@ import orjson
 import xxhash
 
 from router.contract import multipart
+from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.policy.value import Value, replace
 from router.tokenize import bounds
-from router.tokenize.api_paths import MEDIA, UNCOMPUTED
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 # Fields of a body that no client decides: the order of requests, their ids at vLLM and SGLang, and what pairs the

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from router.contract.api_paths import CLASSLESS, LIMITS, WITH_FILES
 from router.contract.redis import redis_keys
 from router.tests.engine import USAGE, events, reply
-from router.tokenize.api_paths import CLASSLESS, LIMITS, WITH_FILES
 from router.tokenize.prompt import RENDERERS
 
 BODIES = {

@@ -22,8 +22,9 @@ DOCUMENT = {"model": "llama", "prompt": "hello", "stream": True}
 class Gateway:
     def __init__(self, world: World, **options: Any) -> None:
         self.world = world
+        router = world.router
         self.picking = Picking(
-            world.router.pools, world.router.source.sessions, world.router.recorder, single=options.pop("single", False)
+            *(router.pools, router.source.sessions, router.recorder, router.pages), single=options.pop("single", False)
         )
         self.options = options
 
@@ -212,12 +213,12 @@ async def test_trailers_end_a_request_and_other_paths_take_the_instances_in_turn
     await work
     picked = set()
     for _ in range(3):
-        asking, work = gateway.begin(headers({":method": "GET", ":path": "/v1/models"}, ends=True) + modes())
+        asking, work = gateway.begin(headers({":method": "GET", ":path": "/health"}, ends=True) + modes())
         await work
         picked.add((await asking.answer()).endpoints)
         assert asking.unread == 0
     assert picked == set(ports(three))
-    unknown = {":method": "GET", ":path": "/v1/models", "x-weir-pool": "nowhere"}
+    unknown = {":method": "GET", ":path": "/health", "x-weir-pool": "nowhere"}
     asking, work = gateway.begin(headers(unknown, ends=True) + modes())
     assert (await asking.answer()).status == 404
 

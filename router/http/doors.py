@@ -1,0 +1,46 @@
+"""Lets a request in by the table of paths (router/contract/api_paths.py), or refuses it with one clear error."""
+
+from router.contract.api_paths import SERVED, ApiPath, Handling, find
+from router.http import errors
+from router.http.client import ClientConnection, IncomingRequest
+from router.http.errors import ErrorResponse
+from router.http.headers import request_id
+
+
+def admitted(incoming: IncomingRequest) -> ApiPath:
+    """The row of the request's path, whose methods have the request's. Raises ErrorResponse."""
+    path, method = incoming.path, incoming.method
+    row = find(path)
+    if dict(incoming.headers).get(b"upgrade", b"").lower() == b"websocket":
+        raise ErrorResponse(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
+    if row is None:
+        raise _unknown(incoming)
+    if row.handling is Handling.REFUSED:
+        raise not_served(path, row.why)
+    if method not in row.methods:
+        allow = ", ".join(row.methods)
+        raise ErrorResponse(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
+    return row
+
+
+def refuse(incoming: IncomingRequest, refusal: ErrorResponse, client: ClientConnection) -> None:
+    """Answer a request that goes nowhere."""
+    name = request_id(dict(incoming.headers))
+    lines, text = errors.answer(incoming.path, refusal, name)
+    client.start(refusal.status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
+    client.end(b"" if incoming.method == "HEAD" else text)
+
+
+def not_served(path: str, why: str) -> ErrorResponse:
+    return ErrorResponse(404, "not_served", f"{path[:200]} is not served here: {why}")
+
+
+def _unknown(incoming: IncomingRequest) -> ErrorResponse:
+    path = incoming.path
+    bare = path.rstrip("/")
+    row = find(bare) if bare != path else None
+    if row is None or row.handling is Handling.REFUSED:
+        return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {', '.join(SERVED)}")
+    # As the servers of engines do; relative, as only the client knows how it reached this one
+    location = bare + (f"?{incoming.query.decode('latin-1')}" if incoming.query else "")
+    return ErrorResponse(307, "moved", f"{path[:200]} is {bare[:200]} without the slash at its end", location=location)
