@@ -55,7 +55,7 @@ def succeeded(username: str, address: str) -> None:
 
 def _counters(username: str, address: str) -> dict[str, int]:
     """Key → limit: of name and address, of the name, of the address."""
-    name, place = username.lower(), _network(address)
+    name, place = username.lower(), network_of(address)
     return {
         _key(f"{name}|{place}"): ATTEMPTS,
         _key(f"name|{name}"): NAME_ATTEMPTS,
@@ -63,7 +63,7 @@ def _counters(username: str, address: str) -> dict[str, int]:
     }
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """Whoever has one IPv6 address has 2^64 of them: a /64 counts as one."""
     try:
         parsed = ipaddress.ip_address(address)

@@ -10,11 +10,13 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import validate_host
 
+from controlplane.accounts.throttle import network_of
 from controlplane.api.auth import principal_by_token
 from controlplane.api.handlers import unauthenticated
 from controlplane.api.problems import ApiProblem, response
 from controlplane.dashboard.consumers import asked_seconds, may_look
 from controlplane.dashboard.history import RANGES_S
+from controlplane.shares.seats import seat_for
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}
@@ -93,6 +95,24 @@ class LiveHandshake:
         if asked_seconds(scope["query_string"]) is None:
             return ApiProblem(422, detail=f"seconds: must be a whole number from 1; at most {RANGES_S[-1]:,} are kept")
         return None
+
+
+class ShareHandshake:
+    """Refuses handshakes of shared walls beyond the seats of their address, or of all."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        client = scope.get("client")
+        seat = seat_for(network_of(client[0] if client else ""))
+        if seat is None:
+            await refuse(scope, send, ApiProblem(503, detail="too many shared walls are open; try again"))
+            return
+        try:
+            await self.app({**scope, "seat": seat}, receive, send)
+        finally:
+            seat.leave()
 
 
 class Handshake:

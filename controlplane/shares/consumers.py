@@ -1,5 +1,7 @@
 """The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; then as on
-/ws/live. Closed with 4401 when the token is unknown, revoked or expired."""
+/ws/live. Closed with 4401 when the token is unknown, revoked or expired, with 1013 when too many look.
+
+controlplane/api/sockets.py refuses handshakes beyond the seats (seats.py)."""
 
 import asyncio
 import time
@@ -20,7 +22,7 @@ from fleet.redis import connect
 
 log = structlog.get_logger(__name__)
 
-NOT_SHARED = 4401
+NOT_SHARED, TRY_AGAIN = 4401, 1013
 FIRST_MESSAGE_S = 5.0
 CHECK_S = 4.0
 LONGEST = 512  # characters of the first message
@@ -50,6 +52,9 @@ class ShareConsumer(AsyncWebsocketConsumer):
             share = await found(token)
         except TimeoutError:
             share = None
+        if share is not None and not self.scope["seat"].becomes_viewer():
+            await self.close(code=TRY_AGAIN)
+            return
         if share is not None:
             feed = asyncio.create_task(self._feed(share.pool))
             try:

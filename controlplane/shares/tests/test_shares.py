@@ -11,11 +11,12 @@ from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 
+from controlplane.api.sockets import ShareHandshake
 from controlplane.audit.models import AuditEntry
 from controlplane.dashboard.step import current
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.process import embed_origins, env
-from controlplane.shares import badge, consumers, view
+from controlplane.shares import badge, consumers, seats, view
 from controlplane.shares.models import Share
 from controlplane.testing import ApiCaller
 from router.contract.secret_text import masked
@@ -128,14 +129,32 @@ def test_a_badge_has_the_colour_of_its_state(ready: int, missed: bool, age_s: fl
     assert "a<b" not in badge.svg(made)
 
 
-async def opened(*said: str) -> ApplicationCommunicator:
-    scope = {"type": "websocket", "path": "/ws/share", "headers": [], "query_string": b""}
-    made = ApplicationCommunicator(consumers.ShareConsumer.as_asgi(), scope)
+def handshake(address: str = "192.0.2.1") -> ApplicationCommunicator:
+    scope = {"type": "websocket", "path": "/ws/share", "headers": [], "query_string": b"", "client": (address, 1)}
+    return ApplicationCommunicator(ShareHandshake(consumers.ShareConsumer.as_asgi()), scope)  # type: ignore[arg-type]
+
+
+async def opened(*said: str, address: str = "192.0.2.1") -> ApplicationCommunicator:
+    made = handshake(address)
     await made.send_input({"type": "websocket.connect"})
     assert (await made.receive_output(30))["type"] == "websocket.accept"
     for text in said:
         await made.send_input({"type": "websocket.receive", "text": text})
     return made
+
+
+async def left(socket: ApplicationCommunicator) -> None:
+    await socket.send_input({"type": "websocket.disconnect", "code": 1001})
+    await socket.wait(30)
+
+
+async def refused(address: str) -> str:
+    """How a handshake is answered without a socket."""
+    socket = handshake(address)
+    await socket.send_input({"type": "websocket.connect"})
+    last = await socket.receive_output(30)
+    await socket.wait(30)
+    return f"{last['type']} {last['code']}"
 
 
 async def closed(socket: ApplicationCommunicator) -> int:
@@ -163,6 +182,52 @@ async def test_a_socket_is_open_while_its_share_is(two_pools: redis.Redis, monke
     assert (message["type"], list(message["frame"]["pools"])) == ("snapshot", ["demo"])
     usable.clear()
     assert await closed(socket) == 4401
+    assert not seats.STRANGERS.taken
+    assert not seats.VIEWERS.taken
+
+
+@pytest.fixture
+def few_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most, of_one in (("STRANGERS", 3, 2), ("VIEWERS", 2, 1)):
+        monkeypatch.setattr(seats, name, seats.Seats(most, of_one))
+
+
+async def test_strangers_are_refused_before_they_are_accepted(few_seats: None) -> None:
+    first, second = [await opened(), await opened()]
+    assert await refused("192.0.2.1") == "websocket.close 4503"
+    other = await opened(address="192.0.2.2")
+    assert await refused("192.0.2.3") == "websocket.close 4503"
+    await left(first)
+    await left(second)
+    for socket in (other, await opened()):
+        await left(socket)
+    assert not seats.STRANGERS.taken
+
+
+async def test_addresses_of_one_ipv6_network_have_the_seats_of_one(few_seats: None) -> None:
+    sockets = [await opened(address=f"2001:db8::{i}") for i in (1, 2)]
+    assert await refused("2001:db8::ffff:3") == "websocket.close 4503"
+    for socket in sockets:
+        await left(socket)
+
+
+async def test_viewers_have_seats_of_their_own(
+    few_seats: None, two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def shared(token: str) -> Share:
+        return Share(pool="demo")
+
+    monkeypatch.setattr(consumers, "found", shared)
+    late = await opened()
+    viewer = await opened('{"token": "right"}')
+    assert json.loads((await viewer.receive_output(30))["text"])["type"] == "snapshot"
+    assert (seats.STRANGERS.taken["192.0.2.1"], seats.VIEWERS.taken["192.0.2.1"]) == (1, 1)
+    assert await refused("192.0.2.1") == "websocket.close 4503"
+    await late.send_input({"type": "websocket.receive", "text": '{"token": "right"}'})
+    assert await closed(late) == 1013
+    await left(viewer)
+    assert not seats.STRANGERS.taken
+    assert not seats.VIEWERS.taken
 
 
 def test_administrators_share_and_revoke_by_page_and_rest(

@@ -1,0 +1,49 @@
+"""How many sockets of shares a web process holds, taken before they are accepted.
+
+Whoever opens one is a stranger until a message names a share: then it is a viewer. Both are bounded, in all and for one
+address, so that strangers keep neither viewers nor pages waiting.
+"""
+
+from collections import Counter
+
+
+class Seats:
+    def __init__(self, most: int, of_one: int) -> None:
+        self.most, self.of_one = most, of_one  # in all, and of one address
+        self.taken: Counter[str] = Counter()  # by address
+
+    def are_free(self, address: str) -> bool:
+        return self.taken.total() < self.most and self.taken[address] < self.of_one
+
+    def give_up(self, address: str) -> None:
+        self.taken[address] -= 1
+        self.taken += Counter()  # forget those without any
+
+
+STRANGERS = Seats(64, 16)
+VIEWERS = Seats(256, 128)
+
+
+class Seat:
+    """The place of one socket."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self._of = address, STRANGERS
+        STRANGERS.taken[address] += 1
+
+    def becomes_viewer(self) -> bool:
+        """False when there is no room for another viewer."""
+        if not VIEWERS.are_free(self.address):
+            return False
+        self.leave()
+        self._of = VIEWERS
+        VIEWERS.taken[self.address] += 1
+        return True
+
+    def leave(self) -> None:
+        self._of.give_up(self.address)
+
+
+def seat_for(address: str) -> Seat | None:
+    """None when there is no room. `address`: as `throttle.network_of` counts it."""
+    return Seat(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None
