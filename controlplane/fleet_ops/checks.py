@@ -1,5 +1,6 @@
 """Previews of starts, and checks of this host for them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.kinds import KINDS
@@ -9,6 +10,7 @@ from fleet.node import prerequisites
 from fleet.node.prepare import PreparedStart, preview, shell_line
 from fleet.node.prerequisites import Prerequisite
 from fleet.spec.fleet_spec import PoolSpec
+from router.contract.net import engine_key
 
 HERE = "local"
 
@@ -54,4 +56,12 @@ def _as_pod(pool: PoolSpec) -> StartPreview | None:
 def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
     held = Port.objects.filter(instance__name=f"{pool.name}-0")
     ports = {port.use: port.number for port in held.filter(instance__pid=None)}
-    return prerequisites.check(prepared.requires, ports)
+    return [*prerequisites.check(prepared.requires, ports), *_key(pool)]
+
+
+def _key(pool: PoolSpec) -> Iterator[Prerequisite]:
+    """The key that its engines are started with, without showing it."""
+    if reference := str(pool.engine.get(engine_key.OPTION) or ""):
+        why = engine_key.trouble(reference)
+        advice = "set the variable, or write the file, on each host that asks the engine"
+        yield Prerequisite(f"engine key {reference}", not why, why or "can be read", advice)

@@ -28,6 +28,7 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
+REASONS_SHOWN = 3
 EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no connection
 
 
@@ -105,7 +106,7 @@ class Pool:
 
     def troubles(self, now: float) -> list[str]:
         """Reasons why the pool does not serve, or why its samples are old; `now` is Unix time."""
-        none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready"
+        none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready{self._why_none()}"
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
@@ -122,6 +123,12 @@ class Pool:
         if ages and min(ages) > SAMPLE_OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
+
+    def _why_none(self) -> str:
+        """The reasons of its instances, of many the first ones."""
+        reasons = {one.instance: f"{one.instance}: {one.reason}" for one in self.endpoints.values() if one.reason}
+        shown = [*reasons.values()][:REASONS_SHOWN]
+        return f" ({'; '.join(shown)}{'; …' if len(reasons) > len(shown) else ''})" if shown else ""
 
     def exhausted(self, now: float, why: str) -> None:
         """The router could not open a connection: close idle ones. `now` is Unix time."""

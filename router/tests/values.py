@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import redis
 from msgspec import convert
 
 from router.contract.redis.receipt import Receipt
@@ -15,6 +16,19 @@ def stored(value: dict[str, Any]) -> str:
 def loaded(raw: bytes | str | None) -> dict[str, Any] | None:
     value = None if raw is None else json.loads(raw)
     return value if isinstance(value, dict) else None
+
+
+def everything(client: "redis.Redis") -> dict[str, str]:
+    """Each key with what it holds, uncompressed as DUMP has it not."""
+    readers: dict[bytes, Any] = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"set": client.smembers,
+        b"stream": client.xrange,
+        b"zset": lambda name: client.zrange(name, 0, -1),
+        b"list": lambda name: client.lrange(name, 0, -1),
+    }
+    return {name.decode(errors="replace"): repr(readers[client.type(name)](name)) for name in client.keys("*")}
 
 
 def receipt_of(value: dict[str, Any]) -> Receipt:

@@ -221,13 +221,19 @@ def test_a_wrong_parameter_is_named(run, tuned, parameter, text):
     assert text in error
 
 
-def test_engines_that_run_elsewhere_are_looked_at_before_they_are_adopted(run, tmp_path):
+def test_engines_that_run_elsewhere_are_looked_at_before_they_are_adopted(run, tmp_path, monkeypatch):
     engine = OtherEngine(SERVERS["vllm"])
     try:
         status, told, error = run("fleet", "discover", "--urls", engine.url)
         assert (status, told) == (0, f"{engine.url}  vLLM 0.32.0  m  KV events  role both\n"), error
         status, told, _ = run("fleet", "discover", "--urls", engine.url, "http://127.0.0.1:9")
         assert (status, told.splitlines()[1]) == (1, "http://127.0.0.1:9  does not answer")
+        engine.key = "sk-engine-1"
+        status, told, _ = run("fleet", "discover", "--urls", engine.url)
+        assert (status, "does not answer: GET /v1/models answers 401: the engine asks for a key" in told) == (1, True)
+        monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+        status, told, error = run("fleet", "discover", "--urls", engine.url, "--engine-key", "env:QWEN_API_KEY")
+        assert (status, told) == (0, f"{engine.url}  vLLM 0.32.0  m  KV events  role both\n"), error
     finally:
         engine.close()
     assert not Pool.objects.filter(kind="external").exists()

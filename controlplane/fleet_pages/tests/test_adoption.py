@@ -155,6 +155,41 @@ def test_the_same_over_rest(operator: Client, engines: list[OtherEngine]) -> Non
     assert wrong.status_code == 422
 
 
+def test_engines_that_ask_for_a_key_are_adopted_with_its_whereabouts(
+    operator: Client, engines: list[OtherEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    for one in engines:
+        one.key = "sk-engine-1"
+    asked = operator.post("/fleet/adopt", form(engines)).content.decode()
+    assert asked.count("GET /v1/models answers 401: the engine asks for a key, and none is named") == 2
+    clear = operator.post("/fleet/adopt", form(engines, engine_key="sk-engine-1"))
+    assert "env:NAME, whose name has API_KEY or ENGINE_KEY in it" in clear.content.decode()
+    page = operator.post("/fleet/adopt", form(engines, engine_key="env:QWEN_API_KEY"))
+    assert [one.server for one in page.context["found"].engines] == ["vLLM", "SGLang"]
+    assert applied(operator, page).status_code == 302
+    exported = operator.get("/api/v1/fleet").json()
+    assert exported["spec"]["pools"][0]["engine"]["engine_key"] == "env:QWEN_API_KEY"
+    answer = operator.put("/api/v1/fleet?dry_run=true", json.dumps(exported), content_type=JSON)
+    assert (answer.status_code, answer.json()["changes"]) == (200, [])
+    assert "sk-engine-1" not in page.content.decode() + json.dumps(exported)
+
+
+def test_a_missing_key_is_named_before_a_start(operator: Client, ready: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings() -> list[tuple[bool, str]]:
+        pool = {"name": "p", "model": "m", "kind": "sim", "engine": {"engine_key": "env:QWEN_API_KEY"}}
+        document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+        (start,) = operator.post("/api/v1/fleet/check", json.dumps(document), content_type=JSON).json()
+        named = [one for one in start["findings"] if one["subject"] == "engine key env:QWEN_API_KEY"]
+        assert "sk-engine-1" not in json.dumps(start)
+        return [(one["good"], one["text"]) for one in named]
+
+    missing = "its engine key is missing: the environment variable QWEN_API_KEY is not set or empty"
+    assert findings() == [(False, missing)]
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    assert findings() == [(True, "can be read")]
+
+
 def test_a_pool_that_weir_starts_is_not_observed(operator: Client, ready: None) -> None:
     pool = {"name": "own", "model": "llama-3.1-8b", "kind": "sim"}
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}

@@ -15,7 +15,7 @@ spec:
       model: llama-3.1-8b
       kind: sim
       replicas: 2
-      engine: {time_scale: 10.0, seed: 1}
+      engine: {time_scale: 10.0, seed: 1, engine_key: "env:ATTACKED_ENGINE_KEY"}
     - name: real
       model: tiny
       kind: vllm
@@ -23,6 +23,7 @@ spec:
       engine: {environment: {ENGINE_SECRET: "%s"}}
 """
 CANARY = "canary-7f3a9c51e2d8-engine"
+ENGINE_KEY = "canary-2c9e-that-the-engines-ask-for"
 REDIS_CANARY = "canary-5b0d-redis"
 
 
@@ -30,6 +31,6 @@ REDIS_CANARY = "canary-5b0d-redis"
 def target(tmp_path_factory):
     fleet = tmp_path_factory.mktemp("attacked") / "fleet.yaml"
     fleet.write_text(FLEET % CANARY)
-    with running("--fleet", str(fleet)) as weir:
+    with running("--fleet", str(fleet), ATTACKED_ENGINE_KEY=ENGINE_KEY) as weir:
         weir.wait_for("2/2 instances of pool demo are ready")
         yield Target(weir)

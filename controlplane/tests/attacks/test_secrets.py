@@ -8,10 +8,12 @@ from collections import Counter, deque
 from pathlib import Path
 
 import pytest
+import redis
 from django.test import Client
 
-from controlplane.tests.attacks.conftest import CANARY
+from controlplane.tests.attacks.conftest import CANARY, ENGINE_KEY
 from controlplane.tests.real_up import CODE, environment
+from router.tests.values import everything
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(400)]
 
@@ -91,6 +93,7 @@ def crawled(spy):
 def secrets_of(target):
     return {
         "the environment of an engine": CANARY,
+        "the key of an engine": ENGINE_KEY,
         "the local token": target.token,
         "a client's key": CLIENT_KEY,
         "a password that somebody typed": TYPED,
@@ -152,6 +155,15 @@ def test_no_command_line_holds_a_secret(target, spy):
     found = leaks(target, lines)
     print(f"{len(found)} secrets on {len(lines)} command lines")
     assert found == []
+
+
+def test_neither_the_database_nor_redis_nor_a_file_holds_the_key_of_an_engine(target, spy):
+    values = everything(redis.Redis(unix_socket_path=str(next(target.weir.folder.rglob("*.sock")))))
+    files = {str(path): path.read_bytes() for path in target.weir.folder.rglob("*") if path.is_file()}
+    assert "env:ATTACKED_ENGINE_KEY" in values["weir:fleet:demo"]  # its whereabouts are there
+    assert any(name.endswith("sqlite3") for name in files)
+    found = [name for name, text in values.items() if ENGINE_KEY in text]
+    assert [*found, *(name for name, data in files.items() if ENGINE_KEY.encode() in data)] == []
 
 
 def test_other_users_of_the_host_cannot_read_the_data_folder(target):

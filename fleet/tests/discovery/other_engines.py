@@ -66,6 +66,7 @@ class OtherEngine:
         self.pages = dict(pages)
         self.asked: list[str] = []
         self.redirect = ""  # of every page
+        self.key = ""  # it asks for it on /v1
         self.closed = False
         handler = type("Handler", (_Handler,), {"engine": self})
         self._server = ThreadingHTTPServer(address, handler)
@@ -90,11 +91,19 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     engine: OtherEngine
 
+    def _shows_the_key(self) -> bool:
+        return self.headers.get("authorization") == f"Bearer {self.engine.key}"
+
     def do_GET(self) -> None:
         if self.engine.closed:
             self.close_connection = True
             return
         self.engine.asked.append(self.path)
+        if self.engine.key and self.path.startswith("/v1") and not self._shows_the_key():
+            self.send_response(401)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         page = self.engine.pages.get(self.path)
         body = (page or "").encode()
         self.send_response(302 if self.engine.redirect else 404 if page is None else 200)

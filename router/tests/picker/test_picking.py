@@ -230,3 +230,24 @@ async def test_a_client_that_leaves_before_the_pick_is_cancelled(three: World) -
     asking.say(None)
     await work
     assert ((await gateway.receipt("r-3"))["outcome"], asking.unread) == ("cancelled", 0)
+
+
+async def test_a_gateway_is_given_the_key_of_the_engine_and_no_instance_with_another(
+    three: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    monkeypatch.setenv("LLAMA_API_KEY", "sk-engine-2")
+    keys = ("env:QWEN_API_KEY", "env:LLAMA_API_KEY", "env:QWEN_API_KEY")
+    pairs = enumerate(zip(three.engines, keys, strict=True))
+    three.published.fleet(*(entry(f"demo-{place}", made.url, engine_key=key) for place, (made, key) in pairs))
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    await three.until(lambda: {one.engine_key for one in pool.endpoints.values()} == {*keys}, "the keys are published")
+    shown = {"env:QWEN_API_KEY": "Bearer sk-engine-1", "env:LLAMA_API_KEY": "Bearer sk-engine-2"}
+    by_port = dict(zip(ports(three), keys, strict=True))
+    for _ in range(3):
+        told = await Gateway(three).picked(authorization="Bearer mine")
+        assert told.headers is not None
+        named = [by_port[one] for one in told.endpoints.split(",")]
+        assert told.headers["authorization"] == shown[named[0]]
+        assert len({*named}) == 1

@@ -1,0 +1,28 @@
+"""The key of an engine at the page that says where its KV events are: at its own address only."""
+
+import pytest
+
+from router.kv_events.listener import _place
+from router.kv_events.sources import RankPlace, discover
+from router.pool.endpoint import Endpoint
+from router.tests.conftest import instance
+from router.tests.engine import engine, reply
+
+SOURCES = {"0": {"endpoint": "tcp://127.0.0.1:5557"}}
+
+
+async def test_the_key_is_shown_where_the_events_are_asked_for(monkeypatch):
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    async with engine(reply(SOURCES)) as made:
+        await discover(made.url, RankPlace(engine_key="env:QWEN_API_KEY"))
+        await discover(made.url)
+    assert [request.headers.get("authorization") for request in made.received] == ["Bearer sk-engine-1", None]
+
+
+@pytest.mark.parametrize(
+    ("events", "key"),
+    [("http://127.0.0.1:8000", "env:QWEN_API_KEY"), ("http://127.0.0.1:9000", ""), ("tcp://127.0.0.1:5557", "")],
+)
+async def test_the_key_goes_to_the_engines_own_address_only(events, key):
+    made = Endpoint(instance("a", "http://127.0.0.1:8000", events=events, engine_key="env:QWEN_API_KEY"))
+    assert _place(made).engine_key == key
