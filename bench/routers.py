@@ -53,7 +53,7 @@ class Router:
             lease.end()
         self.leases = [one for one in self.leases if one[0] > now]
         for _, lease in self.leases:
-            lease.first_byte()
+            lease.first_content()
         for _ in range(requests):
             lease = draw.choice(self.endpoints).lease(draw.randrange(20_000), lambda: None)
             self.leases.append((now + lasts_s, lease))

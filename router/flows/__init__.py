@@ -17,6 +17,7 @@ from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.pull import Pull
+from router.request import blame
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.tokenize.prompt import TOO_DEEP
@@ -70,6 +71,7 @@ def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
     """True if the decoder may compute the prompt itself: not if it only decodes or the policy forbids it."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     allowed = call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode"
+    allowed = allowed and not blame.is_spent(call)
     call.outcome.offload.local("fallback" if allowed else "failed", str(error))
     return allowed
 
@@ -120,7 +122,7 @@ async def _through(
         try:
             return await flow(call, prefiller, endpoint, offload, tokens)
         except PrefillFailed as error:
-            moves = error.elsewhere and left > 0 and offload.pull_ms is None
+            moves = error.elsewhere and left > 0 and offload.pull_ms is None and not blame.is_spent(call)
             another = _another(call, endpoint, tried) if moves else None
             if another is None:
                 raise

@@ -7,6 +7,7 @@ from router.http.headers import value_of
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
+from router.upstream.beginning import Beginning
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed
 
@@ -44,11 +45,15 @@ def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
 
 
 def _is_lost(connection: Connection) -> bool:
-    """The engine failed before its first token: status 500, or a stream that begins with an error."""
+    """The engine failed before its first token: status 500, or a stream that begins with an error of its own."""
     if connection.status == 500:
         return True
     is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")
-    return is_stream and connection.peek().startswith((b'data: {"error"', b"event: error"))
+    if not is_stream:
+        return False
+    beginning = Beginning()
+    beginning.feed(connection.peek())
+    return beginning.error is not None and not beginning.error.is_clients
 
 
 def _message(connection: Connection) -> str:

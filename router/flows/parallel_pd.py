@@ -55,18 +55,32 @@ class Spliced:
         self.headers = _STREAM
         self._both = both
         self._first = first
-        self._text = "".join(chunk.text for chunk in chunks(first)).encode()
+        self._cut = Without("".join(chunk.text for chunk in chunks(first)).encode())
         self._decoder: EngineResponse | None = None
 
     @property
     def done(self) -> bool:
-        return False
+        return not self._first and self._decoder is not None and self._decoder.done
 
     async def read(self) -> bytes:
-        raise NotImplementedError("a stream is poured")
+        """The prefill's first token, then what the decoder sends."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        decoder = await self._decoding()
+        data = self._cut.feed(await decoder.read())
+        return data + self._cut.finish() if decoder.done else data
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
-        sink(self._first)
+        if self._first:
+            sink(await self.read())
+        decoder = await self._decoding()
+        rest = await decoder.pour(lambda data: sink(self._cut.feed(data)))
+        return self._cut.feed(rest) + self._cut.finish()
+
+    async def _decoding(self) -> EngineResponse:
+        if self._decoder is not None:
+            return self._decoder
         try:
             self._decoder = await self._both.decoded()
             self._both.offload.arrived = time.perf_counter()
@@ -74,9 +88,7 @@ class Spliced:
             raise ConnectionBroken(str(error)) from None
         if self._decoder.status != 200:
             raise ConnectionBroken(f"the instance that decodes answered {self._decoder.status}")
-        cut = Without(self._text)
-        rest = await self._decoder.pour(lambda data: sink(cut.feed(data)))
-        return cut.feed(rest) + cut.finish()
+        return self._decoder
 
     def resume(self) -> None:
         if self._decoder is not None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import orjson
 
+from router.contract import verdict
 from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import attribute, failed
-from router.request import predict
+from router.request import blame, predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate, PromptRefused
 from router.upstream import usage
@@ -35,7 +35,7 @@ async def prefill(
     answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens))
     _learn(offload, answer)
     if why := check(answer):
-        failed(call.pool, endpoint)
+        blame.failed(call, endpoint)
         raise PrefillBroken(f"{endpoint.id}: {why}")
     endpoint.breaker.served()
     return answer
@@ -77,7 +77,7 @@ async def _leased(
         raise
     except UpstreamError as error:
         failure = error.code
-        attribute(call.pool, endpoint, error)
+        blame.upstream_failed(call, endpoint, error)
         kind = PrefillFailed if isinstance(error, FirstByteTimeout | RouterExhausted) else PrefillBroken
         raise kind(f"{endpoint.id}: {error}") from None
     finally:
@@ -99,8 +99,8 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
     if len(raw) > LARGEST:
         raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
     if connection.status != 200:
-        if connection.status >= 500 and connection.status != 503:
-            failed(call.pool, endpoint)
+        if verdict.of_status(connection.status) == "failed_before_content":
+            blame.failed(call, endpoint)
         why = f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}"
         if 400 <= connection.status < 500 and connection.status != 429:
             raise PromptRefused(why, connection.status)

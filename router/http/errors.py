@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 import orjson
 
+from router.contract import verdict
 from router.contract.net.retry_after import retry_after
+from router.contract.verdict import Result
 
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _OPENAI_TYPES_BY_CODE = {"insufficient_quota": "insufficient_quota"}
@@ -33,6 +35,8 @@ class ErrorResponse(Exception):
         allow: str | None = None,
         location: str | None = None,
         should_retry: bool = True,
+        result: Result | None = None,
+        engines: bytes = b"",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -41,6 +45,8 @@ class ErrorResponse(Exception):
         self.retry_after_s = retry_after(status, retry_after_s)
         self.allow = allow  # methods, on a 405
         self.location = location  # path, on a 307
+        self.result = result or verdict.of_own_answer(status, code)
+        self.engines = engines  # the engine's own body, to be passed on
         self.should_retry = should_retry  # False: OpenAI's and Anthropic's clients would, by the status
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -77,7 +83,7 @@ def body(api_path: str, refusal: ErrorResponse, request_id: str) -> bytes:
 
 def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[bytes, bytes]:
     """(header lines, body)"""
-    text = body(api_path, refusal, request_id)
+    text = refusal.engines or body(api_path, refusal, request_id)
     lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers())
     return b"%bcontent-length: %d\r\n" % (lines, len(text)), text
 

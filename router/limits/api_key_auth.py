@@ -25,6 +25,7 @@ from router.contract.redis.api_keys import (
     secret_of,
 )
 from router.contract.redis.budgets import PublishedBudget
+from router.contract.verdict import VERDICTS
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.budgets import Budgets
@@ -316,13 +317,14 @@ def _most(call: Call) -> int:
 
 
 def _used(call: Call) -> float:
-    """Tokens used: as the engine reports, else as a broken stream brought, else as estimated; 0 without an attempt."""
+    """Tokens used: as the engine reports, else as the events of a stream brought, else as estimated. None were used
+    where no engine computed anything."""
     outcome, usage = call.outcome, call.outcome.usage
-    if not outcome.attempts:
+    if not outcome.attempts or not VERDICTS[outcome.result or "router_failed"].computes:
         return 0.0
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + (usage.output_tokens or 0))
-    if call.most is not None and outcome.streamed and outcome.label in ("cancelled", "error"):
+    if call.most is not None and outcome.streamed:
         return float(call.prediction.prompt_tokens + outcome.streamed_tokens)
     return float(call.most or 0)
 

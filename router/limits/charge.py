@@ -1,5 +1,6 @@
 """What a request may cost in output tokens, and what a stream that broke off has cost. Pure."""
 
+from router.contract import lax
 from router.contract.api_paths import LIMITS
 from router.contract.json_value import JsonObject
 
@@ -38,4 +39,4 @@ def streamed(data: bytes, *, several: bool) -> int:
 
 def _positive(value: object) -> int:
     """0 for anything else."""
-    return max(0, int(value)) if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    return int(min(lax.number(value), LARGEST_OUTPUT))

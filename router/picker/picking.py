@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import orjson
 
+from router.contract import verdict
 from router.contract.api_paths import ROUTED, BehindGateway
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
@@ -21,14 +22,13 @@ from router.limits import charge
 from router.picker.stream import Answered, GatewayStream, pairs
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
-from router.pool.failure_attribution import failed
 from router.pool.pool import Pool
-from router.request import predict
+from router.request import blame, predict
 from router.request.call import Call
 from router.request.outcome import Attempt
 from router.serving.pages import Pages
 from router.serving.pools import Pools
-from router.serving.proxy import BACK_PRESSURE, Proxy
+from router.serving.proxy import Proxy
 from router.serving.relay import own_lines
 from router.serving.sessions import Sessions
 from router.spans.context import TRACE
@@ -101,9 +101,10 @@ class Picking(Proxy):
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first), body)
-            outcome.begun, outcome.label, outcome.streamed = True, "picked", call.request.prompt.stream
+            outcome.close("picked")
+            outcome.begun, outcome.streamed = True, call.request.prompt.stream
             prefill_s = decision.new_tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
-            asyncio.get_running_loop().call_later(prefill_s, lease.first_byte)
+            asyncio.get_running_loop().call_later(prefill_s, lease.first_content)
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
                 return True
@@ -211,24 +212,26 @@ def _end(call: Call, lease: Lease) -> None:
 
 def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
     """Record the gateway's report: each instance before the one that served has failed."""
-    outcome, pool = call.outcome, call.pool
+    outcome = call.outcome
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0
     for at, endpoint in enumerate(ranked[:served]):
-        failed(pool, endpoint)
+        blame.failed(call, endpoint)
+        outcome.attempts[at].result = "failed_before_content"
         outcome.attempts[at].error, outcome.attempts[at].ended = "the gateway gave it up", time.perf_counter()
         outcome.attempts.append(_attempt(call, ranked[at + 1]))
     endpoint, status = ranked[served], answered.status
     if status is None:
         return
     outcome.status = outcome.attempts[-1].status = status
-    if status < 400:
-        outcome.label = "ok"
-    else:
-        outcome.label = "refused" if status in BACK_PRESSURE else "error"
-        outcome.error = f"{endpoint.id} answered {status}"
-    if status < 500 and status != 429:
+    result = outcome.attempts[-1].result = verdict.of_status(status)
+    outcome.close(result, error="" if result == "served" else f"{endpoint.id} answered {status}")
+    if result == "served":
         endpoint.breaker.answered()
         endpoint.breaker.served()
-    elif status not in BACK_PRESSURE:
-        failed(pool, endpoint)
+    elif result == "client_error":
+        endpoint.breaker.answered()
+    elif result == "failed_before_content":
+        blame.failed(call, endpoint)
+        if blame.forgive(call):
+            outcome.close("failed_alike", error=outcome.error)

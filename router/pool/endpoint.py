@@ -39,8 +39,8 @@ class Endpoint:
         self.upstream = shared.upstream
         self.breaker = shared.breaker
         self.requests = 0  # of this router, in flight
-        self.prefill_tokens = 0  # new tokens of requests without a first byte
-        self.decodes = 0  # in flight after their first byte
+        self.prefill_tokens = 0  # new tokens of requests without a first token
+        self.decodes = 0  # in flight after their first token
         self.pulls = 0  # of KV, under way from it (router/pool/pull.py)
         self.pull_tokens = 0  # of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
@@ -207,7 +207,7 @@ class Lease:
         self._spent = spent
         self._weight = prefill_weight(tokens)
         self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
-        self.alone = endpoint.requests == 1  # no other request of this router, up to the first byte
+        self.alone = endpoint.requests == 1  # no other request of this router, up to the first token
         endpoint.touch()
 
     def __enter__(self) -> "Lease":
@@ -225,7 +225,7 @@ class Lease:
             self._weigh(endpoint, prefill_weight(self._tokens))
             endpoint.touch()
 
-    def first_byte(self) -> None:
+    def first_content(self) -> None:
         """The prompt has been computed."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:

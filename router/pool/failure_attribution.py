@@ -17,8 +17,11 @@ from router.upstream.errors import (
 )
 
 
-def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
-    """Count a failure, unless it is the router's own, or the engine is busy: late, but recently sampled."""
+def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
+    """Count a failure, unless it is the router's own, or the engine is busy: late, but recently sampled.
+
+    `tenant`: whose request failed.
+    """
     if isinstance(error, RouterExhausted):
         pool.exhausted(time.time(), str(error))
         return
@@ -28,8 +31,9 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
         return
     if isinstance(error, ProtocolError):
         endpoint.note_refused(str(error))
+    unreachable = isinstance(error, ConnectFailed | HostSilent)
     # Each further request to a dead host would wait as long.
-    failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)
+    failed(pool, endpoint, None if unreachable else tenant, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         for rank in endpoint.ranks.endpoints:
             pool.index.purge(rank.id)
@@ -41,8 +45,25 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
     return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 
 
-def failed(pool: Pool, endpoint: Endpoint, enough: int | None = None) -> None:
-    """`enough`: failures in a row that open its breaker; else as the policy says."""
+def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
+    """Count a failure of a request of `tenant`; None: whoever asks fails, as nothing listens there.
+
+    `enough`: failures in a row that open its breaker; else as the policy says.
+    """
+    now = asyncio.get_running_loop().time()
+
+    def is_last() -> bool:
+        open_s = pool.policy["failure.breaker_open_s"]
+        others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
+        return not any(not other.refusal(now, open_s) for other in others)
+
     limit = enough or pool.policy["failure.breaker_failures"]
-    endpoint.breaker.failed(asyncio.get_running_loop().time(), limit)
+    endpoint.breaker.failed(now, limit, tenant or "", is_last if tenant is not None else None)
     endpoint.ranks.touch()
+
+
+def take_back(pool: Pool, endpoint: Endpoint) -> bool:
+    """The latest failure was the request's own fault. False if the count stays, as too many were taken back."""
+    taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"])
+    endpoint.ranks.touch()
+    return taken

@@ -1,14 +1,21 @@
 """What became of one request: attempts, times, status and usage."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import NamedTuple
 
+from router.contract.verdict import VERDICTS, Fault, Label, Result
+from router.pool.endpoint import Endpoint
 from router.pool.gpu_clock import GpuSpent
 from router.request.offload import Offload
 from router.upstream.usage import Usage
 
-# picked: a gateway was told where to send the request, and did not tell what became of it
-Label = Literal["", "ok", "refused", "error", "cancelled", "picked"]
+
+class Failure(NamedTuple):
+    """A failure of the request on an engine, as prefill or whole."""
+
+    endpoint: Endpoint
+    kind: str  # failures of the same kind are alike; empty: not the request's fault
+    counted: bool  # by the breaker
 
 
 @dataclass(slots=True)
@@ -22,6 +29,7 @@ class Attempt:
     began: float = 0.0  # it was decided, and sent
     ended: float = 0.0  # of one that another followed
     code: str = ""  # of a failure without an answer
+    result: Result | None = None  # None while it runs
 
 
 @dataclass(slots=True)
@@ -29,16 +37,18 @@ class Outcome(GpuSpent):
     """Times are seconds of the clock of `Call.started`."""
 
     # serving/proxy.py
-    label: Label = ""  # empty until it has ended
+    result: Result | None = None  # None until it has ended
     code: str = ""
     error: str = ""
     attempts: list[Attempt] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     queued_s: float = 0.0
     held_s: float = 0.0  # of these, until the pool had woken
     deciding: float = 0.0  # as of the latest attempt, like the next
     decided: float = 0.0
-    alone: bool = False  # until the first byte the instance had nothing else of this router's to do
+    alone: bool = False  # until the first content the instance had nothing else of this router's to do
     first_byte: float | None = None
+    first_content: float | None = None  # anything generated; of a whole answer its end
     # flows/
     offload: Offload | None = None  # of the prefill, when the policy wanted one
     # serving/relay.py
@@ -54,6 +64,19 @@ class Outcome(GpuSpent):
     tpot_ms: float | None = None
 
     @property
+    def label(self) -> Label:
+        """Empty until it has ended."""
+        return VERDICTS[self.result].label if self.result is not None else ""
+
+    @property
+    def fault(self) -> Fault:
+        return VERDICTS[self.result].fault if self.result is not None else ""
+
+    def close(self, result: Result, code: str = "", error: str = "") -> None:
+        """Set what the request came to."""
+        self.result, self.code, self.error = result, code, error
+
+    @property
     def retries(self) -> int:
         return len(self.attempts) - 1 if self.attempts else 0
 
@@ -63,16 +86,16 @@ class Outcome(GpuSpent):
         return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, started: float, now: float) -> None:
-        self.label = self.label or "error"
+        self.result = self.result or "router_failed"
         self.e2e_ms = (now - started) * 1000
-        # The one byte time of a whole answer, or of one that another instance replaced, is not that of a first token
-        if self.streamed and self.begun and self.first_byte is not None:
-            self.ttft_ms = (self.first_byte - started) * 1000
-            self.tpot_ms = self._tpot_ms(self.first_byte)
+        # The one time of a whole answer, or of one that another instance replaced, is not that of a first token
+        if self.streamed and self.begun and self.first_content is not None:
+            self.ttft_ms = (self.first_content - started) * 1000
+            self.tpot_ms = self._tpot_ms(self.first_content)
 
-    def _tpot_ms(self, first_byte: float) -> float | None:
+    def _tpot_ms(self, first_content: float) -> float | None:
         """Per output token after the first; None without `usage` or with fewer than two tokens."""
         tokens = self.usage.output_tokens if self.usage is not None else None
         if not tokens or tokens < 2 or self.last_byte is None:
             return None
-        return (self.last_byte - first_byte) * 1000 / (tokens - 1)
+        return (self.last_byte - first_content) * 1000 / (tokens - 1)

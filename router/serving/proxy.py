@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from math import ceil
 
+from router.contract import verdict
+from router.contract.answers import AnswerError
 from router.contract.models import Condition
+from router.contract.verdict import Result
 from router.flows import serve
 from router.http import body, errors, headers
 from router.http.body import ClientGone
@@ -15,14 +18,14 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision, RoutingRequest
 from router.policy.value import replace
-from router.pool.admission import CODES, Admission, Refusal, Wait
-from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import attribute, failed, failed_with
+from router.pool.admission import Admission, Refusal, Wait
+from router.pool.endpoint import Endpoint, Lease
+from router.pool.failure_attribution import failed_with
 from router.pool.fleet_view import FleetView
 from router.pool.wake import Hold
-from router.request import bands, predict
+from router.request import bands, blame, predict
 from router.request.call import Call
-from router.request.offload import Offload, PrefillFailed, PromptRefused
+from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay
 from router.serving.aliases import may_fall_back
@@ -38,14 +41,6 @@ from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
-BACK_PRESSURE = (429, 503)
-REFUSED = (
-    *CODES,
-    "adapter_not_loaded",
-    "budget_unknown",
-    "keys_unknown",
-    "keys_unreadable",
-)  # these codes count as refused, whatever their status
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -66,7 +61,6 @@ class Proxy:
         by_name = dict(incoming.headers)
         name, own_id = headers.request_ids(by_name)
         call = Call(name, incoming.path, time.time(), time.perf_counter(), incoming.peer, own_id)
-        outcome = call.outcome
         if self.tracer is not None:
             incoming.headers = self.tracer.begin(call, incoming.headers, by_name)
         try:
@@ -85,13 +79,13 @@ class Proxy:
         except ErrorResponse as refusal:
             _send_refusal(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has sent an error event
-            outcome.label, outcome.code, outcome.error = "error", error.code, str(error)
+            content = call.outcome.first_content is not None
+            call.outcome.close("failed_after_content" if content else "failed_before_content", error.code, str(error))
         except ClientGone:
-            outcome.label = "cancelled"
+            call.outcome.close("cancelled")
         except asyncio.CancelledError:
-            outcome.label = "cancelled"
+            call.outcome.close("cancelled")
             if not client.gone:  # the router is stopping and its grace period is over
-                outcome.error = "the router was stopped"
                 _cut_short(call, client)
         finally:
             self._end(call)
@@ -191,31 +185,24 @@ class Proxy:
             connection: EngineResponse | None = None
             try:
                 connection = await serve(call, decision, endpoint, lease)
+                outcome.first_byte = time.perf_counter()
                 attempt.status = connection.status
                 self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"])
                 answer = await relay.begin(connection)
-                outcome.first_byte = time.perf_counter()
-                lease.first_byte()
-                outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
-                if outcome.offload is not None:
-                    self._transferred(call, endpoint, outcome.offload, streams=answer.streams)
-                if self._is_refused(call, endpoint, attempt, tried, left):
+                if self._tries_another(call, endpoint, attempt, answer, tried, left):
                     return False
+                answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
+                if answer.result == "served" and answer.beginning is None:
+                    answer.on_content()
                 await self._pass_on(call, endpoint, answer, client)
                 return True
             except PrefillFailed as error:
                 attempt.error = tried[_prefill_of(call)] = str(error)
-                attempt.code = "prefill_failed"
+                attempt.code, attempt.result = "prefill_failed", "failed_before_content"
                 _require_another_prefill(call, error, tried, left)
                 return False
             except UpstreamError as error:
-                attribute(pool, endpoint, error)
-                attempt.error, attempt.code = str(error), error.code
-                tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
-                if outcome.begun:
-                    raise
-                if left <= 0 or not _is_servable(call, tried):
-                    raise _error_after(call, error) from None
+                _broke(call, endpoint, attempt, error, tried, left)
                 return False
             finally:
                 _settle(call)  # before the next request gets the capacity
@@ -223,43 +210,133 @@ class Proxy:
                     self.stalls.forget(connection)
                     connection.release()
 
-    def _transferred(self, call: Call, endpoint: Endpoint, offload: Offload, *, streams: bool) -> None:
-        """The answer has begun, so the KV blocks of the other instance have arrived."""
+    def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
+        """The prompt has been computed: the first content of a stream, or a whole answer, has come."""
+        outcome = call.outcome
+        outcome.first_content = time.perf_counter()
+        lease.first_content()
+        outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
+        offload = outcome.offload
+        if offload is None:
+            return
         if streams:
-            offload.arrived = call.outcome.first_byte
+            offload.arrived = outcome.first_content
         if offload.pull is not None:
             offload.pull.over()
             self._sessions.expect_cached(call, endpoint)
 
-    def _is_refused(self, call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
-        """Judge the engine's status; True to try another instance."""
-        pool, status = call.pool, attempt.status or 0
-        if status < 500 and status != 429:
+    def _tries_another(
+        self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
+    ) -> bool:
+        """Judge the beginning of the engine's answer; True to try another instance."""
+        attempt.result = result = answer.result
+        if result == "served":
             endpoint.breaker.answered()
             return False
-        if status not in BACK_PRESSURE:
-            failed(pool, endpoint)
-        attempt.error = f"answered {status}"
+        attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
-        if left <= 0 or not _is_servable(call, refused):
-            condition: Condition = "saturated" if status in BACK_PRESSURE else "upstream_failed"
-            if may_fall_back(call.alias, condition):
-                raise ErrorResponse(status, condition, f"{endpoint.id} answered {status}")
-            return False  # the client gets the engine's own answer
-        tried[endpoint.id] = attempt.error
-        return True
+        able = left > 0 and _is_servable(call, refused)
+        if result != "refused" and not _counts(call, endpoint, attempt, answer, able=able):
+            return False
+        condition: Condition = "saturated" if result == "refused" else "upstream_failed"
+        if able:
+            tried[endpoint.id] = attempt.error
+        elif may_fall_back(call.alias, condition):
+            status = attempt.status if attempt.status != 200 else None
+            raise ErrorResponse(status or 502, condition, f"{endpoint.id} {attempt.error}", result=result)
+        return able
 
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
-        await relay.forward(call, answer, client)
-        outcome, status = call.outcome, call.outcome.status
-        if status < 500 and status != 429:
+        if answer.error is not None:
+            raise _reported(call, endpoint, answer, answer.error)
+        try:
+            await relay.forward(call, answer, client, may_retry=answer.result != "failed_alike")
+        except asyncio.CancelledError:
+            ended = answer.ended
+            if ended is None or not ended.is_whole or answer.error is not None:
+                raise  # else the client has left with the last event
+        self._judge_end(call, endpoint, answer)
+
+    def _judge_end(self, call: Call, endpoint: Endpoint, answer: BegunAnswer) -> None:
+        outcome, attempt, result = call.outcome, call.outcome.attempts[-1], answer.result
+        if result == "served" and answer.error is not None:
+            result = verdict.of_error(answer.error, has_content=outcome.first_content is not None)
+            attempt.error = answer.error.message
+            if verdict.VERDICTS[result].fault == "engine":
+                blame.failed(call, endpoint)
+                endpoint.note_refused(answer.error.message) if answer.error.message == relay.CUT else None
+        attempt.result = result
+        if result == "served":
             endpoint.breaker.served()
-        if status < 400:
-            outcome.label = "ok"
+            outcome.close("served")
             learn(call, endpoint)
         else:
-            outcome.label = "refused" if status in BACK_PRESSURE else "error"
-            outcome.error = f"{endpoint.id} answered {status}"
+            outcome.close(result, _code(result), f"{endpoint.id} {attempt.error}")
+
+
+def _broke(
+    call: Call, endpoint: Endpoint, attempt: Attempt, error: UpstreamError, tried: dict[str, str], left: int
+) -> None:
+    """Count a failure without a whole answer. Raises unless another instance may be tried."""
+    outcome = call.outcome
+    blame.upstream_failed(call, endpoint, error)
+    attempt.error, attempt.code = str(error), error.code
+    has_content = outcome.begun and outcome.first_content is not None
+    attempt.result = "failed_after_content" if has_content else "failed_before_content"
+    tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
+    if outcome.begun:
+        raise error
+    if blame.is_spent(call):
+        raise _spent(call, error.code) from None
+    if left <= 0 or not _is_servable(call, tried):
+        raise _error_after(call, error) from None
+
+
+def _words(attempt: Attempt, answer: BegunAnswer) -> str:
+    if answer.error is None:
+        return f"answered {attempt.status}"
+    return f"answered {attempt.status} with an error: {answer.error.message}"
+
+
+def _code(result: Result) -> str:
+    return "upstream_failed" if result in ("failed_before_content", "failed_after_content") else ""
+
+
+def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, *, able: bool) -> bool:
+    """Count a failed answer against the engine; False when it is passed on, as the request is at fault.
+
+    `able`: another instance may be asked.
+    """
+    kind = blame.FAILED
+    if answer.result == "client_error":
+        status = attempt.status if answer.error is None else answer.error.status
+        if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
+            endpoint.breaker.answered()
+            endpoint.breaker.rejected()
+            return False
+        kind = f"status {status}"
+    blame.failed(call, endpoint, kind)
+    if blame.is_spent(call) or (kind != blame.FAILED and not able):
+        if blame.forgive(call, kind):
+            answer.result = attempt.result = "failed_alike" if kind == blame.FAILED else "client_error"
+        return False
+    attempt.result = "failed_before_content"
+    return True
+
+
+def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: AnswerError) -> ErrorResponse:
+    """The engine's error inside an answer of status 200, as an error of its own."""
+    result = answer.result
+    status = error.status or (400 if result == "client_error" else 503 if result == "refused" else 502)
+    own = result == "client_error" and call.api_path != "/v1/messages"
+    return ErrorResponse(
+        status,
+        _code(result) or ("failed_alike" if result == "failed_alike" else "engine_refused"),
+        f"{endpoint.id}: {error.message}",
+        should_retry=result not in ("failed_alike", "client_error"),
+        result=result,
+        engines=error.body if own or error.body.startswith(b'{"type":"error"') else b"",
+    )
 
 
 def _settle(call: Call) -> None:
@@ -310,11 +387,33 @@ def _prefill_of(call: Call) -> str:
 
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
     """Raises ErrorResponse unless another prefill instance and a decoder may serve the request."""
+    code = "prefill_timeout" if error.timed_out else "prefill_failed"
+    if blame.is_spent(call):
+        raise _spent(call, code) from None
     allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
     if allowed and left > 0 and _is_servable(call, tried):
         return
-    code = "prefill_timeout" if error.timed_out else "prefill_failed"
     raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
+
+
+def _spent(call: Call, code: str) -> ErrorResponse:
+    """The error of a request that is tried on no further engine, and that its client had better not send again."""
+    failures = call.outcome.failures
+    named = "; ".join(f"{failure.endpoint.id}: {_KINDS.get(failure.kind, 'it failed')}" for failure in failures)
+    result: Result = "failed_alike" if blame.forgive(call) else "failed_before_content"
+    if result == "failed_alike":
+        code = "failed_alike"
+    message = f"the request failed on two engines and is tried on no other: {named}"
+    error = ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
+    error.retry_after_s = None
+    return error
+
+
+_KINDS = {
+    blame.FAILED: "it answered with a failure",
+    blame.BROKEN: "it closed the connection, its process may have ended",
+    blame.LATE: "it did not answer in time",
+}
 
 
 def _refusal_error(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
@@ -340,9 +439,8 @@ def _bad_gateway(call: Call, why: str) -> ErrorResponse:
 
 
 def _send_refusal(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
-    outcome = call.outcome
-    outcome.label = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
-    outcome.status, outcome.code, outcome.error = refusal.status, refusal.code, refusal.message
+    call.outcome.close(refusal.result, refusal.code, refusal.message)
+    call.outcome.status = refusal.status
     lines, text = errors.answer(call.api_path, refusal, call.id)
     client.start(refusal.status, lines + relay.own_lines(call))
     client.end(text)

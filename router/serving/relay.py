@@ -1,19 +1,30 @@
 """Relays an answer from engine to client, byte by byte, at the client's pace."""
 
+import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from router.contract import answers, verdict
+from router.contract.answers import AnswerError
+from router.contract.json_value import JsonObject
 from router.contract.net.retry_after import NOT_NOW
+from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge
 from router.request.call import Call
 from router.serving import renaming
 from router.upstream import usage
+from router.upstream.beginning import Beginning
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
+from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 
 WHOLE = 1024 * 1024  # bytes; a smaller answer that is not streamed is sent only once it is complete
+HELD_S = 10.0  # the longest that the beginning of a stream is held back while another instance may still serve it
+CUT = "the answer ended without its last event"
 
 
 @dataclass(slots=True)
@@ -21,30 +32,85 @@ class BegunAnswer:
     connection: EngineResponse
     body: bytes  # read so far
     streams: bool
+    result: Result = "served"  # so far
+    error: AnswerError | None = None  # inside an answer of status 200
+    beginning: Beginning | None = None  # of a stream that has had no content yet
+    ended: Ended | None = None  # of an answer that is whole
+    on_content: Callable[[], None] | None = None  # called at the first content that comes later
 
 
 async def begin(connection: EngineResponse) -> BegunAnswer:
-    """Wait for a stream's first bytes, or for a whole answer: until then another instance can be tried.
+    """Wait for a stream's first content, or for a whole answer: until then another instance can be tried.
 
     Raises UpstreamError.
     """
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     kind = headers.value_of(connection.headers, b"content-type")
-    if kind.startswith(b"text/event-stream"):
-        return BegunAnswer(connection, b"", streams=True)
+    if kind.startswith(b"text/event-stream") and connection.status == 200:
+        return await _begin_stream(connection)
     body = await connection.read()
-    if connection.done or kind.startswith(b"audio/"):  # speech is played while it is generated
-        return BegunAnswer(connection, body, streams=False)
+    if not connection.done and not kind.startswith(b"audio/"):  # speech is played while it is generated
+        body = await _read_on(connection, body)
+    answer = BegunAnswer(connection, body, streams=False, result=verdict.of_status(connection.status))
+    if connection.done:
+        _judge_whole(answer, is_json=kind.startswith(b"application/json"))
+    return answer
+
+
+async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
     parts, size = [body], len(body)
     while size <= WHOLE and not connection.done:
         parts.append(await connection.read())
         size += len(parts[-1])
-    return BegunAnswer(connection, b"".join(parts), streams=False)
+    return b"".join(parts)
 
 
-async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
-    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry."""
+def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
+    event = answers.said(answer.body) if is_json and answer.connection.status == 200 else None
+    if event is None:
+        answer.ended = Ended(is_whole=True)
+        return
+    answer.error = answers.error_of(event, answer.body)
+    answer.ended = Ended(answers.usage_of(event), None, answer.error, is_whole=True)
+    if answer.error is not None:
+        answer.result = verdict.of_error(answer.error, has_content=False)
+
+
+async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
+    beginning = Beginning()
+    body = await connection.read()
+    sign = beginning.feed(body)
+    if sign == "quiet" and not connection.done:
+        body = await _hold(connection, beginning, body)
+        sign = beginning.sign
+    answer = BegunAnswer(connection, body, streams=True, result="served")
+    if sign == "quiet" and not connection.done:
+        answer.beginning = beginning
+    elif sign == "error" or sign == "quiet":
+        answer.error = beginning.error or AnswerError("the stream ended without content")
+        answer.result = verdict.of_error(answer.error, has_content=False)
+    return answer
+
+
+async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -> bytes:
+    """Read on until the content comes, the stream ends, or HELD_S have passed."""
+    parts = [body]
+    try:
+        async with asyncio.timeout(HELD_S):
+            while beginning.sign == "quiet" and not connection.done:
+                parts.append(await connection.read())
+                beginning.feed(parts[-1])
+    except TimeoutError:
+        pass
+    return b"".join(parts)
+
+
+async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, may_retry: bool = True) -> None:
+    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry.
+
+    `may_retry`: False tells the client's library not to send the request again, whatever the status.
+    """
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
@@ -53,10 +119,12 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     chosen = call.alias
     rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
     lines = headers.returned(connection.headers, without_length=strip is not None or rename is not None)
-    if status in NOT_NOW:
+    if not may_retry:
+        lines += b"x-should-retry: false\r\n"
+    elif status in NOT_NOW:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
-    passing = (_Relay if call.most is None else _CountingRelay)(call, client, strip, rename)
+    passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, strip, rename)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
@@ -71,33 +139,51 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
             message = f"the stream broke: {error}; the answer is incomplete"
             client.end(errors.event(call.api_path, error.code, message, call.id))
         raise
+    except asyncio.CancelledError:
+        passing.over()
+        raise
     finally:
         client.on_room = None
     passing.finish(answer.body + rest)
 
 
-class _Relay:
-    """Passes one answer on and finds its usage."""
+class _Tail(Protocol):
+    def add(self, data: bytes) -> None: ...
 
-    __slots__ = ("_call", "_client", "_first", "_in_event", "_rename", "_strip", "_tail")
+    def ended(self) -> Ended: ...
+
+
+class _Relay:
+    """Passes one answer on, and notes its first content, its usage and its end."""
+
+    __slots__ = ("_add_event", "_answer", "_call", "_client", "_in_event", "_rename", "_strip", "_tail")
 
     def __init__(
-        self, call: Call, client: ClientConnection, strip: usage.Strip | None, rename: renaming.Rename | None
+        self,
+        call: Call,
+        client: ClientConnection,
+        answer: BegunAnswer,
+        strip: usage.Strip | None,
+        rename: renaming.Rename | None,
     ) -> None:
         self._call = call
         self._client = client
+        self._answer = answer
         self._strip = strip
         self._rename = rename
-        self._first = b""  # the beginning of a stream: some APIs report the prompt's tokens there
         self._in_event = False
-        self._tail = usage.Tail()
+        tail = StreamTail() if answer.streams else None
+        self._add_event = tail.add_event if tail is not None else None
+        self._tail: _Tail = tail or WholeTail()
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""
-        if not self._first:
-            self._first = data[: usage.TAIL]
-        self._tail.add(data)
-        self._in_event = not data.endswith(b"\n\n")
+        self._note(data)
+        # Until the content has come, no event passes this by
+        self._in_event = self._answer.beginning is not None or not data.endswith(b"\n\n")
+        return self._write(data)
+
+    def _write(self, data: bytes) -> bool:
         if self._rename is not None:
             data = self._rename.feed(data)
         if self._strip is not None:
@@ -108,24 +194,57 @@ class _Relay:
         """The connection's sink of events: one without a usage key passes unchanged."""
         if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower: it tries the key as a number first
             return None
+        self._add_event(chunk)  # type: ignore[misc]  # only streams have events
         return self._client.write_chunk(chunk)
 
-    def finish(self, data: bytes) -> None:
+    def _note(self, data: bytes) -> None:
         self._tail.add(data)
+        beginning = self._answer.beginning
+        if beginning is not None and beginning.feed(data) != "quiet":
+            self._answer.beginning = None
+            if beginning.sign == "content" and self._answer.on_content is not None:
+                self._answer.on_content()
+
+    def finish(self, data: bytes) -> None:
+        if data:
+            self._note(data)
         self.over()  # before the client can request the receipt
         if self._rename is not None:
             data = self._rename.feed(data) + self._rename.finish()
         if self._strip is not None:
             data = self._strip.feed(data) + self._strip.finish()
+        error = self._answer.error
+        if error is not None and error.message == CUT:
+            data += errors.event(self._call.api_path, "upstream_failed", f"{CUT}: it is incomplete", self._call.id)
         self._client.end(data)
 
     def over(self) -> None:
-        call, outcome, data = self._call, self._call.outcome, self._tail.joined()
+        """Take note of the end, whatever it is."""
+        call, outcome, answer = self._call, self._call.outcome, self._answer
         outcome.last_byte = time.perf_counter()
-        last = usage.find(data)
-        if outcome.streamed and call.api_path == "/v1/messages":
-            last = usage.combined(usage.find_first(self._first or data), last)
-        outcome.usage = last
+        ended = answer.ended = answer.ended or self._tail.ended()
+        outcome.usage = _usage(call, ended)
+        answer.error = answer.error or ended.error
+        if answer.error is None and answer.streams and not _is_whole(call, ended):
+            answer.error = AnswerError(CUT)
+
+
+def _is_whole(call: Call, ended: Ended) -> bool:
+    """Engines end a stream of chunks by [DONE]; a few do not, but send the usage last."""
+    if call.api_path not in answers.WHOSE_END or ended.is_whole:
+        return True
+    return ended.finishes and ended.usage is not None
+
+
+def _usage(call: Call, ended: Ended) -> usage.Usage | None:
+    last = _parsed(ended.usage)
+    if call.outcome.streamed and call.api_path == "/v1/messages":
+        return usage.combined(_parsed(ended.first_usage), last)
+    return last
+
+
+def _parsed(reported: JsonObject | None) -> usage.Usage | None:
+    return usage.parse(reported) if reported is not None else None
 
 
 class _CountingRelay(_Relay):
@@ -134,9 +253,14 @@ class _CountingRelay(_Relay):
     __slots__ = ("_several",)
 
     def __init__(
-        self, call: Call, client: ClientConnection, strip: usage.Strip | None, rename: renaming.Rename | None
+        self,
+        call: Call,
+        client: ClientConnection,
+        answer: BegunAnswer,
+        strip: usage.Strip | None,
+        rename: renaming.Rename | None,
     ) -> None:
-        super().__init__(call, client, strip, rename)
+        super().__init__(call, client, answer, strip, rename)
         self._several = charge.answers(call.request.prompt.document) > 1
 
     def take(self, data: bytes) -> bool:

@@ -79,7 +79,7 @@ class DeliveryTallies:
         self.shadow = ShadowCounts()
         self._cells: dict[tuple[Arm, str], dict[int, CellCounts]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
-        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first byte, or their end
+        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first content, or their end
         self._slow: set[int] = set()  # requests already counted as slow
         self.unwritten = True  # something was counted since the last report
 
@@ -128,19 +128,19 @@ class DeliveryTallies:
             cell.prompt_tokens += usage.prompt_tokens or 0
 
     def look(self, now: float) -> None:
-        """Count first bytes, of answers that may take minutes to end, and those that have waited too long already."""
+        """Count first contents of answers that may take minutes to end, and requests that have waited too long."""
         for number, call in list(self._under_way.items()):
             outcome, assigned = call.outcome, call.assigned
             if assigned is None:
                 del self._under_way[number]
                 continue
-            first = outcome.first_byte if outcome.begun else None
+            first = outcome.first_content if outcome.begun else None
             self._look_at(call, assigned, ((now if first is None else first) - call.started) * 1000)
             if first is not None:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """The first byte came, or the request ended without one. A first byte counts however the request ends."""
+        """The first content came, or the request ended without any. It counts however the request ends."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:

@@ -11,9 +11,11 @@ from msgspec import to_builtins
 
 from router.contract.json_value import JsonObject
 from router.contract.redis.receipt import Receipt
+from router.contract.verdict import Result
 from router.policy.candidates import Candidates
 from router.request.call import Call
 from router.request.offload import Offload
+from router.request.outcome import Attempt
 from router.upstream.usage import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
@@ -47,12 +49,19 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "retries": outcome.retries,
         "attempts": [
-            {"instance": attempt.instance, "status": attempt.status, "error": attempt.error}
+            {
+                "instance": attempt.instance,
+                "status": attempt.status,
+                "result": attempt.result or _in_the_end(call, attempt),
+                "error": attempt.error,
+            }
             for attempt in outcome.attempts
         ],
         "stream": outcome.streamed,
         "status": outcome.status,
         "outcome": outcome.label,
+        "result": outcome.result,
+        "fault": outcome.fault,
         "error": outcome.error,
         "code": outcome.code,
         "queue_ms": _rounded(outcome.queued_s * 1000),
@@ -76,6 +85,11 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     if outcome.offload is not None:
         made |= _offload(outcome.offload)
     return made
+
+
+def _in_the_end(call: Call, attempt: Attempt) -> Result | None:
+    """The result of the attempt that was the last one when the request ended without its own verdict."""
+    return call.outcome.result if attempt is call.outcome.attempts[-1] else None
 
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:

@@ -136,7 +136,7 @@ class _Spans:
     def _attempt(self, number: int, attempt: Attempt) -> Iterator[Span]:
         call, outcome, id_ = self._call, self._call.outcome, self._tracing.of_attempt(number)
         last = number == len(outcome.attempts) - 1
-        answered = last and outcome.first_byte is not None
+        answered = last and outcome.first_content is not None
         began, ended = attempt.began, attempt.ended or (outcome.last_byte if last else None) or self._ended
         offload = outcome.offload if last else None
         if offload is not None and offload.sent is not None and offload.outcome in ("", "ok"):
@@ -167,10 +167,10 @@ class _Spans:
     def _answered(self, began: float) -> dict[str, Attribute | None]:
         """Of the attempt whose answer the client has."""
         call, outcome = self._call, self._call.outcome
-        usage, streamed = outcome.usage, outcome.streamed and outcome.first_byte is not None
+        usage, streamed = outcome.usage, outcome.streamed and outcome.first_content is not None
         return {
             names.STREAM: True if outcome.streamed else None,
-            names.FIRST_CHUNK: (outcome.first_byte or 0.0) - began if streamed else None,
+            names.FIRST_CHUNK: (outcome.first_content or 0.0) - began if streamed else None,
             names.INPUT: usage.prompt_tokens if usage is not None else None,
             names.CACHED: usage.cached_tokens if usage is not None else None,
             names.OUTPUT: usage.output_tokens if usage is not None else None,
@@ -190,9 +190,9 @@ class _Spans:
             yield self._span(
                 "transfer", "internal", tracing.of_attempt(number, 2), began, offload.arrived, known, parent
             )
-        if outcome.streamed and outcome.first_byte is not None and outcome.last_byte is not None:
+        if outcome.streamed and outcome.first_content is not None and outcome.last_byte is not None:
             ids = tracing.of_attempt(number, 3)
-            yield self._span("decode", "internal", ids, outcome.first_byte, outcome.last_byte, {}, parent)
+            yield self._span("decode", "internal", ids, outcome.first_content, outcome.last_byte, {}, parent)
 
 
 def _model(call: Call) -> str:

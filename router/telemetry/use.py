@@ -25,7 +25,7 @@ class _Tally:
         label, usage = outcome.label, outcome.usage
         self.requests += 1
         if label != "ok":
-            self.refused += label == "refused"
+            self.refused += label in ("refused", "client_error")
             self.failed += label == "error"
             self.cancelled += label == "cancelled"
         if usage is not None and usage.prompt_tokens is not None:

@@ -11,7 +11,7 @@ from router.request.call import Call
 from router.request.outcome import Outcome
 
 SLOT_S = 10.0
-OUTCOMES = ("ok", "error", "refused", "cancelled")
+OUTCOMES = ("ok", "error", "client_error", "refused", "cancelled")
 COUNTS = (*OUTCOMES, "retries")
 SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap", "queued")
 

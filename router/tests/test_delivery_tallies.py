@@ -245,12 +245,15 @@ async def test_a_router_without_requests_writes_too_and_one_without_a_delivery_d
 # Pure
 
 
+RESULTS = {"ok": "served", "refused": "refused", "error": "failed_before_content", "cancelled": "cancelled"}
+
+
 def call(number, *, label="ok", ttft_ms=100.0, has_session=True, request_class="warm", arm="control", cell=0):
     made = Call(f"r{number}", "/v1/completions", 0.0, 0.0)
     made.request = SimpleNamespace(prompt=SimpleNamespace(stream=True))
     made.prediction.prompt_tokens = 3_000 + number
     usage = Usage(prompt_tokens=3_000 + number, cached_tokens=1_700, output_tokens=90)
-    made.outcome = Outcome(label=label, ttft_ms=ttft_ms, tpot_ms=11.3 + number / 7, usage=usage, e2e_ms=900.0)
+    made.outcome = Outcome(result=RESULTS[label], ttft_ms=ttft_ms, tpot_ms=11.3 + number / 7, usage=usage, e2e_ms=900.0)
     made.assigned = Assignment(7, 3, arm, cell, number, has_session, request_class)
     return made
 

@@ -77,7 +77,7 @@ def calls(w):
         ("/v1/completions", {"prompt": '"max_tokens": 1'}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": None}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": 700.0}, 700),
-        ("/v1/completions", {"max_tokens": "1"}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": "1"}, 1),
         ("/v1/completions", {"max_tokens": True}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": -5}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": 10**15}, LARGEST_OUTPUT),
@@ -92,7 +92,7 @@ def calls(w):
         ("/v1/completions", {"prompt": [[1, 2], [3], [4]], "max_tokens": 100}, 300),
         ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 100}, 100),
         ("/v1/completions", {"n": 10**12}, LARGEST_OUTPUT),
-        ("/v1/completions", {"n": "8"}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"n": "8"}, 8 * DEFAULT_OUTPUT),
     ],
 )
 async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, body, charged):

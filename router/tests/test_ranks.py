@@ -202,7 +202,7 @@ async def test_ranks_that_step_together_count_the_decodes_of_their_group() -> No
         one, other = pool.endpoints.values()
         leases = [one.lease(10, lambda: None), one.lease(10, lambda: None), other.lease(10, lambda: None)]
         for lease in leases:
-            lease.first_byte()
+            lease.first_content()
     assert (decodes(apart), decodes(together)) == ([2, 1], [3, 3])
     together.endpoints["demo-0#1"].take_others((5, 0, 5))
     assert decodes(together) == [8, 8]

@@ -128,7 +128,7 @@ async def test_retries_are_recorded_with_the_failed_instance(world):
     first, second = receipt["attempts"]
     assert (first["instance"], first["status"]) == ("demo-0", None)
     assert "closed the connection" in first["error"]
-    assert second == {"instance": "demo-1", "status": 200, "error": ""}
+    assert second == {"instance": "demo-1", "status": 200, "result": "served", "error": ""}
     assert receipt["candidates"]["id"] == ["demo-0", "demo-1"]
     assert "closed the connection" in receipt["candidates"]["refused"]["0"]
 
@@ -137,10 +137,12 @@ async def test_each_outcome_has_its_name(world):
     w = await world(None)
     w.engines[0].script += [reply({}, 400), reply({}, 429), break_off(events()[:1])]
     receipts = [await w.receipt(await w.ask(stream=True)) for _ in range(3)]
-    assert [receipt["outcome"] for receipt in receipts] == ["error", "refused", "error"]
+    assert [receipt["outcome"] for receipt in receipts] == ["client_error", "refused", "error"]
+    assert [receipt["fault"] for receipt in receipts] == ["client", "nobody", "engine"]
+    assert [receipt["result"] for receipt in receipts][2] == "failed_after_content"
     assert receipts[2]["code"] == "upstream_failed"
     unknown = await w.receipt(await w.ask(model="nope"))
-    assert (unknown["outcome"], unknown["code"], unknown["class"]) == ("refused", "model_not_found", None)
+    assert (unknown["outcome"], unknown["code"], unknown["class"]) == ("client_error", "model_not_found", None)
 
 
 async def test_cached_tokens_are_recorded_beside_the_predicted_ones(world):
@@ -175,7 +177,7 @@ async def test_the_window_of_a_class_counts_ended_requests(world):
     await w.router.source.reporter.report()
     own = loaded(w.published.client.get(redis_keys.router_key("router-1")))
     window = own["classes"]["demo"]["warm"]
-    assert [window[key] for key in ("n", "started_10s", "ok", "error", "retries")] == [4, 4, 3, 1, 0]
+    assert [window[key] for key in ("n", "started_10s", "ok", "client_error", "retries")] == [4, 4, 3, 1, 0]
     assert sum(window["ttft"].values()) == sum(window["e2e"].values()) == 3
     assert sum(window["new_tokens"].values()) == window["hit_share"]["n"] == 4
     assert sum(window["reuse_gap"].values()) == 2

@@ -39,7 +39,7 @@ def test_requests_sent_begun_and_ended_are_seen_at_once(fleet_view: FleetView, e
     assert seen(fleet_view) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
     sent = lease(endpoints)
     assert seen(fleet_view)["b"] == (1, 500)
-    sent.first_byte()
+    sent.first_content()
     assert seen(fleet_view)["b"] == (1, 0)
     sent.end()
     assert seen(fleet_view)["b"] == (0, 0)
@@ -117,7 +117,7 @@ def test_a_new_epoch_of_an_instance_replaces_the_old_one(fleet_view: FleetView, 
     seen(fleet_view)
     late = lease(endpoints)
     fleet_view.take({**endpoints, "b": Endpoint(instance("b", "http://127.0.0.1:2"))})
-    late.first_byte()
+    late.first_content()
     assert seen(fleet_view)["b"] == (0, 0)
     fleet_view.take({"c": endpoints["c"]})
     late.end()

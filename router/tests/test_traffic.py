@@ -160,7 +160,7 @@ async def test_unserved_requests_are_recorded_with_their_outcome(world):
     w.engines[0].script.append(reply({}, 400))
     await w.ask(prompt="x" * 400)
     (made,) = await recorded(w)
-    assert (made["outcome"], made["input_tokens"], made["output_tokens"]) == ("error", 100, None)
+    assert (made["outcome"], made["input_tokens"], made["output_tokens"]) == ("client_error", 100, None)
 
 
 async def test_experiments_and_requests_for_no_pool_are_not_recorded(world):
@@ -226,7 +226,7 @@ def test_traffic_dropped_while_redis_is_away_is_counted(monkeypatch):
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome(label="ok"))
+        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome(result="served"))
         call.end(1.0)
         recorder.ended(call)
     assert (recorder.lost, recorder.traffic["dropped"]) == (2, 1)

@@ -21,6 +21,7 @@ from router.tests.engine import reply
 from router.tests.test_keys import ALICE, bearer, keyed
 from router.upstream.usage import Usage
 
+RESULTS = {"ok": "served", "refused": "refused", "error": "failed_before_content", "cancelled": "cancelled"}
 NOON = 500_000 * HOUR_S
 
 
@@ -28,7 +29,7 @@ def ended(at=NOON, key="1", pool="demo", model="llama", label="ok", **outcome):
     call = Call("r", "/v1/completions", at, 0.0, pool=Pool(pool))
     call.pool.model = model
     call.key = PublishedKey(id=key, name=f"key {key}", sha256="") if key else None
-    call.outcome.label = label
+    call.outcome.result = RESULTS[label]
     for name, value in outcome.items():
         setattr(call.outcome, name, value)
     return call

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import xxhash
 
-from router.contract import multipart
+from router.contract import lax, multipart
 from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
@@ -62,8 +62,8 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
     except orjson.JSONEncodeError:  # the writer goes less deep than the parser
         raise TooComplex(TOO_DEEP) from None
     options = document.get("stream_options")
-    usage_asked = isinstance(options, dict) and options.get("include_usage") is True
-    stream = document.get("stream") is True
+    usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
+    stream = lax.is_true(document.get("stream"))
     return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
 
 
@@ -76,7 +76,7 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
         answers = multipart.text_of(body, parts, b"n")
     except InvalidMultipart as error:
         raise BadParts(str(error)) from None
-    streams = stream is not None and stream[0].lower() in ("true", "1")
+    streams = stream is not None and lax.is_true(stream[0])
     document: JsonObject = {}
     if answers is not None and re.fullmatch("[0-9]{1,4}", answers[0]):
         document = {"n": int(answers[0])}

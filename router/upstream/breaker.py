@@ -1,21 +1,36 @@
 """A circuit breaker per instance. Pure: time is an argument (s, any clock that only goes forward)."""
 
+import math
+from collections.abc import Callable
+
 NO_PROBE = 0
+MOST_DISPUTED = 3  # times the failures that open it: so many are taken back, until an answer is served
+DOUBTED_AFTER = 3  # rejections of requests in a row
 
 
 class Breaker:
     """Closed until `failures` in a row; then open for `open_s`; then one request tries the instance (half open).
 
-    Back-pressure (429, 503) and cancellation are neither success nor failure.
+    Back-pressure (429, 503) and cancellation are neither success nor failure. Failures of one tenant's requests do not
+    open the last closed breaker of a pool.
     """
 
-    __slots__ = ("_failed", "_probe", "_probes", "opened_at")
+    __slots__ = ("_disputed", "_failed", "_probe", "_probes", "_rejected", "_several", "_tenant", "opened_at")
 
     def __init__(self) -> None:
         self._failed = 0
+        self._disputed = 0  # failures taken back since an answer was served
+        self._rejected = 0  # requests in a row that it called wrong
+        self._tenant = ""  # whose request was the first in this row of failures
+        self._several = False  # other tenants' requests failed, too
         self.opened_at: float | None = None  # None: closed
         self._probe = NO_PROBE  # the number of the request that is trying the instance
         self._probes = 0
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row."""
+        return self._failed
 
     @property
     def state(self) -> str:
@@ -49,14 +64,44 @@ class Breaker:
 
     def served(self) -> None:
         """A response is whole."""
+        self._disputed = self._rejected = 0
         if self.opened_at is None:  # one that began before the breaker opened does not close it
             self._failed = 0
 
-    def failed(self, now: float, failures: int) -> None:
-        """A failure of any request: an open breaker stays open for as long again."""
+    def rejected(self) -> None:
+        """The instance called a request wrong."""
+        self._rejected += 1
+
+    @property
+    def is_doubted(self) -> bool:
+        """The instance has called so many requests wrong in a row that the fault may be its own."""
+        return self._rejected >= DOUBTED_AFTER
+
+    def failed(self, now: float, failures: int, tenant: str = "", is_last: Callable[[], bool] | None = None) -> None:
+        """A failure of a request of `tenant`: an open breaker stays open for as long again.
+
+        `is_last`: whether the pool would be left without an instance; it is asked only when that matters.
+        """
+        if not self._failed:
+            self._tenant, self._several = tenant, False
+        self._several = self._several or tenant != self._tenant
         self._failed += 1
-        if self.opened_at is not None or self._failed >= failures:
-            self.opened_at = now
+        if self.opened_at is None:
+            if self._failed < failures:
+                return
+            if not self._several and is_last is not None and is_last():
+                return
+        self.opened_at = now
+
+    def take_back(self, failures: int) -> bool:
+        """The latest failure was the request's own fault. False: too many were, so that this one counts."""
+        if self._disputed >= MOST_DISPUTED * failures:
+            return False
+        self._disputed += 1
+        self._failed = max(0, self._failed - 1)
+        if self.opened_at is not None:
+            self.opened_at = None if self._failed < failures else -math.inf  # an open one may be tried at once
+        return True
 
     def end(self, probe: int) -> None:
         """The request is over, whatever became of it. Only its own probe ends with it."""

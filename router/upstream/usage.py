@@ -1,30 +1,20 @@
-"""Reads `usage` from responses, and strips the usage chunk that the client of a stream did not ask for. Pure."""
+"""Reads an engine's `usage`, and strips the usage chunk that the client of a stream did not ask for. Pure."""
 
-import json
 import re
-from collections import deque
-from typing import Annotated
 
-import msgspec
 import orjson
 
 from router.contract.json_value import JsonObject
 from router.policy.value import Value
 
-TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
-TAIL_PARTS = 128  # that are kept apart: each object has its overhead
-LONGEST = 4096  # bytes of a usage object
-TRIES = 16  # last keys "usage" in a part of a response that are looked at: an engine may send nothing else
+TRIES = 16  # last keys "usage" in a part of a stream that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
 LONGEST_S = 1_000_000  # of audio
 LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums would overflow the fields
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
-DEEP = 4  # closing braces in a usage object that are looked at: engines send up to three
 _END = re.compile(rb"\r?\n\r?\n")
-_DECODER = json.JSONDecoder()
-_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class Usage(Value, frozen=True):
@@ -37,41 +27,6 @@ class Usage(Value, frozen=True):
     audio_s: float | None = None  # of a transcription
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: _Count | None = None
-    cached_tokens_details: None = None  # SGLang's are left to `parse`
-
-
-class _Common(msgspec.Struct):
-    """What almost every answer has, decoded in one step; `parse` reads everything else."""
-
-    prompt_tokens: _Count
-    completion_tokens: _Count | None = None
-    prompt_tokens_details: _Details | None = None
-
-
-_COMMON = msgspec.json.Decoder(_Common)
-
-
-def find(data: bytes) -> Usage | None:
-    """The last usage object in a part of a response of any API."""
-    end = len(data)
-    for _ in range(TRIES):
-        start = data.rfind(b'"usage"', 0, end)
-        if start < 0:
-            return None
-        found = _after(data, start)
-        if found is not None:
-            return found
-        end = start
-    return None
-
-
-def find_first(data: bytes) -> Usage | None:
-    match = _KEY.search(data)
-    return _after(data, match.start()) if match is not None else None
-
-
 def parse(raw: JsonObject) -> Usage:
     if "prompt_tokens" in raw:  # chat, completions, embeddings
         details = raw.get("prompt_tokens_details")
@@ -81,6 +36,8 @@ def parse(raw: JsonObject) -> Usage:
         details = raw["input_tokens_details"]
         prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
         return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
+    if "total_tokens" in raw and "input_tokens" not in raw:  # older servers of embeddings and scores tell no more
+        return Usage(_count(raw, "total_tokens"))
     if raw.get("type") == "duration":
         seconds = raw.get("seconds")
         known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_S
@@ -122,80 +79,12 @@ def _count(raw: object, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
 
 
-def _after(data: bytes, key: int) -> Usage | None:
-    """The usage whose key is at `key`; None unless it is a whole object."""
-    match = _KEY.match(data, key)
-    if match is None:
-        return None
-    start = match.end()
-    closed = _closed(data, start)
-    try:
-        common = _COMMON.decode(closed)
-    except (msgspec.DecodeError, RecursionError):
-        raw = _loaded(closed) or _first_object(data[start : start + LONGEST])
-        return parse(raw) if raw is not None else None
-    details = common.prompt_tokens_details
-    cached = details.cached_tokens if details is not None else None
-    return Usage(common.prompt_tokens, cached, common.completion_tokens)
-
-
-def _closed(data: bytes, start: int) -> bytes:
-    """The object at `start` when each of its braces is closed soon, as in what all engines send; empty for others.
-    A brace in a text ends it too early: then it is no JSON."""
-    end = start
-    for opened in range(1, DEEP + 1):
-        end = data.find(b"}", end) + 1
-        if not 0 < end <= start + LONGEST:
-            break
-        if data.count(b"{", start, end) == opened:
-            return data[start:end]
-    return b""
-
-
-def _first_object(data: bytes) -> JsonObject | None:
-    try:
-        value, _ = _DECODER.raw_decode(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _loaded(raw: bytes) -> JsonObject | None:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
-
-
-class Tail:
-    """The last TAIL bytes of a response."""
-
-    __slots__ = ("_parts", "_size")
-
-    def __init__(self) -> None:
-        self._parts: deque[bytes] = deque()
-        self._size = 0
-
-    def add(self, data: bytes) -> None:
-        parts = self._parts
-        if len(data) >= TAIL:
-            parts.clear()
-            self._size = 0
-            data = data[-TAIL:]
-        parts.append(data)
-        self._size += len(data)
-        while self._size - len(parts[0]) >= TAIL:
-            self._size -= len(parts.popleft())
-        if len(parts) > TAIL_PARTS:
-            joined = self.joined()
-            parts.clear()
-            parts.append(joined)
-            self._size = len(joined)
-
-    def joined(self) -> bytes:
-        parts = self._parts
-        return parts[0] if len(parts) == 1 else b"".join(parts)[-TAIL:]
 
 
 class Strip:

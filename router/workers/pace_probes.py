@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
+from router.contract import answers
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream import usage
@@ -93,10 +94,13 @@ async def _compute(endpoint: Endpoint, model: str) -> int:
                 asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S
             )
             try:
-                found = usage.find(await whole(connection, LARGEST)) if connection.status == 200 else None
+                raw = await whole(connection, LARGEST) if connection.status == 200 else b""
             finally:
                 connection.release()
     except (UpstreamError, TimeoutError) as error:
         log.info("%s: its pace was not measured: %s", endpoint.id, error or "no answer in time")
         return 0
-    return (found.prompt_tokens or 0) - (found.cached_tokens or 0) if found is not None else 0
+    answer = answers.said(raw)
+    reported = answers.usage_of(answer) if answer is not None else None
+    used = usage.parse(reported) if reported is not None else usage.Usage()
+    return (used.prompt_tokens or 0) - (used.cached_tokens or 0)

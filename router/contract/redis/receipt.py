@@ -13,6 +13,7 @@ BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of re
 class ReceiptAttempt(Struct, frozen=True, kw_only=True):
     instance: str
     status: int | None = None  # HTTP, of the engine
+    result: str | None = None  # router/contract/verdict.py; None in receipts of older routers
     error: str = ""
 
 
@@ -71,7 +72,10 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     attempts: tuple[ReceiptAttempt, ...] = ()
     stream: bool | None = None
     status: int | None = None  # HTTP, to the client
-    outcome: str | None = None  # ok, error, refused, cancelled, picked (by a gateway, which tells no end)
+    # ok, client_error, error, refused, cancelled, picked (by a gateway, which tells no end)
+    outcome: str | None = None
+    result: str | None = None  # router/contract/verdict.py, like the next; None in receipts of older routers
+    fault: str | None = None  # client, engine, router, nobody
     error: str | None = None
     code: str | None = None  # of the error
     queue_ms: float | None = None  # in the router's admission queue

@@ -35,6 +35,7 @@ class Window(Struct, frozen=True, kw_only=True):
     started_10s: int = 0  # that began in the last 10 s
     ok: int = 0
     error: int = 0
+    client_error: int = 0
     refused: int = 0
     cancelled: int = 0
     retries: int = 0

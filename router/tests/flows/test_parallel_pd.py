@@ -8,7 +8,8 @@ import pytest
 
 from router.tests.flows.conftest import PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
-from router.upstream.usage import find
+from router.upstream.stream_tail import StreamTail
+from router.upstream.usage import parse
 
 ROLES = ("prefill", "decode")
 
@@ -53,7 +54,9 @@ async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> No
     joined = "\n".join(lines)
     assert joined.count('"role"') == 1
     assert joined.count('"finish_reason":"length"') == 1
-    used = find(joined.encode())
+    tail = StreamTail()
+    tail.add(joined.encode())
+    used = parse(tail.ended().usage)
     assert used is not None
     assert used.output_tokens == 20
     await world.nothing_is_left()

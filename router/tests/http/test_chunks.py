@@ -54,7 +54,7 @@ class Passage:
         self.flow = Mock(write_paused=False)
         self.exchange = HttpExchange(IncomingRequest("", b"", [], ""), Mock(), self.client, self.flow, Mock())
         self.exchange.http_1_0 = http_1_0
-        self.call = Call("r", "/v1/chat/completions", 0.0, 0.0, request=replace(NOT_READ, strip_usage=strip))
+        self.call = Call("r", "/v1/audio/transcriptions", 0.0, 0.0, request=replace(NOT_READ, strip_usage=strip))
         self.connection.start(b"", 1.0)
 
     async def read(self, head, *reads):

@@ -93,10 +93,10 @@ async def test_a_stream_goes_on_with_comments_while_the_engine_is_silent(world, 
 async def test_within_an_event_no_comment_is_sent(world, connect):  # noqa: F811
     async def half_an_event(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
-        write_chunk(writer, b'data: {"choices"')
+        write_chunk(writer, events()[0] + b'data: {"choices"')
         await writer.drain()
         await engine.release.wait()
-        write_chunk(writer, b":[]}\n\n")
+        write_chunk(writer, b":[]}\n\n" + events()[-1])
         writer.write(b"0\r\n\r\n")
 
     w = await world(half_an_event)
@@ -107,7 +107,7 @@ async def test_within_an_event_no_comment_is_sent(world, connect):  # noqa: F811
     await asyncio.sleep(0.3)
     w.engines[0].release.set()
     sent = await client.closed()
-    assert b'data: {"choices"\r\n6\r\n:[]}\n\n\r\n0\r\n\r\n' in sent
+    assert b'data: {"choices"\r\n14\r\n:[]}\n\ndata: [DONE]\n\n\r\n0\r\n\r\n' in sent
 
 
 @pytest.mark.parametrize("finished_first", [True, False])

@@ -68,16 +68,16 @@ def test_three_routers_that_learn_of_each_other_late_charge_the_busy_time_within
     assert charged == pytest.approx(busy_s, rel=0.02)
 
 
-def test_a_long_prompt_is_charged_more_than_a_decode_beside_it_until_its_first_byte():
+def test_a_long_prompt_is_charged_more_than_a_decode_beside_it_until_its_first_content():
     endpoint = Endpoint(instance("a", "http://127.0.0.1:1", gpus=2, dollars_per_hour=10.0))
     long, short = GpuSpent(), GpuSpent()
     decode = endpoint.lease(0, lambda: None, short)
-    decode.first_byte()
+    decode.first_content()
     with endpoint.lease(256_000, lambda: None, long) as lease:
         lease.charge(1)
         for _ in range(20_000):
             pass
-        lease.first_byte()
+        lease.first_content()
     decode.end()
     assert long.gpu_s > short.gpu_s > 0
     assert long.dollars == pytest.approx(long.gpu_s * 5.0 / 3600)

@@ -41,7 +41,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def goes_on(self, which: int, how: str) -> None:
         lease = self.open[which % len(self.open)]
         if how == "answers":
-            lease.first_byte()
+            lease.first_content()
             self.endpoint.breaker.answered()
         elif how == "is_served":
             self.endpoint.breaker.served()

@@ -50,7 +50,7 @@ async def test_an_engine_that_is_full_or_failing_is_replaced_by_another(world, s
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.parametrize("status", [400, 413, 415])
 async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, status):
     w = await world(reply({"error": {"message": "max_tokens is too large"}}, status), None)
     answers = [await w.ask() for _ in range(2)]
@@ -58,6 +58,27 @@ async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, statu
     assert refused.status_code == status
     assert refused.json() == {"error": {"message": "max_tokens is too large"}}
     assert len(w.engines[0].received) == len(w.engines[1].received) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 422, 501])
+async def test_what_one_engine_alone_refuses_another_one_serves_and_it_counts_as_its_failure(world, status):
+    w = await world(reply({"error": "no"}, status), None, failure__breaker_failures=2)
+    for _ in range(6):
+        response = await w.ask()
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+    assert len(w.engines[0].received) == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 422, 501])
+async def test_what_two_engines_refuse_is_the_clients_error_and_counts_against_neither(world, status):
+    w = await world(*[reply({"error": "own words"}, status)] * 3, failure__breaker_failures=1)
+    for _ in range(3):
+        response = await w.ask()
+        assert (response.status_code, response.json()) == (status, {"error": "own words"})
+        receipt = await w.receipt(response)
+        assert (receipt["outcome"], receipt["fault"], len(receipt["attempts"])) == ("client_error", "client", 2)
+    assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -73,12 +94,13 @@ async def test_retries_are_bounded_by_the_policy(world):
     w = await world(hang_up, hang_up, hang_up, hang_up, failure__retries=1)
     response = await w.ask()
     assert response.status_code == 502
-    assert response.json()["error"]["code"] == "upstream_failed"
+    assert "retry-after" not in response.headers
+    assert response.headers["x-should-retry"] == "false"
     assert sum(len(engine.received) for engine in w.engines) == 2
 
 
 async def test_no_two_attempts_carry_the_same_request_id(world):
-    w = await world(hang_up, hang_up, None)
+    w = await world(reply({}, 503), reply({}, 503), None)
     name = (await w.ask()).headers["x-request-id"]
     received = {request.headers["x-request-id"] for engine in w.engines for request in engine.received}
     assert received == {name, f"{name}-2", f"{name}-3"}

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import LARGEST, TAIL, TAIL_PARTS, Strip, Tail, Usage, combined, find, parse
+from router.upstream.usage import LARGEST, Strip, Usage, combined, parse
 
 TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
@@ -19,6 +17,7 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
         ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 2)),
         ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(9, None, 2)),
         ({"prompt_tokens": 9, "total_tokens": 9}, Usage(9, None, None)),
+        ({"total_tokens": 900}, Usage(900)),
         ({"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 2)),
         (
             {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 7, "cached_tokens_details": TIERS}},
@@ -41,31 +40,7 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
     ],
 )
 def test_each_apis_usage_is_understood(raw, usage):
-    assert find(b'{"a":1,"usage":' + json.dumps(raw).encode() + b',"z":null}') == usage
-
-
-VALUES = st.sampled_from([0, 9, LARGEST, LARGEST + 1, -1, 10**26, True, None, 1.0, "9", "{", [], {}, [9]])
-TIER_KEYS = ("device", "host", "storage")
-DETAILS = st.dictionaries(
-    st.sampled_from(("cached_tokens", "cached_tokens_details", "{")),
-    VALUES | st.dictionaries(st.sampled_from(TIER_KEYS), VALUES),
-)
-NAMES = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "input_tokens", "input_tokens_details", "}")
-
-
-@given(st.dictionaries(st.sampled_from(NAMES), VALUES | DETAILS))
-def test_decoding_in_one_step_equals_parsing(raw):
-    assert find(b'{"usage":' + json.dumps(raw).encode() + b"}") == parse(raw)
-
-
-def test_text_that_looks_like_usage_is_not_usage():
-    written = json.dumps({"text": '"usage":{"prompt_tokens":1}'}).encode()
-    assert find(written) is None
-
-
-def test_usage_that_is_cut_off_or_null_is_none():
-    assert find(b'"usage": {"prompt_tokens": 1') is None
-    assert find(b'"usage":null}') is None
+    assert parse(raw) == usage
 
 
 def test_anthropic_streams_tell_it_in_two_places():
@@ -136,15 +111,3 @@ async def test_an_engine_that_leaves_out_zero_cached_tokens_is_understood(world)
     w.engines[0].script += [reply(without), reply(), reply(without)]
     receipts = [await w.receipt(await w.ask()) for _ in range(3)]
     assert [receipt["cached_tokens"] for receipt in receipts] == [None, 64, 0]
-
-
-@given(st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3 * TAIL)), max_size=400))
-def test_the_end_of_a_response_is_kept_in_bounded_memory_however_it_comes(sizes):
-    tail, whole = Tail(), b""
-    for number, size in enumerate(sizes):
-        part = bytes([number % 251]) * size
-        tail.add(part)
-        whole += part
-        assert sum(map(len, tail._parts)) <= 2 * TAIL
-        assert len(tail._parts) <= TAIL_PARTS
-    assert tail.joined() == whole[-TAIL:]

@@ -171,7 +171,7 @@ class TimedProxy(proxy.Proxy):
             self._sessions.sent(call, endpoint)
             self.admitted[call.id] = asyncio.get_running_loop().time()
             await asyncio.sleep(self.services[call.id])
-            lease.first_byte()
+            lease.first_content()
             call.outcome.usage = Usage(call.prediction.prompt_tokens, 0, OUTPUT)
             call.pool.queue.outputs.answered(OUTPUT)
             admit.settle(call)

@@ -1,0 +1,220 @@
+"""What an engine's answer says: that it has content, that it failed, that it is whole, what it used. Pure.
+
+The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
+answers of all of them. A value of an unknown shape counts as content.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+import orjson
+
+from router.contract.json_value import JsonObject
+
+# quiet: the engine lives, and has generated nothing yet; end: nothing follows
+Sign = Literal["quiet", "content", "error", "end"]
+
+ABORTED = ("error", "abort")  # finish reasons of an answer that the engine gave up
+WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
+LONGEST_MESSAGE = 500  # characters of an error's message
+_CLIENTS_TYPES = frozenset(
+    ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
+)
+_CLIENTS_CODES = frozenset(
+    (
+        *("invalid_prompt", "invalid_request_error", "context_length_exceeded", "string_above_max_length"),
+        *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
+    )
+)
+_ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
+_FAILURES = frozenset(("error", "response.failed", "response.error"))
+_QUIET = frozenset(("message_start", "ping", "content_block_stop"))
+_EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
+
+
+class AnswerError(msgspec.Struct, frozen=True):
+    """An error that an engine reported inside an answer."""
+
+    message: str
+    status: int | None = None  # HTTP, if the error names one
+    is_clients: bool = False  # the request is wrong; another engine would say the same
+    body: bytes = b""  # the error as the body of an answer; empty if the engine sent no object
+
+
+class _Choice(msgspec.Struct):
+    delta: Any = None
+    text: Any = None
+    finish_reason: Any = None
+
+
+class _Response(msgspec.Struct):
+    """The object of the Responses API."""
+
+    id: Any = None
+    error: Any = None
+    status: Any = None
+    usage: Any = None
+
+
+class Said(msgspec.Struct):
+    """The fields of an event, or of a whole answer, that tell what became of a request. All others are skipped."""
+
+    type: Any = None
+    object: Any = None
+    id: Any = None
+    choices: list[_Choice] | None = None
+    delta: Any = None
+    content_block: Any = None
+    error: Any = None
+    response: _Response | None = None
+    message: Any = None
+    code: Any = None
+    status: Any = None
+    usage: Any = None
+
+
+_SAID = msgspec.json.Decoder(Said)
+
+
+def said(data: bytes) -> Said | None:
+    """The fields of a JSON object; None if it is not one, or has another shape."""
+    try:
+        return _SAID.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def sign_of(event: Said) -> Sign:
+    kind = event.type
+    if event.error or kind in _FAILURES or event.object == "error":
+        return "error"
+    if event.choices is not None:
+        return _of_choices(event.choices)
+    if not isinstance(kind, str):
+        return "content"
+    if kind in _ENDS:
+        return "end"
+    return "content" if _generates(kind, event) else "quiet"
+
+
+def _generates(kind: str, event: Said) -> bool:
+    """Whether an event of the Responses or Messages API, or of a kind that is not known, holds something generated."""
+    if kind in ("content_block_delta", "content_block_start"):
+        block = event.delta if kind == "content_block_delta" else event.content_block
+        return _has_content(block) or (isinstance(block, dict) and block.get("type") not in _EMPTY_BLOCKS)
+    if kind.startswith("response."):
+        return bool(event.delta) if kind.endswith(".delta") else kind.endswith((".done", ".partial_image"))
+    return kind not in _QUIET
+
+
+def _of_choices(choices: list[_Choice]) -> Sign:
+    if any(choice.finish_reason in ABORTED for choice in choices if isinstance(choice.finish_reason, str)):
+        return "error"
+    generates = any(choice.text or choice.finish_reason is not None or _has_content(choice.delta) for choice in choices)
+    return "content" if generates else "quiet"
+
+
+def _has_content(delta: object) -> bool:
+    """Whether a delta holds something generated: text, reasoning, a tool call, a refusal, audio."""
+    if not isinstance(delta, dict):
+        return bool(delta)
+    return any(value for name, value in delta.items() if name not in ("role", "type", "index"))
+
+
+def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
+    """The error of an event or of a whole answer; None without one. `data`: its JSON."""
+    response = event.response
+    if event.error or (response is not None and response.error):
+        reported = event.error or (response.error if response is not None else None)
+        return _error(reported, data if event.error else b"")
+    if event.type in _FAILURES or event.object == "error":
+        flat = {"message": event.message, "code": event.code, "type": event.type if event.object != "error" else None}
+        return _error(flat, b"")
+    if event.choices is not None:
+        for choice in event.choices:
+            if isinstance(choice.finish_reason, str) and choice.finish_reason in ABORTED:
+                return AnswerError(f"the engine gave the answer up: finish_reason {choice.finish_reason}")
+    if event.status == "failed" or (response is not None and response.status == "failed"):
+        return AnswerError("the engine says that the response failed")
+    return None
+
+
+def _error(reported: object, data: bytes) -> AnswerError:
+    if not isinstance(reported, dict):
+        return AnswerError(str(reported)[:LONGEST_MESSAGE], None, is_clients=False, body=data)
+    message = reported.get("message")
+    code, kind = reported.get("code"), reported.get("type")
+    number = code if isinstance(code, int) and not isinstance(code, bool) else None
+    if isinstance(code, str) and code.isdigit() and len(code) == 3:
+        number = int(code)
+    status = number if number is not None and 400 <= number < 600 else None
+    clients = status is not None and status < 500 and status not in (401, 403, 404, 408, 429)
+    clients = clients or (status is None and (kind in _CLIENTS_TYPES or code in _CLIENTS_CODES))
+    body = data or orjson.dumps({"error": reported}, default=str)
+    return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
+
+
+def usage_of(event: Said) -> JsonObject | None:
+    """The answer's own usage: its own field, or that of the response or message inside the event."""
+    reported = event.usage
+    if reported is None and event.response is not None:
+        reported = event.response.usage
+    if reported is None and isinstance(event.message, dict):
+        reported = event.message.get("usage")
+    return reported if isinstance(reported, dict) else None
+
+
+def payload(event: bytes) -> bytes:
+    """The data of an event of a stream, with or without the framing of an HTTP chunk; empty for a comment."""
+    start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
+    if not start and not event.startswith(b"data:"):
+        return b""
+    data = event[start + 5 :]
+    if b"\ndata:" in data:
+        data = b"\n".join(line.removeprefix(b"data:") for line in data.splitlines() if not line.startswith(b"event:"))
+    return data.strip()
+
+
+def events(stream: bytes) -> Iterator[bytes]:
+    """The payloads of the whole events in a part of a stream. What follows the last blank line is left out."""
+    whole, _, _ = stream.replace(b"\r\n\r\n", b"\n\n").rpartition(b"\n\n")
+    for event in whole.split(b"\n\n"):
+        if data := payload(event):
+            yield data
+
+
+def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
+    """What the payload of an event says."""
+    if data == b"[DONE]":
+        return "end", None
+    event = said(data)
+    if event is None:
+        return "content", None
+    of = sign_of(event)
+    return of, error_of(event, data) if of == "error" else None
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """The end of a stream."""
+
+    error: AnswerError | None = None  # among the last events
+    is_whole: bool = False  # the last event of its API has come
+    finishes: bool = False  # a choice has its finish reason
+
+
+def ending(stream: bytes) -> Ending:
+    """What the last part of a stream says of its end."""
+    error, whole, finishes = None, False, False
+    for data in events(stream):
+        if data == b"[DONE]":
+            whole = True
+            continue
+        event = said(data)
+        if event is None:
+            continue
+        of = sign_of(event)
+        whole = whole or of == "end"
+        finishes = finishes or (event.choices is not None and any(c.finish_reason is not None for c in event.choices))
+        error = error or (error_of(event, data) if of in ("error", "end") else None)
+    return Ending(error, whole, finishes)

@@ -1,0 +1,25 @@
+"""What engines take for a boolean or a number. Their request models (pydantic) read more than JSON's own. Pure."""
+
+_TRUE = frozenset(("1", "on", "t", "true", "y", "yes"))
+
+
+def is_true(value: object) -> bool:
+    """Whether an engine takes the value for true. What it takes for neither true nor false, it refuses."""
+    if isinstance(value, str):
+        return value.lower() in _TRUE
+    return isinstance(value, bool | int | float) and value == 1
+
+
+def number(value: object) -> float:
+    """The positive number that an engine reads, as `12`, `12.0` or `"12"`; 0 for anything else."""
+    if isinstance(value, str) and len(value) <= LONGEST:
+        try:
+            value = float(value)
+        except ValueError:
+            return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value < float("inf") else 0.0
+
+
+LONGEST = 40  # characters of a number in a text

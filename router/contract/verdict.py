@@ -1,0 +1,82 @@
+"""What an attempt, and in the end a request, came to, and whose fault it was. Everybody who counts reads it here.
+
+docs/router.md has the table of who counts what.
+"""
+
+from typing import Literal, NamedTuple
+
+from router.contract.answers import AnswerError
+
+Result = Literal[
+    "served",
+    "client_error",
+    "failed_alike",
+    "failed_before_content",
+    "failed_after_content",
+    "router_failed",
+    "refused",
+    "cancelled",
+    "picked",
+]
+# picked: a gateway was told where to send the request, and did not tell what became of it
+Label = Literal["", "ok", "client_error", "error", "refused", "cancelled", "picked"]
+Fault = Literal["", "client", "engine", "router", "nobody"]
+
+
+class Verdict(NamedTuple):
+    label: Label  # in receipts, metrics, recorded traffic and use
+    fault: Fault
+    computes: bool = False  # tokens may have been computed, so that budgets and limits are charged
+
+
+VERDICTS: dict[Result, Verdict] = {
+    "served": Verdict("ok", "nobody", computes=True),
+    "client_error": Verdict("client_error", "client"),
+    "failed_alike": Verdict("client_error", "client"),
+    "failed_before_content": Verdict("error", "engine"),
+    "failed_after_content": Verdict("error", "engine", computes=True),
+    "router_failed": Verdict("error", "router", computes=True),
+    "refused": Verdict("refused", "nobody"),
+    "cancelled": Verdict("cancelled", "client", computes=True),
+    "picked": Verdict("picked", "nobody", computes=True),
+}
+
+BACK_PRESSURE = (429, 503)
+# The answer of one engine alone is that engine's fault: another one is asked
+DOUBTFUL = frozenset((401, 403, 404, 405, 422, 501))
+# Refusals for want of capacity whose status says something else
+REFUSALS = frozenset(("deadline_exceeded", "deadline_unmeetable", "over_ttft_limit", "queue_timeout", "displaced"))
+_ENGINES_4XX = frozenset((408,))
+
+
+def of_status(status: int) -> Result:
+    """The result of an answer by its HTTP status alone."""
+    if status < 400:
+        return "served"
+    if status in BACK_PRESSURE:
+        return "refused"
+    if status in _ENGINES_4XX or (status >= 500 and status not in DOUBTFUL):
+        return "failed_before_content"
+    return "client_error"
+
+
+def of_error(error: AnswerError, *, has_content: bool) -> Result:
+    """The result of an answer of status 200 that holds an error."""
+    if error.is_clients:
+        return "client_error"
+    if has_content:
+        return "failed_after_content"
+    return "refused" if error.status in BACK_PRESSURE else "failed_before_content"
+
+
+# Codes of the router's own answers that are neither the client's fault nor an engine's
+_ROUTERS = frozenset(("router_exhausted", "shutting_down", "internal_error", "gateway_misconfigured"))
+
+
+def of_own_answer(status: int, code: str) -> Result:
+    """The result of a request that the router answers itself, by the answer's HTTP status and code."""
+    if code in _ROUTERS:
+        return "router_failed"
+    if status in BACK_PRESSURE or code in REFUSALS:
+        return "refused"
+    return "client_error" if status < 500 else "failed_before_content"

@@ -1,0 +1,63 @@
+"""Whose fault it is that a request failed: one engine's, or the request's own, as a second engine fails alike.
+
+The rule, with its numbers, is in docs/router.md.
+"""
+
+from router.pool import failure_attribution
+from router.pool.endpoint import Endpoint
+from router.request.call import Call
+from router.request.outcome import Failure
+from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTimeout, UpstreamError
+
+FAILED = "failed"  # the engine answered, with a failure of its own
+BROKEN = "broken"  # the engine closed the connection: its process may have ended
+LATE = "late"
+
+
+def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
+    """Count an answer that is a failure."""
+    failure_attribution.failed(call.pool, endpoint, call.tenant)
+    call.outcome.failures.append(Failure(endpoint, kind, counted=True))
+
+
+def upstream_failed(call: Call, endpoint: Endpoint, error: UpstreamError) -> None:
+    """Count a failure without a readable answer."""
+    before = endpoint.breaker.failures
+    failure_attribution.attribute(call.pool, endpoint, error, call.tenant)
+    counted = endpoint.breaker.failures > before
+    call.outcome.failures.append(Failure(endpoint, _kind(error), counted))
+
+
+def _kind(error: UpstreamError) -> str:
+    if isinstance(error, FirstByteTimeout | AnswerStalled):
+        return LATE
+    return BROKEN if isinstance(error, ConnectionBroken) else ""
+
+
+def is_spent(call: Call) -> bool:
+    """Whether the request is tried on no further engine: it failed alike on two, or may have ended one and then failed
+    on another."""
+    return _are_alike(call) or any(failure.kind == BROKEN for failure in _earlier(call))
+
+
+def _earlier(call: Call) -> list[Failure]:
+    """Failures on other instances than the latest one."""
+    failures = call.outcome.failures
+    return [failure for failure in failures[:-1] if failure.endpoint.instance != failures[-1].endpoint.instance]
+
+
+def _are_alike(call: Call) -> bool:
+    failures = call.outcome.failures
+    return bool(failures) and bool(failures[-1].kind) and failures[-1].kind in {one.kind for one in _earlier(call)}
+
+
+def forgive(call: Call, alone: str = "") -> bool:
+    """Take the counts of alike failures back. False if they stay: they differ, or these engines serve nobody.
+
+    `alone`: a kind of failure that one engine's word is enough for, as no other can be asked.
+    """
+    kind = call.outcome.failures[-1].kind
+    if not _are_alike(call) and (not alone or alone == FAILED):
+        return False
+    counted = [failure.endpoint for failure in call.outcome.failures if failure.counted and failure.kind == kind]
+    return all([failure_attribution.take_back(call.pool, endpoint) for endpoint in counted])

@@ -1,0 +1,126 @@
+"""The first content, an error and the end of an answer are told apart in every API."""
+
+import json
+
+import pytest
+
+from router.contract import answers
+from router.upstream.beginning import Beginning
+
+QUIET = [
+    {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
+    {"choices": [{"delta": {"role": "assistant", "content": None, "tool_calls": [], "reasoning": None}}]},
+    {"choices": [], "usage": {"prompt_tokens": 3}},
+    {"choices": [{"text": "", "finish_reason": None}]},
+    {"type": "response.created", "response": {"status": "in_progress", "error": None}},
+    {"type": "response.in_progress", "response": {"status": "in_progress"}},
+    {"type": "response.output_item.added", "item": {"type": "reasoning"}},
+    {"type": "response.content_part.added", "part": {"text": ""}},
+    {"type": "response.output_text.delta", "delta": ""},
+    {"type": "message_start", "message": {"usage": {"input_tokens": 3}}},
+    {"type": "ping"},
+    {"type": "content_block_start", "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
+    {"type": "content_block_delta", "delta": {"type": "text_delta", "text": ""}},
+]
+CONTENT = [
+    *(
+        {"choices": [{"delta": delta}]}
+        for delta in (
+            {"content": "a"},
+            {"reasoning": "a"},
+            {"reasoning_content": "a"},
+            {"refusal": "a"},
+            {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]},
+            {"audio": {"data": "AA=="}},
+        )
+    ),
+    {"choices": [{"delta": {}}, {"index": 1, "delta": {"content": "b"}}]},
+    {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+    {"choices": [{"text": "a"}]},
+    {"type": "response.output_text.delta", "delta": "a"},
+    {"type": "response.reasoning_text.delta", "delta": "a"},
+    {"type": "response.function_call_arguments.delta", "delta": "{"},
+    {"type": "response.refusal.delta", "delta": "a"},
+    {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "a"}},
+    {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "{"}},
+    {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "f", "input": {}}},
+    {"something": "of an API that is not known"},
+]
+ENGINES = [
+    {"error": {"message": "EngineCore is dead", "type": "InternalServerError", "code": 500}},
+    {"error": "a text"},
+    {"object": "error", "message": "EngineCore is dead", "type": "InternalServerError", "code": 500},
+    {"type": "error", "error": {"type": "overloaded_error", "message": "no"}},
+    {"type": "error", "code": "server_error", "message": "no"},
+    {"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "no"}}},
+    {"choices": [{"delta": {}, "finish_reason": "error"}]},
+    {"choices": [{"text": "", "finish_reason": "abort"}]},
+    {"error": {"message": "unknown model", "code": 404}},
+]
+CLIENTS = [
+    {"error": {"message": "too long", "type": "BadRequestError", "code": 400}},
+    {"error": {"message": "too long", "type": "invalid_request_error"}},
+    {"error": {"message": "too long", "code": "context_length_exceeded"}},
+    {"error": {"message": "too long", "code": "413"}},
+    {"type": "error", "error": {"type": "invalid_request_error", "message": "too long"}},
+]
+ENDS = [{"type": "message_stop"}, {"type": "response.completed", "response": {"status": "completed"}}]
+
+
+def written(document):
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("document", "sign"),
+    [
+        *((document, "quiet") for document in QUIET),
+        *((document, "content") for document in CONTENT),
+        *((document, "error") for document in (*ENGINES, *CLIENTS)),
+        *((document, "end") for document in ENDS),
+    ],
+)
+def test_each_event_has_its_sign(document, sign):
+    assert answers.sign(written(document))[0] == sign
+
+
+@pytest.mark.parametrize("clients", [True, False])
+def test_an_error_says_whose_it_is(clients):
+    for document in CLIENTS if clients else ENGINES:
+        _, error = answers.sign(written(document))
+        assert error.is_clients is clients, document
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_the_beginning_is_read_up_to_the_first_content_however_it_is_cut(end):
+    stream = b"".join(
+        b": ping" + end if document is None else b"event: x\ndata: " + written(document) + end
+        for document in (None, *QUIET, CONTENT[0])
+    )
+    for cut in range(1, len(stream)):
+        beginning = Beginning()
+        signs = [beginning.feed(stream[:cut]), beginning.feed(stream[cut:])]
+        assert signs == ["quiet", "content"]
+
+
+def test_what_is_no_json_counts_as_content():
+    for data in (b"text", b"[1]", b'{"choices": 3}'):
+        assert answers.sign(data)[0] == "content"
+
+
+@pytest.mark.parametrize(
+    ("document", "is_error"),
+    [
+        ({"object": "chat.completion", "choices": [{"finish_reason": "stop"}], "error": None}, False),
+        ({"object": "response", "status": "completed", "error": None}, False),
+        ({"object": "response", "status": "failed", "error": None}, True),
+        ({"object": "response", "status": "failed", "error": {"code": "server_error", "message": "no"}}, True),
+        ({"type": "message", "content": [], "usage": {}}, False),
+        ({"error": {"message": "no"}}, True),
+        ({"choices": [{"message": {}, "finish_reason": "abort"}]}, True),
+    ],
+)
+def test_an_error_in_a_whole_answer_is_found(document, is_error):
+    data = written(document)
+    assert (answers.error_of(answers.said(data), data) is not None) is is_error

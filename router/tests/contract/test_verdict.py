@@ -1,0 +1,51 @@
+"""Every result has its row in docs/router.md, and who counts it reads the same row."""
+
+from pathlib import Path
+
+import pytest
+
+from router.contract.verdict import VERDICTS, of_own_answer, of_status
+
+TABLE = Path("docs/router.md").read_text().partition("### Outcomes")[2].partition("* **Content**")[0]
+ROWS = {cells[0].strip("`"): cells[1:] for line in TABLE.splitlines() if (cells := line.strip("| ").split(" | "))[1:]}
+
+
+@pytest.mark.parametrize("result", VERDICTS)
+def test_the_document_says_what_the_verdict_says(result):
+    outcome, fault, _, counts, charged = ROWS[result]
+    verdict = VERDICTS[result]
+    assert (outcome.strip("`"), fault) == (verdict.label, verdict.fault)
+    assert (charged == "yes") is verdict.computes
+    assert (counts == "yes") is (verdict.label == "error")
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [
+        *((status, "served") for status in (200, 204)),
+        *((status, "client_error") for status in (400, 401, 403, 404, 405, 413, 415, 422, 501)),
+        *((status, "refused") for status in (429, 503)),
+        *((status, "failed_before_content") for status in (408, 500, 502, 504, 529)),
+    ],
+)
+def test_a_status_has_its_result(status, result):
+    assert of_status(status) == result
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "result"),
+    [
+        (400, "invalid_json", "client_error"),
+        (401, "missing_api_key", "client_error"),
+        (404, "model_not_found", "client_error"),
+        (429, "insufficient_quota", "refused"),
+        (503, "no_instance_ready", "refused"),
+        (504, "deadline_exceeded", "refused"),
+        (502, "upstream_failed", "failed_before_content"),
+        (504, "upstream_timeout", "failed_before_content"),
+        (503, "router_exhausted", "router_failed"),
+        (503, "shutting_down", "router_failed"),
+    ],
+)
+def test_an_answer_of_the_routers_own_has_its_result(status, code, result):
+    assert of_own_answer(status, code) == result

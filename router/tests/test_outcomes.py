@@ -1,0 +1,141 @@
+"""What became of a request is what its answer says, in every API, streamed and whole."""
+
+import json
+
+import pytest
+
+from router.tests.engine import events, hang_up, reply, stream
+
+CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
+BODIES = {
+    CHAT: {"messages": [{"role": "user", "content": "x"}]},
+    COMPLETIONS: {},
+    MESSAGES: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9},
+    RESPONSES: {"input": "x"},
+}
+DEAD = {"message": "EngineCore is dead", "type": "InternalServerError", "code": 500}
+TOO_LONG = {"message": "too long", "type": "BadRequestError", "code": 400}
+
+
+def event(document, name=""):
+    return (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def started(path):
+    """The events before the content."""
+    return {
+        CHAT: [event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})],
+        COMPLETIONS: [event({"choices": [{"text": ""}]})],
+        MESSAGES: [event({"type": "message_start", "message": {"usage": {"input_tokens": 9}}}, "message_start")],
+        RESPONSES: [event({"type": "response.created", "response": {"status": "in_progress"}}, "response.created")],
+    }[path]
+
+
+def content(path):
+    return {
+        CHAT: event({"choices": [{"delta": {"content": "w"}}]}),
+        COMPLETIONS: event({"choices": [{"text": "w"}]}),
+        MESSAGES: event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "w"}}),
+        RESPONSES: event({"type": "response.output_text.delta", "delta": "w"}),
+    }[path]
+
+
+def failure(path, error):
+    return {
+        CHAT: event({"error": error}),
+        COMPLETIONS: event({"error": error}),
+        MESSAGES: event({"type": "error", "error": error}, "error"),
+        RESPONSES: event({"type": "response.failed", "response": {"status": "failed", "error": error}}),
+    }[path]
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_error_of_the_engine_before_the_content_is_served_elsewhere(world, path, streamed):
+    dead = stream([*started(path), failure(path, DEAD)]) if streamed else reply({"error": DEAD})
+    w = await world(dead, None, failure__breaker_failures=2)
+    for _ in range(5):
+        response = await w.ask(path, stream=streamed, **BODIES[path])
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+        assert b"EngineCore" not in response.content
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_error_of_the_engine_after_the_content_is_told_and_counted(world, path):
+    w = await world(stream([*started(path), content(path), failure(path, DEAD)]))
+    response = await w.ask(path, stream=True, **BODIES[path])
+    assert b"EngineCore is dead" in response.content
+    receipt = await w.receipt(response)
+    assert [receipt[key] for key in ("outcome", "result", "fault")] == ["error", "failed_after_content", "engine"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_clients_mistake_inside_an_answer_is_the_clients(world, path, streamed):
+    wrong = stream([*started(path), failure(path, TOO_LONG)]) if streamed else reply({"error": TOO_LONG})
+    w = await world(wrong, failure__breaker_failures=1)
+    response = await w.ask(path, stream=streamed, **BODIES[path])
+    assert (response.status_code, response.json()["error"]["message"].endswith("too long")) == (400, True)
+    receipt = await w.receipt(response)
+    assert [receipt[key] for key in ("outcome", "fault")] == ["client_error", "client"]
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_stream_that_ends_without_its_last_event_is_incomplete_and_says_so(world, path):
+    w = await world(stream([*started(path), content(path)]))
+    response = await w.ask(path, stream=True, **BODIES[path])
+    assert b"ended without its last event" in response.content
+    receipt = await w.receipt(response)
+    assert [receipt[key] for key in ("outcome", "result")] == ["error", "failed_after_content"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_stream_without_any_content_is_no_answer(world, path):
+    w = await world(stream(started(path)), failure__retries=0)
+    response = await w.ask(path, stream=True, **BODIES[path])
+    assert (response.status_code, response.headers["content-type"]) == (502, "application/json")
+
+
+async def test_a_request_that_every_engine_answers_with_500_goes_to_two_and_shuts_none_out(world):
+    w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
+    response = await w.ask()
+    assert (response.status_code, response.headers["x-should-retry"]) == (500, "false")
+    receipt = await w.receipt(response)
+    assert [receipt[key] for key in ("outcome", "result", "fault")] == ["client_error", "failed_alike", "client"]
+    assert [attempt["result"] for attempt in receipt["attempts"]] == ["failed_before_content", "failed_alike"]
+    assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
+
+
+async def test_engines_that_serve_nobody_are_not_the_clients_fault_for_ever(world):
+    w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
+    outcomes = [(await w.receipt(await w.ask()))["outcome"] for _ in range(12)]
+    assert outcomes[0] == "client_error"
+    assert outcomes[-1] == "error"
+    states = [one.breaker.state for one in w.router.pools.get("demo").endpoints.values()]
+    assert states.count("closed") == 1, "one client does not shut out the last instance"
+
+
+async def test_a_request_whose_engine_died_is_tried_on_one_more(world):
+    w = await world(hang_up, hang_up, hang_up, hang_up, failure__retries=3)
+    response = await w.ask()
+    assert (response.status_code, "retry-after" in response.headers) == (502, False)
+    assert sum(len(engine.received) for engine in w.engines) == 2
+
+
+async def test_the_first_content_ends_the_prefill(world):
+    w = await world(None)
+    w.engines[0].script.append(stream([*started(RESPONSES), *[b": wait\n\n"] * 3, content(RESPONSES)], pause_s=0.05))
+    response = await w.ask(RESPONSES, stream=True, input="x")
+    receipt = await w.receipt(response)
+    assert receipt["ttft_ms"] - receipt["first_byte_ms"] > 100  # four pauses of 50 ms lie between
+
+
+@pytest.mark.parametrize("value", [1, 1.0, "true", "1", "on", "Yes"])
+async def test_a_stream_is_one_however_the_client_spells_it(world, value):
+    w = await world(stream())
+    response = await w.ask(CHAT, stream=value, **BODIES[CHAT])
+    assert w.engines[0].received[0].document["stream_options"] == {"include_usage": True}
+    assert response.content == b"".join(events(usage=False))
+    assert (await w.receipt(response))["output_tokens"] == 3

@@ -1,0 +1,99 @@
+"""The end of a stream tells its usage and its outcome, however the stream is cut and however large its events are."""
+
+import json
+
+import pytest
+
+from router.upstream.stream_tail import LARGEST_EVENT, StreamTail, WholeTail
+
+USAGE = {"prompt_tokens": 6000, "completion_tokens": 77}
+OTHER = {"prompt_tokens": 1, "completion_tokens": 1}
+DONE = b"data: [DONE]\n\n"
+
+
+def event(document, name=""):
+    return (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def words(n):
+    return [event({"choices": [{"delta": {"content": f"w{i}"}, "finish_reason": None}]}) for i in range(n)]
+
+
+def completed(**more):
+    response = {"status": "completed", "usage": USAGE, **more}
+    return event({"type": "response.completed", "response": response}, "response.completed")
+
+
+CHAT = [*words(20), event({"choices": [], "usage": USAGE}), DONE]
+CONTINUOUS = [event({"choices": [{"delta": {"content": "w"}}], "usage": OTHER})] * 9 + CHAT[-2:]
+TOOLS = [{"type": "function", "parameters": {"properties": {"usage": OTHER}}}]
+STREAMS = {
+    "chat": CHAT,
+    "usage in each event": CONTINUOUS,
+    "responses": [event({"type": "response.output_text.delta", "delta": "w"}), completed()],
+    "responses whose last event is large": [completed(output=["x" * (2 * LARGEST_EVENT)])],
+    "responses that repeat large messages behind the usage": [completed(input_messages=["y" * (2 * LARGEST_EVENT)])],
+    "responses that repeat the client's tools": [completed(tools=TOOLS)],
+    "responses that repeat many of the client's tools": [completed(tools=TOOLS * 20_000, output_messages=TOOLS)],
+}
+
+
+@pytest.mark.parametrize("parts", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_the_streams_own_usage_is_read_however_it_is_cut(parts, end):
+    whole = b"".join(parts).replace(b"\n\n", end)
+    for size in (7, 1_000, 65_536, len(whole)) if len(whole) < 10_000 else (1_000, 65_536, len(whole)):
+        tail = StreamTail()
+        for start in range(0, len(whole), size):
+            tail.add(whole[start : start + size])
+        ended = tail.ended()
+        assert (ended.usage, ended.error, ended.is_whole) == (USAGE, None, True)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [*words(3), event({"error": {"message": "EngineCore is dead", "code": 500}}), DONE],
+        [*words(3), event({"choices": [{"delta": {}, "finish_reason": "abort"}]}), DONE],
+        [event({"type": "response.failed", "response": {"status": "failed", "error": {"message": "EngineCore is"}}})],
+        [event({"type": "error", "error": {"type": "api_error", "message": "EngineCore is dead"}}, "error")],
+    ],
+)
+def test_an_error_among_the_last_events_is_the_engines(parts):
+    tail = StreamTail()
+    for part in parts:
+        tail.add_event(part)
+    error = tail.ended().error
+    assert error is not None
+    assert not error.is_clients
+    assert "EngineCore is" in error.message or "abort" in error.message
+
+
+def test_a_stream_without_its_last_event_is_not_whole():
+    tail = StreamTail()
+    for part in words(3):
+        tail.add(part)
+    assert not tail.ended().is_whole
+
+
+def test_a_finish_reason_without_a_last_event_is_told():
+    tail = StreamTail()
+    tail.add(event({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + event({"choices": [], "usage": USAGE}))
+    ended = tail.ended()
+    assert (ended.is_whole, ended.finishes, ended.usage) == (False, True, USAGE)
+
+
+def test_messages_report_their_usage_in_two_parts():
+    tail = StreamTail()
+    tail.add(event({"type": "message_start", "message": {"usage": {"input_tokens": 9}}}))
+    tail.add(event({"type": "message_delta", "usage": {"output_tokens": 5}}) + event({"type": "message_stop"}))
+    ended = tail.ended()
+    assert (ended.first_usage, ended.usage, ended.is_whole) == ({"input_tokens": 9}, {"output_tokens": 5}, True)
+
+
+def test_a_large_whole_answer_tells_its_usage_and_its_error():
+    for document in ({"data": [0.5] * 300_000, "usage": USAGE}, {"usage": USAGE, "data": ["x"] * 300_000}):
+        raw, tail = json.dumps(document).encode(), WholeTail()
+        for start in range(0, len(raw), 65_536):
+            tail.add(raw[start : start + 65_536])
+        assert tail.ended().usage == USAGE

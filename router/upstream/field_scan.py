@@ -1,0 +1,126 @@
+"""Reads a few fields of a JSON object that comes in parts and is too large to keep. Pure."""
+
+import re
+from collections.abc import Collection
+
+import orjson
+
+from router.contract.json_value import JsonObject
+
+LONGEST = 64 * 1024  # bytes of a value or of an unfinished string; longer ones are skipped
+_TOKEN = re.compile(rb'["{}\[\]:,]')
+_DEEP_TOKEN = re.compile(rb'["{}\[\]]')  # below the wanted fields
+_REST_OF_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?:"|(\\?\Z))', re.DOTALL)
+QUOTE, COLON = b'":'
+
+Path = tuple[str, ...]
+
+
+class FieldScan:
+    """Wanted fields by their path from the outermost object, as `("usage",)` or `("response", "usage")`.
+
+    Strings are skipped whole, so text of the model or of the client is never taken for a field.
+    """
+
+    def __init__(self, wanted: Collection[Path]) -> None:
+        self._wanted = frozenset(tuple(name.encode() for name in path) for path in wanted)
+        self._deepest = max(map(len, self._wanted))
+        self._depth = 0
+        self._keys: list[bytes] = []  # one for each open object or array, down to `_deepest`
+        self._string = b""  # the latest string
+        self._cut = b""  # the beginning of a string at the end of the data
+        self._skipping = False  # the data continues a string that is longer than LONGEST
+        self._value: list[bytes] | None = None  # parts of the wanted value that has begun
+        self._value_depth = 0
+        self._raw: dict[tuple[bytes, ...], bytes] = {}
+
+    def feed(self, data: bytes) -> None:
+        data, self._cut = self._cut + data, b""
+        start = 0  # of what belongs to a wanted value
+        position = self._skip(data) if self._skipping else 0
+        while (match := self._next(data, position)) is not None:
+            position = match.end()
+            if data[match.start()] == QUOTE:
+                rest = _REST_OF_STRING.match(data, position)
+                if rest is None or rest[1] is not None:
+                    self._cut_off(data, match.start(), start)
+                    return
+                if self._depth <= self._deepest:
+                    self._string = data[position : rest.end() - 1]
+                position = rest.end()
+            elif self._structure(data[match.start()], data[start : match.start()]):
+                start = position
+        self._keep(data[start:])
+
+    def fields(self) -> JsonObject:
+        """The fields whose values have come whole, nested as they were."""
+        read: JsonObject = {}
+        for path, raw in self._raw.items():
+            inner = read
+            for key in path[:-1]:
+                inner = inner.setdefault(key.decode(), {})  # type: ignore[assignment]  # only this loop writes there
+            try:
+                inner[path[-1].decode()] = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                continue
+        return read
+
+    def _next(self, data: bytes, position: int) -> re.Match[bytes] | None:
+        pattern = _TOKEN if self._depth <= self._deepest else _DEEP_TOKEN
+        return pattern.search(data, position)
+
+    def _skip(self, data: bytes) -> int:
+        """The position behind the string that is skipped."""
+        match = _REST_OF_STRING.match(data)
+        assert match is not None  # noqa: S101 - an empty match is one
+        if match[1] is not None:
+            self._cut = match[1]
+            return len(data)
+        self._skipping = False
+        return match.end()
+
+    def _cut_off(self, data: bytes, at: int, start: int) -> None:
+        """A string is unfinished: look at it again with the next data, unless it is too long."""
+        self._keep(data[start:at])
+        if len(data) - at <= LONGEST:
+            self._cut = data[at:]
+            return
+        self._skipping, self._string, self._value = True, b"", None
+        self._cut = b"\\" if (len(data) - len(data.rstrip(b"\\"))) % 2 else b""
+
+    def _structure(self, token: int, value: bytes) -> bool:
+        """Take a brace, bracket, colon or comma; True if a wanted value begins behind it."""
+        if token == COLON:
+            return self._depth <= self._deepest and self._begins()
+        if token in b"{[":
+            self._depth += 1
+            if self._depth <= self._deepest:
+                self._keys.append(b"")
+            return False
+        if self._value is not None and self._depth == self._value_depth:
+            self._end_value(value)
+        if token in b"}]":
+            if self._depth <= self._deepest:
+                del self._keys[-1:]
+            self._depth -= 1
+        return False
+
+    def _begins(self) -> bool:
+        """The latest string was a key: True if its value is wanted."""
+        self._keys[-1:] = [self._string]
+        wanted = self._value is None and tuple(self._keys) in self._wanted
+        if wanted:
+            self._value, self._value_depth = [], self._depth
+        return wanted
+
+    def _end_value(self, rest: bytes) -> None:
+        self._keep(rest)
+        if self._value is not None:
+            self._raw[tuple(self._keys)] = b"".join(self._value)
+        self._value = None
+
+    def _keep(self, data: bytes) -> None:
+        if self._value is not None and data:
+            self._value.append(data)
+            if sum(map(len, self._value)) > LONGEST:
+                self._value = None

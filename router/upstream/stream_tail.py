@@ -1,0 +1,138 @@
+"""Keeps what tells how an answer ended: its last events, those with its usage, fields of large ones. Pure."""
+
+from collections import deque
+
+import msgspec
+
+from router.contract import answers
+from router.contract.answers import AnswerError, Said
+from router.contract.json_value import JsonObject
+from router.policy.value import Value
+from router.upstream.field_scan import FieldScan
+
+PARTS = 8  # parts kept at the end of a stream; each holds whole events
+LARGEST_EVENT = 256 * 1024  # bytes; of a larger one only some fields are read
+TRIES = 16  # events of a part that are searched for a usage, from its end
+USAGE = b'"usage"'
+_FIELDS = (
+    *(("type",), ("usage",), ("error",), ("status",)),
+    *(("response", "usage"), ("response", "status"), ("response", "error"), ("message", "usage")),
+)
+
+
+class Ended(Value, frozen=True):
+    """What an answer said by its end."""
+
+    usage: JsonObject | None = None  # the last one, as the engine wrote it
+    first_usage: JsonObject | None = None  # of a stream that reports its usage in two parts
+    error: AnswerError | None = None
+    is_whole: bool = False
+    finishes: bool = False  # a finish reason was among the last events
+
+
+class WholeTail:
+    """Fields of an answer that is not streamed and too large to keep."""
+
+    def __init__(self) -> None:
+        self._scan = FieldScan(_FIELDS)
+
+    def add(self, data: bytes) -> None:
+        self._scan.feed(data)
+
+    def ended(self) -> Ended:
+        event = _from_fields(self._scan.fields())
+        return Ended(answers.usage_of(event), None, answers.error_of(event), is_whole=True)
+
+
+class StreamTail:
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque(maxlen=PARTS)
+        self.add_event = self._parts.append  # for one whole event without a usage
+        self._first_usage = self._last_usage = b""  # parts
+        self._open: list[bytes] = []  # parts of an unfinished event
+        self._open_size = 0
+        self._scan: FieldScan | None = None  # of an unfinished event that is too large
+        self._large: Said | None = None  # the latest event that was too large
+
+    def add(self, data: bytes) -> None:
+        if not self._open and data.endswith(b"\n\n"):
+            self._add_whole(data)
+            return
+        end = self._boundary(data)
+        if end:
+            self._close(data[:end])
+        if end < len(data):
+            self._hold(data[end:])
+
+    def ended(self) -> Ended:
+        """What the stream said; call it once, at its end."""
+        if self._open:
+            self._close(b"\n\n")
+        ending = answers.ending(b"".join(self._parts))
+        large = self._large
+        usage, first = self._usage(self._last_usage, last=True), self._usage(self._first_usage, last=False)
+        if large is None:
+            return Ended(usage, first, ending.error, ending.is_whole, ending.finishes)
+        whole = ending.is_whole or answers.sign_of(large) == "end"
+        usage = answers.usage_of(large) or usage
+        return Ended(usage, first, ending.error or answers.error_of(large), whole, ending.finishes)
+
+    def _boundary(self, data: bytes) -> int:
+        """The position behind the last blank line; 0 without one."""
+        bare, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")
+        end = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+        if end or not self._open:
+            return end
+        before = self._open[-1][-3:]
+        for blank in (b"\n\n", b"\r\n\r\n"):
+            at = (before + data[:3]).find(blank)
+            if at >= 0:
+                return at + len(blank) - len(before)
+        return 0
+
+    def _hold(self, data: bytes) -> None:
+        self._open.append(data)
+        self._open_size += len(data)
+        if self._scan is not None:
+            self._scan.feed(data)
+            self._open = [data]
+        elif self._open_size > LARGEST_EVENT:
+            self._scan = FieldScan(_FIELDS)
+            held = b"".join(self._open)
+            self._scan.feed(held[held.find(b"data:") + 5 :])
+            self._open = [held[-4:]]
+
+    def _close(self, rest: bytes) -> None:
+        """The unfinished event ends with `rest`, which may hold further events."""
+        if self._scan is None:
+            held = b"".join((*self._open, rest))
+            self._open, self._open_size = [], 0
+            self._add_whole(held)
+            return
+        self._scan.feed(rest.partition(b"\n\n")[0])
+        self._large, self._scan = _from_fields(self._scan.fields()), None
+        self._open, self._open_size = [], 0
+        self._add_whole(rest.partition(b"\n\n")[2])
+
+    def _add_whole(self, data: bytes) -> None:
+        self._parts.append(data)
+        if data.find(USAGE) >= 0:
+            self._last_usage = data
+            self._first_usage = self._first_usage or data
+
+    @staticmethod
+    def _usage(part: bytes, *, last: bool) -> JsonObject | None:
+        """The last usage of an event in the part, or the first one."""
+        payloads = [data for data in answers.events(part) if USAGE in data]
+        for data in payloads[: -TRIES - 1 : -1] if last else payloads[:TRIES]:
+            event = answers.said(data)
+            if event is not None and (usage := answers.usage_of(event)) is not None:
+                return usage
+        return None
+
+
+def _from_fields(fields: JsonObject) -> Said:
+    try:
+        return msgspec.convert(fields, Said)
+    except msgspec.ValidationError:
+        return Said()
