@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Iterable
 
-from router.contract import ranks
+from router.contract.engine_fields import HEADERS as INSIDE
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -20,12 +20,13 @@ _HOP_BY_HOP = {
     b"upgrade",
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
-# expect: the server has answered it. x-data-parallel-rank: the router names the rank.
+# expect: the server has answered it.
 # x-vllm-priority: the router orders requests.
-_NOT_FORWARDED = frozenset(
+NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
-    | {ranks.HEADER, b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id"}
+    | {b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id"}
+    | INSIDE
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)
@@ -58,7 +59,7 @@ def session(headers: dict[bytes, bytes]) -> str | None:
 
 def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
     """The header lines for the engine, without a request id; `own` is the same headers by name."""
-    dropped = _NOT_FORWARDED
+    dropped = NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
     return b"".join([b"%b: %b\r\n" % header for header in headers if header[0] not in dropped])

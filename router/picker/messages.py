@@ -7,7 +7,8 @@ the Gateway API Inference Extension's endpoint picker protocol 1.0 says. Field n
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from router.picker.protobuf import Fields, fields, mapping, message, messages, number, put
+from router.http.request_limits import MAX_HEAD
+from router.picker.protobuf import Fields, Malformed, fields, mapping, message, messages, number, put
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -15,6 +16,9 @@ DESTINATION = "x-gateway-destination-endpoint"
 SUBSET = "x-gateway-destination-endpoint-subset"
 SERVED = "x-gateway-destination-endpoint-served"
 LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
+
+MOST_HEADERS = 500
+LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, which frames each with some bytes more than HTTP does
 
 NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # of BodySendMode
 OVERWRITE_OR_ADD = 2  # of HeaderAppendAction
@@ -70,8 +74,17 @@ def read(raw: bytes) -> Said:
     )
 
 
+class TooManyHeaders(Malformed):
+    """They would keep everybody waiting while they are read."""
+
+
 def _headers(header_map: bytes) -> Headers:
-    pairs = (fields(one) for one in messages(fields(header_map), 1))
+    if len(header_map) > LARGEST_HEAD:
+        raise TooManyHeaders
+    several = messages(fields(header_map), 1)
+    if len(several) > MOST_HEADERS:
+        raise TooManyHeaders
+    pairs = (fields(one) for one in several)
     return [(message(pair, 1).lower(), message(pair, 3) or message(pair, 2)) for pair in pairs]  # raw_value, value
 
 

@@ -1,21 +1,29 @@
 """One request of a gateway: its stream of messages, behind the interface of a client's connection."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from router.contract import ranks
+from router.contract.engine_fields import HEADERS as INSIDE
+from router.http import doors
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.http.request_limits import BODY, BODY_S, MAX_HEAD, too_late
 from router.picker import messages
-from router.picker.messages import BUFFERED, FULL_DUPLEX, NONE, Headers, Modes, Said
+from router.picker.messages import BUFFERED, FULL_DUPLEX, MOST_HEADERS, NONE, Headers, Modes, Said, TooManyHeaders
 from router.request import bands
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", ranks.HEADER}  # headers that engines do not get
+_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", *INSIDE}  # headers that engines do not get
 UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed of a gateway that does not state it
+
+
+def _too_many_headers() -> ErrorResponse:
+    allowed = f"{MOST_HEADERS} headers of {MAX_HEAD} bytes"
+    return ErrorResponse(431, "headers_too_large", f"a request may have at most {allowed}")
 
 
 class Wire(Protocol):
@@ -64,8 +72,12 @@ class GatewayStream:
         self._refusal: tuple[int, Headers, bytes] | None = None
 
     async def head(self) -> IncomingRequest | None:
-        """None when the gateway closes the stream before."""
-        said = await self._next()
+        """None when the gateway closes the stream before, or says too much."""
+        try:
+            said = await self._next()
+        except TooManyHeaders:
+            doors.refuse(self.incoming, _too_many_headers(), self)
+            return None
         if said is None or said.kind != "request_headers":
             return None
         self._modes, self.subset, self._is_read = said.modes or UNTOLD, said.subset, said.ends
@@ -99,6 +111,14 @@ class GatewayStream:
             raise ErrorResponse(500, "gateway_misconfigured", why)
         if self._modes.request_body == BUFFERED:
             await self._wire.write(messages.go_on())
+        try:
+            async with asyncio.timeout(BODY_S):
+                self.body = b"".join(await self._parts())
+        except TimeoutError:
+            raise too_late(BODY) from None
+        return self.body
+
+    async def _parts(self) -> list[bytes]:
         parts, size = [], 0
         while not self._is_read:
             said = await self._next()
@@ -112,8 +132,7 @@ class GatewayStream:
             size += len(said.body)
             if size > MAX_BODY:
                 raise too_large()
-        self.body = b"".join(parts)
-        return self.body
+        return parts
 
     async def pick(
         self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None

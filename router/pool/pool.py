@@ -60,6 +60,7 @@ class Pool:
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
+        self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.trouble = ""  # of the worker registry that amends them
         self._key_troubles: dict[str, str] = {}  # by the reference of an engine key
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
@@ -181,6 +182,7 @@ class Pool:
         law = {"context_cost": value.context_cost, "equal_cost_tokens": value.equal_cost_tokens}
         if law != self._law:
             self._law, self.rates = law, dataclasses.replace(self.rates, **law)
+        self.trusted_keys = value.trusted_keys
         self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
         self._key_troubles = key_troubles(self.published)
         self.amend_again()

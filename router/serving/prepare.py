@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
+from router.contract import engine_fields
 from router.contract.api_paths import WITH_FILES
+from router.contract.engine_fields import LOOKED_AT
+from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Target
 from router.contract.redis.api_keys import PublishedKey
 from router.http import headers
@@ -136,6 +139,8 @@ def _set(
     body: bytes,
     chunks: Sequence[int],
 ) -> None:
+    if not LOOKED_AT.isdisjoint(read.document):
+        _check_fields(read.document, pool, call.key)
     call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
     strips = strips_usage(read, call.api_path)
@@ -143,6 +148,18 @@ def _set(
     call.session = session
     ids = read.token_ids
     call.prediction.prompt_tokens = ids if ids is not None else pool.tokens.estimate(len(read.rendered))
+
+
+def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) -> None:
+    """Raises ErrorResponse for fields about an engine's inside, unless the pool trusts the key."""
+    paths = engine_fields.named(document)
+    if not paths or (key is not None and key.name in pool.trusted_keys):
+        return
+    message = (
+        f"{', '.join(paths)}: steers engines ({engine_fields.whose(paths)}) and is for the API keys that the pool "
+        f"{pool.name} names in `trusted_keys`: leave it out"
+    )
+    raise ErrorResponse(400, "parameter_not_allowed", message)
 
 
 def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:

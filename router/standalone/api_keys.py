@@ -18,7 +18,7 @@ LIMIT_MAX = 1_000_000_000  # a minute
 NAME_MAX = 80
 FIELDS = (
     *("name", "sha256", "requests_per_min", "tokens_per_min", "tokens_per_day", "tokens_per_month"),
-    *("models", "expires_at", "priority", "priority_max"),
+    *("models", "expires_at", "priority", "priority_max", "trusted"),
 )
 BUDGET_MAX = 10**15
 PERS: tuple[Per, ...] = ("day", "month")
@@ -30,6 +30,7 @@ class KeysFile:
     path: str
     modified_at: float  # s, Unix
     value: ApiKeysValue
+    trusted: frozenset[str] = frozenset()  # names of keys that may steer engines
 
     @property
     def count(self) -> int:
@@ -42,7 +43,7 @@ def read_keys(path: Path) -> KeysFile:
         value = _value(made)
     except _Wrong as error:
         raise BadInput(f"{FLAG} {path}", error.problem) from None
-    return KeysFile(str(path), path.stat().st_mtime, value)
+    return KeysFile(str(path), path.stat().st_mtime, value, _trusted(made))
 
 
 class _Wrong(Exception):
@@ -74,6 +75,10 @@ def _value(made: Any) -> ApiKeysValue:
     )
 
 
+def _trusted(made: Any) -> frozenset[str]:
+    return frozenset(key["name"] for key in made["keys"] if key.get("trusted"))
+
+
 def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
     for name, value in given.items():
         if name not in allowed:
@@ -87,6 +92,8 @@ def _entry(where: str, given: Any) -> PublishedKey:
     name = given.get("name")
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= NAME_MAX:
         raise _Wrong(f"{where}.name", name, "not a name", f"text of 1 to {NAME_MAX} characters")
+    if not isinstance(given.get("trusted", False), bool):
+        raise _Wrong(f"{where}.trusted", given["trusted"], "neither true nor false")
     expires_at = _moment(f"{where}.expires_at", given.get("expires_at"))
     sha256 = _sha256(f"{where}.sha256", given.get("sha256"))
     priority = _band(f"{where}.priority", given.get("priority"), -BAND_MAX, 0)

@@ -102,7 +102,7 @@ class FileSource:
             )
             self._pool.take_policy(value, time.time())
         self._in_force = policy
-        self._watch.follow(listed)
+        self._watch.follow(listed, keys.trusted if keys is not None else frozenset())
         if keys is not None:
             self._keys_in_force = keys
             self.pools.auth.take(keys.value)

@@ -131,10 +131,14 @@ class InstanceWatch:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # whose answer was not taken yet
         self.watched: list[Watched] = []
-        self._instances: tuple[PublishedInstance, ...] = ()
+        self._trusted_keys: frozenset[str] = frozenset()
+        self._instances: tuple[PublishedInstance, ...] | None = ()  # as the pool has them
 
-    def follow(self, listed: Sequence[Listed]) -> None:
-        """Watch these instances from now on; earlier ones keep their state."""
+    def follow(self, listed: Sequence[Listed], trusted_keys: frozenset[str] = frozenset()) -> None:
+        """Watch these instances from now on; earlier ones keep their state. `trusted_keys`: names of keys that may
+        steer them."""
+        if trusted_keys != self._trusted_keys:
+            self._trusted_keys, self._instances = trusted_keys, None
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
         self.watched = [known.get((each.id, each.url)) or Watched(each) for each in listed]
         for watched, each in zip(self.watched, listed, strict=True):
@@ -165,7 +169,10 @@ class InstanceWatch:
         instances = tuple(each.instance() for each in self.watched)
         if instances != self._instances:
             self._instances = instances
-            pool.take_fleet(FleetValue(pool=pool.name, model=self._model, at=now, instances=instances))
+            value = FleetValue(
+                pool=pool.name, model=self._model, at=now, instances=instances, trusted_keys=self._trusted_keys
+            )
+            pool.take_fleet(value)
             self._pools.changed()
         self._pools.take_listed(self._other_names())
         for each in self.watched:

@@ -66,7 +66,7 @@ def test_a_salt_that_engines_refuse_reaches_them_as_it_is(salt):
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])
 async def test_no_client_names_a_request_at_an_engine(world, path):
     w = await world(None)
-    names = {"request_id": "resp_a", "rid": "r", "bootstrap_host": "h", "bootstrap_port": 1, "bootstrap_room": 7}
+    names = {"request_id": "resp_a", "rid": "r"}
     assert (await w.ask(path, temperature=0.5, **names)).status_code == 200
     (got,) = w.engines[0].received
     assert got.document["temperature"] == 0.5

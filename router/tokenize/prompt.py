@@ -11,15 +11,15 @@ import xxhash
 
 from router.contract import lax, multipart
 from router.contract.api_paths import MEDIA, UNCOMPUTED
+from router.contract.engine_fields import FIELDS
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.policy.value import Value, replace
 from router.tokenize import bounds
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
-# Fields of a body that no client decides: the order of requests, their ids at vLLM and SGLang, and what pairs the
-# prefill and the decode of SGLang.
-_ROUTERS = frozenset({"priority", "request_id", "rid", "bootstrap_host", "bootstrap_port", "bootstrap_room"})
+# Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
+ROUTERS = frozenset({"priority", "request_id", "rid"})
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
@@ -80,6 +80,7 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
     document: JsonObject = {}
     if answers is not None and re.fullmatch("[0-9]{1,4}", answers[0]):
         document = {"n": int(answers[0])}
+    document |= dict.fromkeys(FIELDS.intersection(part.name.decode() for part in parts))
     return Prompt(model[0] if model is not None else "", b"", 0, None, streams, False, document)
 
 
@@ -122,7 +123,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 
 def is_for_engine(read: Prompt, key_id: str) -> bool:
     """The body goes to the engine as the client wrote it."""
-    return _ROUTERS.isdisjoint(read.document) and not (key_id and "cache_salt" in read.document)
+    return ROUTERS.isdisjoint(read.document) and not (key_id and "cache_salt" in read.document)
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
@@ -132,7 +133,7 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
     two with one name an engine refuses the second, stores its answer over the first one's, or pairs it with the KV of
     the other.
     """
-    document = {name: value for name, value in read.document.items() if name not in _ROUTERS}
+    document = {name: value for name, value in read.document.items() if name not in ROUTERS}
     salt = document.get("cache_salt")
     if key_id and isinstance(salt, str) and salt:
         document["cache_salt"] = f"{key_id}:{salt}"

@@ -157,6 +157,7 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     observed: bool = False  # its engines are shown, and get no requests from routers
     wake: WakeRule | None = None  # None: nothing wakes it
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
+    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have engine_fields.FIELDS
     context_cost: float = 0.0  # as in Rates, router/policy/types.py; 0: the engines' law is not known
     equal_cost_tokens: float = 0.0  # likewise
     instances: tuple[PublishedInstance, ...]

@@ -9,10 +9,11 @@ import orjson
 import pytest
 
 from router.contract.redis import redis_keys
+from router.picker import stream
 from router.picker.picking import Picking
 from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import reply
-from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, trailers
+from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, read, trailers
 from router.tests.test_aliases import put
 from router.tests.values import loaded
 
@@ -251,3 +252,23 @@ async def test_a_gateway_is_given_the_key_of_the_engine_and_no_instance_with_ano
         named = [by_port[one] for one in told.endpoints.split(",")]
         assert told.headers["authorization"] == shown[named[0]]
         assert len({*named}) == 1
+
+
+async def test_a_body_that_does_not_come_is_refused_in_time(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "BODY_S", 0.01)
+    gateway = Gateway(three)
+    head = {":method": "POST", ":path": "/v1/completions"}
+    asking, work = gateway.begin(headers(head) + modes(), body(b"{", ends=False))
+    told = await asking.answer()
+    assert (told.status, orjson.loads(told.body or b"")["error"]["code"]) == (408, "body_timeout")
+    await work
+    assert gateway.inflight() == 0
+
+
+@pytest.mark.parametrize("lines", [{f"x-{number}": "" for number in range(501)}, {"x-long": "x" * 131_072}])
+async def test_a_head_of_too_many_headers_is_refused(three: World, lines: dict[str, str]) -> None:
+    asking = Asking()
+    asking.say(headers({":method": "POST", ":path": "/v1/completions", **lines}) + modes())
+    assert await asking.stream.head() is None
+    told = read(asking.stream.refusal or b"")
+    assert (told.status, orjson.loads(told.body or b"")["error"]["code"]) == (431, "headers_too_large")

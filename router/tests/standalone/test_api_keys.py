@@ -105,3 +105,10 @@ def test_an_invalid_key_file_is_reported(tmp_path, content, says):
 def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(BadInput, match="No such file or directory"):
         read_keys(tmp_path / "none.json")
+
+
+def test_a_key_may_be_trusted_with_the_fields_that_steer_engines(tmp_path):
+    assert read_keys(written(tmp_path, key(trusted=True))).trusted == {"ci"}
+    assert read_keys(written(tmp_path, key())).trusted == frozenset()
+    with pytest.raises(BadInput, match=r"keys\[0\].trusted: neither true nor false"):
+        read_keys(written(tmp_path, key(trusted=1)))

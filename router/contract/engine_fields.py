@@ -1,0 +1,52 @@
+"""Fields and headers of requests that are about an engine's inside or about other machines, not about the answer. Pure.
+
+They name a host to fetch KV from, blocks that may be another tenant's prompt, a rank, code to run. A client's own are
+refused in bodies and left out of headers. Engines ignore what they do not know, and who can say which engine is behind
+an address: so the fields of all of them are refused at each. router/tests/engines/ finds fields that a newer engine
+has and no list here or there names.
+"""
+
+from collections.abc import Iterable, Mapping
+
+# By the engine that has them. The last ones of vLLM are of versions before 0.33, which may still run
+INSIDE: Mapping[str, frozenset[str]] = {
+    "vLLM": frozenset(("kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode", "logits_processors")),
+    "SGLang": frozenset(
+        (
+            *("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank", "data_parallel_rank"),
+            *("routed_dp_rank", "routing_key", "http_worker_ipc", "session_params", "lora_path", "lora_id"),
+            *("custom_logit_processor", "external_trace_header", "received_time", "log_metrics"),
+        )
+    ),
+    "TensorRT-LLM": frozenset(("disaggregated_params", "lora_request")),
+    "Dynamo": frozenset(("nvext",)),
+}
+FIELDS = frozenset[str]().union(*INSIDE.values())
+EXTRA = "vllm_xargs"  # a map that vLLM lays over what it passes on to its core
+LOOKED_AT = FIELDS | {EXTRA}
+
+# llm-d's and SGLang's sidecars, gateways and engines obey these
+HEADERS = frozenset(
+    f"x-{name}".encode()
+    for name in (
+        *("data-parallel-rank", "data-parallel-host-port", "prefiller-host-port", "prefiller-host-ports"),
+        *("encoder-hosts-ports", "kv-transfer", "kv-transfer-params", "dp-rank", "routed-dp-rank"),
+        *("override-rid", "override-bootstrap-host", "override-bootstrap-port", "override-bootstrap-room"),
+        *("override-conversation-id", "override-routed-dp-rank", "override-disagg-prefill-dp-rank"),
+        *("override-priority", "smg-routing-key", "smg-target-worker", "body-compressed"),
+        *("worker-instance-id", "prefill-instance-id", "decode-instance-id"),
+    )
+)
+
+
+def named(document: Mapping[str, object]) -> list[str]:
+    """The fields of a body that are about an engine's inside, by their paths."""
+    extra = document.get(EXTRA)
+    inner = sorted(FIELDS.intersection(extra)) if isinstance(extra, Mapping) else []
+    return [*sorted(FIELDS.intersection(document)), *(f"{EXTRA}.{name}" for name in inner)]
+
+
+def whose(paths: Iterable[str]) -> str:
+    """The engines that have the fields."""
+    names = {path.rpartition(".")[2] for path in paths}
+    return ", ".join(engine for engine, fields in INSIDE.items() if names & fields)
