@@ -87,13 +87,13 @@ class RouterCollector(Collector):
         yield counter("client_connections_ended", help_, ("reason",), ended.items())
 
     def _keys(self) -> Iterator[Metric]:
-        """Labelled by key name; the number of keys bounds the number of series."""
+        """Labelled by the keys' ids: everybody who reaches the port reads them, and names tell who the clients are."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
         for meter in self._pools.auth.meters.values():
-            tokens[(meter.key.name,)] += meter.tokens
+            tokens[(meter.key.id,)] += meter.tokens
             for outcome, count in meter.outcomes.items():
-                requests[meter.key.name, outcome] += count
+                requests[meter.key.id, outcome] += count
         yield counter("key_requests", "Requests with an API key by outcome", ("key", "outcome"), requests.items())
         yield counter("key_tokens", "Tokens reported by engines for an API key", ("key",), tokens.items())
 

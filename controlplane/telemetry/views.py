@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from controlplane.api.auth import principal_of
 from controlplane.dashboard import step
 from controlplane.experiments.models import Experiment
+from controlplane.keys.models import ApiKey
 from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
@@ -96,6 +97,12 @@ def _of_budgets(now: float) -> Metric:
     return gauge("weir_budget_used_ratio", text, ("key", "pool", "unit", "per"), rows)
 
 
+def _of_keys() -> Metric:
+    """Routers label by the id, as they tell it to everybody."""
+    rows = ApiKey.objects.filter(revoked_at=None).order_by("pk").values_list("pk", "name")
+    return gauge("weir_key_info", "1 for each API key", ("key", "name"), [((str(pk), name), 1.0) for pk, name in rows])
+
+
 def _of_database(now: float) -> Iterator[Metric]:
     restarts = Instance.objects.values_list("pool__name", "name", "restarts")
     text = "Starts after the first since the instance was added"
@@ -111,6 +118,7 @@ def _of_database(now: float) -> Iterator[Metric]:
     yield from of_deliveries(now)
     yield from of_notices(now)
     yield _of_budgets(now)
+    yield _of_keys()
 
 
 @login_not_required  # a scraper has a token and expects 401 instead of a sign-in page

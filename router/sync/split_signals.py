@@ -17,6 +17,7 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 COMMANDS = 3  # per pool
+A_PERSON = "by a person"  # whose reason is not for everybody who reads /healthz
 
 
 class SplitSignals:
@@ -49,7 +50,7 @@ class SplitSignals:
         split, ttl_ms = pool.split, answers[2]
         if split is None:
             return
-        if stop is not None and split.stopped(stop.delivery, stop.why):
+        if stop is not None and split.stopped(stop.delivery, A_PERSON if stop.by == "person" else stop.why):
             log.warning("pool %s: delivery %d was stopped: %s", pool.name, split.rollout.delivery, stop.why)
             pool.queue.wake_all()
         if watch is not None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.dashboard import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.keys.models import ApiKey
 from controlplane.testing import api_caller
 from fleet.models import Node, Pool
 from router.contract.redis import redis_keys
@@ -105,6 +106,14 @@ def test_a_silent_node_shows_by_its_age(fleet, vera):
     Node.objects.update_or_create(name="gpu-1", defaults={"last_seen": "2026-01-01T00:00:00Z"})
     (age,) = values(page(vera)["weir_node_age_seconds"], node="gpu-1")
     assert age > 0
+
+
+def test_a_key_has_its_name_beside_the_id_by_which_routers_label(redis_away, vera):
+    kept, _ = ApiKey.issue(name="ci", created_by="ada")
+    revoked, _ = ApiKey.issue(name="old", created_by="ada")
+    revoked.revoke()
+    [sample] = page(vera)["weir_key_info"]
+    assert (sample.labels, sample.value) == ({"key": str(kept.pk), "name": "ci"}, 1)
 
 
 def test_without_redis_only_metrics_of_the_database_are_given(redis_away, vera):
