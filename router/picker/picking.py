@@ -34,6 +34,7 @@ from router.serving.sessions import Sessions
 from router.spans.context import TRACE
 from router.telemetry.recorder import Recorder
 from router.tokenize.prompt import TOO_DEEP, TooComplex
+from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
@@ -82,7 +83,7 @@ class Picking(Proxy):
             raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=5)
         self._turn += 1
         picked = ready[self._turn % len(ready)]
-        await stream.pick([address(picked)], pairs(with_key(b"", picked.engine_key)))
+        await stream.pick([address(picked)], _with_key(b"", picked))
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         call.outside = unreached(call.pool, _of_gateway(client).subset)
@@ -171,8 +172,15 @@ def _address(host: str, port: int) -> str:
 
 def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
     traced = [pair for pair in pairs(call.request.forwarded) if pair[0] in TRACE] if call.tracing is not None else []
-    own = with_key(endpoint.rank_line, endpoint.engine_key)
-    return [(b"x-request-id", call.engine_id.encode()), *traced, *pairs(own)]
+    return [(b"x-request-id", call.engine_id.encode()), *traced, *_with_key(endpoint.rank_line, endpoint)]
+
+
+def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
+    """Raises ErrorResponse in the moment before an instance without its key leaves routing."""
+    try:
+        return list(pairs(with_key(lines, endpoint.engine_key)))
+    except KeyMissing as error:
+        raise ErrorResponse(502, "upstream_failed", f"{endpoint.id}: {error}", retry_after_s=1) from None
 
 
 def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:

@@ -5,9 +5,13 @@ import json
 import pytest
 
 from router.contract.net import engine_key
-from router.tests.conftest import entry, key_entry
-from router.tests.engine import reply
+from router.pool.endpoint import Endpoint
+from router.tests.conftest import entry, instance, key_entry
+from router.tests.engine import engine, reply
 from router.tests.values import everything
+from router.upstream.connection_pool import ConnectionPool
+from router.upstream.rank_numbering import counts_group
+from router.workers.pace_probes import _compute
 
 KEY = "sk-engine-1"
 OWN = "sk-weir-" + "7" * 64
@@ -141,3 +145,13 @@ async def test_the_key_is_in_no_value_and_no_answer(world, published):
     assert not any(KEY in page for page in pages)
     assert VARIABLE in values["weir:fleet:demo"]
     assert [name for name, value in values.items() if KEY in value] == []
+
+
+async def test_what_routers_ask_engines_by_themselves_shows_the_key():
+    async with engine(guarded()) as made:
+        upstream = ConnectionPool(made.url)
+        assert await counts_group(upstream, "llama", 3, VARIABLE) is True
+        assert await counts_group(upstream, "llama", 3) is None
+        for key, tokens in ((VARIABLE, 36), ("", 0), ("env:NO_API_KEY", 0)):
+            assert await _compute(Endpoint(instance("a", made.url, engine_key=key)), "llama") == tokens
+        upstream.close()

@@ -16,6 +16,7 @@ class Engine(BaseHTTPRequestHandler):
     answers: dict[str, Any]
 
     def do_GET(self) -> None:
+        self.answers["authorization"] = self.headers.get("authorization")
         status, value = self.answers[self.path]
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
@@ -67,6 +68,16 @@ def test_the_window_is_the_engines_own_where_it_says_it(
 ) -> None:
     answers["/v1/models"] = (status, value)
     assert ephemeral_pool.context_tokens(pool) == tokens
+
+
+def test_an_engine_that_asks_for_a_key_is_shown_the_one_of_its_pool(
+    pool: Pool, answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    answers["/v1/models"] = (200, {"data": [{"max_model_len": 4096}]})
+    Instance.objects.update(config={"model": "m", "kind": "vllm", "engine": {"engine_key": "env:QWEN_API_KEY"}})
+    assert ephemeral_pool.context_tokens(pool) == 4096
+    assert answers["authorization"] == "Bearer sk-engine-1"
 
 
 def test_an_engine_that_is_gone_has_the_window_that_most_have(pool: Pool) -> None:
