@@ -15,9 +15,9 @@ from fleet.control import nodes
 from fleet.kinds import KINDS
 from fleet.kinds.servers import answering
 from fleet.models import Instance, State
-from fleet.observe.scrape import advance_each, apply_move, health_of, record_of
+from fleet.observe.engine_pages import EnginePages
+from fleet.observe.scrape import advance_each, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
-from router.contract.net.probe import Prober
 
 PROBE_S = 2.0
 # Out of routing after this long without an answer: remote probes are less reliable than the node's own.
@@ -30,12 +30,12 @@ class FailoverProbe:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._prober = Prober()
+        self._pages = EnginePages()
         self._began = time.monotonic()
         self._answered: dict[tuple[str, int], float] = {}  # (instance, epoch) → Unix seconds
 
     def close(self) -> None:
-        self._prober.keep_only(set())
+        self._pages.prober.keep_only(set())
         self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
         self._loop.close()
 
@@ -63,14 +63,14 @@ class FailoverProbe:
         return await asyncio.gather(*(self._health(row) for row in rows))
 
     async def _health(self, row: Instance) -> tuple[Health, str]:
-        return await health_of(self._prober, row, _health_path(row), PROBE_S)
+        return await self._pages.health(row, _health_path(row), PROBE_S)
 
     def _remember(self, rows: list[Instance], answers: list[tuple[Health, str]], at: float) -> None:
         before, self._answered = self._answered, {}
         for row, (health, _) in zip(rows, answers, strict=True):
             key = (row.name, row.epoch)
             self._answered[key] = at if health == "ok" else before.get(key, at)
-        self._prober.keep_only({row.url + _health_path(row) for row in rows})
+        self._pages.prober.keep_only({row.url + _health_path(row) for row in rows})
 
     def _advance(self, row: Instance, answer: tuple[Health, str], at: float) -> bool:
         health, error = answer

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import orjson
 import redis
 from django.db.models import Q
 from django.utils import timezone
@@ -30,6 +29,7 @@ from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
+from fleet.observe.engine_pages import EnginePages
 from fleet.observe.identify import Identified, KeyAsked, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
@@ -37,10 +37,6 @@ from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.tries import tries
-from router.contract.metrics.engine_metrics import parse_metrics
-from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
-from router.contract.net.engine_key import line_if_any, refusal
-from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
@@ -49,7 +45,6 @@ IDENTIFY_S = 2.0  # all that is asked of an engine that something else started
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
-MODELS_LARGEST = 1024 * 1024  # bytes
 KEY_AGAIN_S = 5.0  # between two looks whether an engine still takes its key
 MOST_REASONS = 20  # of refused answers, per instance
 HEARTBEAT_S = 5.0
@@ -90,7 +85,7 @@ class ScrapedAnswer:
 class Scraper:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._prober = Prober()
+        self._pages = EnginePages()
         self._memory: dict[str, InstanceMemory] = {}
         self._launcher = current()
         self._fence = Fence(self._launcher.fence)
@@ -98,7 +93,7 @@ class Scraper:
         self._trimmed_at = -TRIM_EVERY_S  # monotonic
 
     def close(self) -> None:
-        self._prober.keep_only(set())
+        self._pages.prober.keep_only(set())
         self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
         self._loop.close()
 
@@ -146,7 +141,7 @@ class Scraper:
         kind = identified.server if identified is not None else _answering(row)
         lost = row.state == State.UNREACHABLE or suspended_why
         (health, error), metrics = await asyncio.gather(
-            self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
+            self._health(row, kind, lost), self._pages.metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
         )
         serves, asks = await self._serves_model(row, kind, refused) if health == "ok" else (False, "")
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, bool(kind.metrics_path), asks)
@@ -158,26 +153,15 @@ class Scraper:
         spec = replace(row.started_from.options(), engine_key=row.engine_key)
         try:
             async with asyncio.timeout(IDENTIFY_S):
-                return await identify(self._prober, row.url, spec), True
+                return await identify(self._pages.prober, row.url, spec), True
         except TimeoutError:
             return None, True
 
     async def _health(self, row: Instance, kind: Kind | Server, lost: bool) -> tuple[Health, str]:
-        found = await self._health_once(row, kind, LOST_PROBE_S if lost else PROBE_S)
+        found = await self._pages.health(row, kind.health_path, LOST_PROBE_S if lost else PROBE_S)
         if found[0] == "ok" or lost or row.state == State.LOADING:
             return found
-        return await self._health_once(row, kind, AGAIN_S)
-
-    async def _health_once(self, row: Instance, kind: Kind | Server, timeout_s: float) -> tuple[Health, str]:
-        return await health_of(self._prober, row, kind.health_path, timeout_s)
-
-    async def _metrics(
-        self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
-    ) -> EngineMetrics | None:
-        if not kind.metrics_path:
-            return None
-        _, page = await self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
-        return parse_metrics(page, kind.scrape, refused) if page is not None else None
+        return await self._pages.health(row, kind.health_path, AGAIN_S)
 
     async def _serves_model(self, row: Instance, kind: Kind | Server, refused: Counter[str]) -> tuple[bool, str]:
         """And what it means that the engine asks for a key. Asked until true once per epoch, as the models of an engine
@@ -186,9 +170,8 @@ class Scraper:
         is_known = known is not None and known.epoch == row.epoch and known.serves_model
         if not kind.models_path or (is_known and not self._is_key_due(row, known)):
             return True, ""
-        status, body = await self._page(row, kind.models_path, PROBE_S, MODELS_LARGEST, refused)
-        asks = refusal(status, kind.models_path, row.engine_key)
-        return (is_known and not asks) or (body is not None and row.pool.model in _model_ids(body)), asks
+        names, asks = await self._pages.models(row, kind.models_path, PROBE_S, refused)
+        return (is_known and not asks) or row.pool.model in names, asks
 
     def _is_key_due(self, row: Instance, known: InstanceMemory | None) -> bool:
         now = time.monotonic()
@@ -196,21 +179,6 @@ class Scraper:
             return False
         known.listed_at = now
         return True
-
-    async def _page(
-        self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
-    ) -> tuple[int, bytes | None]:
-        """(status, body of a good answer)"""
-        try:
-            status, body = await self._prober.get(row.url + path, timeout_s, largest, line_if_any(row.engine_key))
-        except AnswerRefused as error:
-            refused[str(error)] += 1
-            return 0, None
-        except ProbeError:
-            return 0, None
-        if why := refusal(status, path, row.engine_key):
-            refused[why] += 1
-        return status, body if status == 200 else None
 
     def _remember(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         previous = self._memory
@@ -226,7 +194,7 @@ class Scraper:
             answer = answers.get(row.name)
             if answer is not None:
                 self._note(known, answer, at)
-        self._prober.keep_only(urls)
+        self._pages.prober.keep_only(urls)
 
     def _note(self, known: InstanceMemory, answer: ScrapedAnswer, at: float) -> None:
         known.serves_model |= answer.serves_model
@@ -280,17 +248,6 @@ class Scraper:
         return False
 
 
-async def health_of(prober: Prober, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
-    """And why it is not well."""
-    url = row.url + path
-    try:
-        status, _ = await prober.get(url, timeout_s, lines=line_if_any(row.engine_key))
-    except ProbeError as error:
-        return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
-    said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
-    return ("ok", "") if 200 <= status < 300 else ("error", said)
-
-
 def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
     """Move each row that has a reason to, and publish their pools; the names of those that moved."""
     moved = []
@@ -328,13 +285,6 @@ def _answering(row: Instance) -> Kind | Server:
 
 def _paths(kind: Kind | Server) -> tuple[str, ...]:
     return kind.health_path, kind.metrics_path, kind.models_path
-
-
-def _model_ids(body: bytes) -> set[str]:
-    try:
-        return {str(model["id"]) for model in orjson.loads(body)["data"]}
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return set()
 
 
 def record_of(row: Instance) -> InstanceRecord:

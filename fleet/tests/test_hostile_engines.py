@@ -9,7 +9,7 @@ import pytest
 from fleet.calibration import engine_facts, streamed_request
 from fleet.models import Instance, State
 from fleet.node import logs, process
-from fleet.observe import scrape
+from fleet.observe import engine_pages, scrape
 from fleet.redis import connect
 from fleet.tests.world import World
 from router.contract.metrics import metrics_page
@@ -107,7 +107,7 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
         f"the last {usage.TRIES} mentions in {usage.TAIL // 1024} KiB",
         f"metrics page | {metrics_page.LARGEST >> 20} MiB, {scrape.PROBE_S:g} s in all",
         f"lines of {metrics_page.LONGEST_LINE >> 10} KiB, {metrics_page.MOST_SERIES:,} series",
-        f"`/v1/models` | {scrape.MODELS_LARGEST >> 20} MiB",
+        f"`/v1/models` | {engine_pages.MODELS_LARGEST >> 20} MiB",
         f"health page | {probe.LARGEST >> 10} KiB",
         f"`/kv_event_sources` | {sources.LONGEST >> 20} MiB, {sources.TIMEOUT_S:g} s in all",
         f"frames of {inbox.LARGEST >> 20} MiB, arrays of {batch.LONGEST_ARRAY:,}, maps of {batch.LARGEST_MAP},",

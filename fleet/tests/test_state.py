@@ -46,6 +46,16 @@ def test_loading_ends_when_health_and_model_answer() -> None:
     assert move("loading", health="refused") is None
 
 
+def test_an_engine_that_asks_for_a_key_gets_no_requests_and_says_so() -> None:
+    why = "GET /v1/models answers 401: …"
+    assert move("loading", serves_model=False, key_refused=why) == Move("loading", why)
+    assert move("ready", key_refused=why) == Move("unreachable", why)
+    assert move("draining", key_refused=why) == Move("unreachable", why)
+    assert move("unreachable", key_refused=why) == Move("unreachable", why)
+    assert move("unreachable", record={"reason": why}, key_refused=why) is None
+    assert move("unreachable", record={"reason": why}) == Move("ready", "answers /health and serves the model")
+
+
 def test_a_drained_instance_is_not_given_requests_when_it_comes_up() -> None:
     loaded = move("loading", record={"desired": "drained"})
     assert loaded is not None

@@ -1,0 +1,72 @@
+"""The pages of an engine that its node reads again and again, each asked for with the key of its pool."""
+
+from collections import Counter
+
+import orjson
+
+from fleet.kinds.kind import Kind
+from fleet.kinds.servers import Server
+from fleet.models import Instance
+from fleet.plan.state import Health
+from router.contract.metrics.engine_metrics import parse_metrics
+from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.net.engine_key import line_if_any, refusal
+from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
+from router.contract.redis.sample import EngineMetrics
+
+MODELS_LARGEST = 1024 * 1024  # bytes
+
+
+class EnginePages:
+    """Asked over kept connections, for one event loop."""
+
+    def __init__(self) -> None:
+        self.prober = Prober()
+
+    async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
+        """And why it is not well."""
+        url = row.url + path
+        try:
+            status, _ = await self.prober.get(url, timeout_s, lines=line_if_any(row.engine_key))
+        except ProbeError as error:
+            return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
+        said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
+        return ("ok", "") if 200 <= status < 300 else ("error", said)
+
+    async def metrics(
+        self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
+    ) -> EngineMetrics | None:
+        """`refused`: counts what could not be read, by the reason."""
+        if not kind.metrics_path:
+            return None
+        _, page = await self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
+        return parse_metrics(page, kind.scrape, refused) if page is not None else None
+
+    async def models(
+        self, row: Instance, path: str, timeout_s: float, refused: Counter[str]
+    ) -> tuple[frozenset[str], str]:
+        """And what it means that the engine asks for a key."""
+        status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
+        return _ids(body) if body is not None else frozenset(), refusal(status, path, row.engine_key)
+
+    async def _page(
+        self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
+    ) -> tuple[int, bytes | None]:
+        """(status, body of a good answer)"""
+        try:
+            status, body = await self.prober.get(row.url + path, timeout_s, largest, line_if_any(row.engine_key))
+        except AnswerRefused as error:
+            refused[str(error)] += 1
+            return 0, None
+        except ProbeError:
+            return 0, None
+        if why := refusal(status, path, row.engine_key):
+            refused[why] += 1
+        return status, body if status == 200 else None
+
+
+def _ids(body: bytes) -> frozenset[str]:
+    try:
+        return frozenset(str(model["id"]) for model in orjson.loads(body)["data"])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return frozenset()
