@@ -16,6 +16,7 @@ from router.http.errors import ErrorResponse
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
 from router.options import WEB, from_environment, spans_settings
+from router.pool.stall_watch import look
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
 from router.serving.web_relay import WebRelay
@@ -27,6 +28,7 @@ from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
 from router.workers.pace_probes import PaceProbes
 from router.workers.rank_numbers import RankNumbers
+from router.workers.stall_probes import StallProbes
 
 log = logging.getLogger("weir.router")
 
@@ -52,6 +54,7 @@ class Router:
         self._discovery = Discovery(source.pools.all)
         self._rank_numbers = RankNumbers(source.pools.all)
         self._pace_probes = PaceProbes(source.pools.all, source.recorder.computed)
+        self._stall_probes = StallProbes(source.pools.all)
         self._listening: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
 
@@ -93,6 +96,7 @@ class Router:
             self._discovery.run(),
             self._rank_numbers.run(),
             self._pace_probes.run(),
+            self._stall_probes.run(),
             *((self._indexes.run(),) if self._indexes is not None else ()),
         )
         self._listening = [asyncio.ensure_future(follower) for follower in followers]
@@ -134,8 +138,8 @@ class Router:
         self.proxy.stalls.check()
         now, unix = asyncio.get_running_loop().time(), time.time()
         for pool in self.pools.all():
+            look(pool, unix, CHECK_S)
             for endpoint in pool.endpoints.values():
-                endpoint.look(unix)
                 endpoint.upstream.close_idle(now)
                 endpoint.upstream.check_host()
             pool.queue.look_again()

@@ -117,6 +117,8 @@ class RouterCollector(Collector):
         yield each("pace", "Speed of computing prompts, against the pool's median instance", lambda one: one.pace)
         breakers = [(key, float(one.breaker.state != "closed")) for key, one in instances]
         yield gauge("breaker_open", "1 while the breaker is not closed", labels, breakers)
+        stalled = ((key, float(bool(one.progress.stalled))) for key, one in found)
+        yield gauge("stalled", "1 while it holds requests and produces no token for too long", labels, stalled)
         connections = [(key, len(one.upstream.connections)) for key, one in instances]
         yield gauge("upstream_connections", "Connections to the engine, including idle ones", labels, connections)
         refused = [(key, one.refused[RANK_REFUSED]) for key, one in found if one.rank is not None]
@@ -134,6 +136,8 @@ class RouterCollector(Collector):
 
         yield each("policy_version", "Current version, 0 for the built-in default", lambda pool: pool.version)
         yield each("ready_instances", "Instances that take requests", lambda pool: pool.ready)
+        stalls = (((pool.name,), pool.stalls) for pool in pools)
+        yield counter("stalls", "Engines found to hold requests without producing a token", ("pool",), stalls)
         yield each("held_requests", "Requests waiting for the pool to wake", lambda pool: pool.held)
         yield each("wake_seconds", "How long a wake takes, as clients are told", lambda pool: pool.wakes.expected_s)
         yield each("sessions", "Sessions with a known instance", lambda pool: len(pool.affinity))

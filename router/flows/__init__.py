@@ -14,9 +14,10 @@ from router.flows import bodies, mooncake_p2p, mooncake_store, nixl, parallel_pd
 from router.flows.decode import decode
 from router.flows.post import post
 from router.http.errors import ErrorResponse
-from router.policy.types import Decision
+from router.policy.types import KV_UNKNOWN, Decision
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.pull import Pull
+from router.pool.unheld import Unheld
 from router.request import blame
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
@@ -50,6 +51,9 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
         if not _falls_back(call, endpoint, error):
             raise
         answering = None
+    finally:
+        if (offload := call.outcome.offload) is not None:
+            offload.computed()
     if answering is not None and call.outcome.flow != "colocated":
         return answering
     if (offload := call.outcome.offload) is not None and offload.pull is not None:
@@ -101,6 +105,7 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
     if why or prefiller is None:
         offload.local("ineligible", why)
         return None
+    offload.unheld = Unheld(endpoint)
     if decision.pull_ms is not None:
         offload.pull = Pull(prefiller, endpoint, decision.pull_tokens)
     try:
@@ -147,7 +152,7 @@ def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint 
         and (not call.adapter or call.adapter not in call.pool.adapters or call.adapter in one.adapters)
         and not one.refusal(now, open_s)
     ]
-    return min(able, key=lambda one: one.view("").prefill_tokens, default=None)
+    return min(able, key=lambda one: (one.kv_usage == KV_UNKNOWN, one.view("").prefill_tokens), default=None)
 
 
 def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:

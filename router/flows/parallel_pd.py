@@ -94,10 +94,9 @@ class Spliced:
         if self._decoder is not None:
             self._decoder.resume()
 
-    def check_quiet(self, passed_s: float, limit_s: float) -> None:
+    def check_quiet(self, passed_s: float, limit_s: float) -> bool:
         """Until the decoder answers, the first-byte limit applies."""
-        if self._decoder is not None:
-            self._decoder.check_quiet(passed_s, limit_s)
+        return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s)
 
     def release(self) -> None:
         if self._decoder is not None:

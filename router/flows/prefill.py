@@ -68,6 +68,7 @@ async def _leased(
         async with asyncio.timeout(limit_s):
             raw = await _answer(call, endpoint, body, limit_s, request_id)
         failure = ""
+        offload.computed()
         return raw
     except TimeoutError:
         failure = "prefill_timeout"
@@ -106,6 +107,7 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
             raise PromptRefused(why, connection.status)
         raise (PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed)(why)
     endpoint.breaker.answered()
+    endpoint.progress.came()
     return raw
 
 

@@ -77,7 +77,7 @@ class Picking(Proxy):
             raise refusal
         await stream.read()
         outside = unreached(pool, stream.subset)
-        ready = [one for one in pool.endpoints.values() if one.routable and one.id not in outside]
+        ready = [one for one in pool.endpoints.values() if one.takes_requests and one.id not in outside]
         if not ready:
             message = f"pool {pool.name}: no instance that the gateway reaches is ready: retry in 5 s"
             raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=5)
@@ -99,13 +99,14 @@ class Picking(Proxy):
         outcome.attempts.append(_attempt(call, first))
         body = _changed_body(call)
         lease = call.pool.lease(first, decision.new_tokens, outcome)
+        lease.pass_elsewhere()
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first), body)
             outcome.close("picked")
             outcome.begun, outcome.streamed = True, call.request.prompt.stream
             prefill_s = decision.new_tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
-            asyncio.get_running_loop().call_later(prefill_s, lease.first_content)
+            asyncio.get_running_loop().call_later(prefill_s, lease.prefilled)
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
                 return True

@@ -12,6 +12,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
 from router.pool.load_order import Load
+from router.pool.progress import Progress
 from router.pool.ranks import InstanceRanks
 from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
@@ -41,6 +42,9 @@ class Endpoint:
         self.requests = 0  # of this router, in flight
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
+        self.prefilling: set[Lease] = set()  # of requests without a first token
+        self.unheld = 0  # of `requests`, those of which no token is due: it has them not yet, or they pass elsewhere
+        self.progress = Progress()
         self.pulls = 0  # of KV, under way from it (router/pool/pull.py)
         self.pull_tokens = 0  # of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
@@ -95,11 +99,23 @@ class Endpoint:
         if not self.routable:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         breaker = self.breaker
-        return "" if breaker.opened_at is None else breaker.refusal(now, open_s)
+        if breaker.opened_at is None:
+            return self.progress.refusal if self.progress.stalled else ""
+        return breaker.refusal(now, open_s)
 
     @property
     def is_suspect(self) -> bool:
-        return self.breaker.opened_at is not None
+        return self.breaker.opened_at is not None or bool(self.progress.stalled)
+
+    @property
+    def takes_requests(self) -> bool:
+        """As far as its state goes: an open breaker is looked at request by request."""
+        return self.routable and not self.progress.stalled
+
+    @property
+    def holds_requests(self) -> bool:
+        """Of this router, so that tokens are due."""
+        return self.requests > self.unheld
 
     @property
     def traits(self) -> Traits:
@@ -143,15 +159,17 @@ class Endpoint:
     def take_sample(self, sample: InstanceSample, now: float) -> None:
         """Take a sample; one of an earlier process counts as no load. `now` is Unix time."""
         before = self.kv_usage, self.waiting, self.kv_tokens
+        mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
         if sample.at != self.sampled_at:
             self.heard_at = sample.at if now - sample.at > SAMPLE_OFFLINE_S else now
+            if sample.epoch == self.epoch:
+                self.progress.read_sample(sample, mine)
         self.sampled_at = sample.at
-        if now - self.heard_at > SAMPLE_UNKNOWN_S:
+        if now - self.heard_at > SAMPLE_UNKNOWN_S or self.progress.is_standing:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
         elif sample.epoch != self.epoch:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
             self.kv_usage = round(mine.kv_usage or 0.0, 6)  # receipts write it unrounded
             self.waiting = int(mine.waiting or 0)
             if not self.kv_tokens:
@@ -162,6 +180,7 @@ class Endpoint:
     def look(self, now: float) -> None:
         """Forget a load that was told too long ago, whether or not samples still come; `now` is Unix time."""
         if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
+            self.progress.unread()
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             self.touch()
 
@@ -192,16 +211,31 @@ class Endpoint:
 class Lease:
     """One request's share of an instance's load and of its breaker, from sending to its end."""
 
-    __slots__ = ("_decoding", "_endpoint", "_given_back", "_probe", "_since", "_spent", "_tokens", "_weight", "alone")
+    __slots__ = (
+        "_decoding",
+        "_endpoint",
+        "_given_back",
+        "_probe",
+        "_since",
+        "_spent",
+        "_trial",
+        "_unseen",
+        "_weight",
+        "alone",
+        "tokens",
+    )
 
     def __init__(
         self, endpoint: Endpoint, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None
     ) -> None:
         self._endpoint: Endpoint | None = endpoint
-        self._tokens = tokens
+        self.tokens = tokens
         self._given_back = given_back
         self._decoding = False
         self._probe = endpoint.breaker.begin()
+        self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
+        self._unseen = False  # the answer passes elsewhere
+        endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
         self._spent = spent
@@ -220,18 +254,36 @@ class Lease:
         """Add new tokens: the prompt is computed here after all."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
-            self._tokens += tokens
+            self.tokens += tokens
             endpoint.prefill_tokens += tokens
-            self._weigh(endpoint, prefill_weight(self._tokens))
+            self._weigh(endpoint, prefill_weight(self.tokens))
             endpoint.touch()
 
+    def pass_elsewhere(self) -> None:
+        """The answer does not pass through this process, which can wait for no token of it."""
+        if self._endpoint is not None:
+            self._unseen = True
+            self._endpoint.unheld += 1
+
     def first_content(self) -> None:
-        """The prompt has been computed."""
+        """The prompt has been computed: a token has come."""
+        if self._endpoint is not None and not self._decoding:
+            self._endpoint.progress.came()
+        self.prefilled()
+
+    def goes_on(self) -> None:
+        """Content has come. What comes before the first of it may be the API server's."""
+        if self._endpoint is not None and self._decoding:
+            self._endpoint.progress.came()
+
+    def prefilled(self) -> None:
+        """The prompt has been computed, as far as can be told without seeing the answer."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             self._decoding = True
+            endpoint.prefilling.discard(self)
             self.alone = self.alone and endpoint.requests == 1
-            endpoint.prefill_tokens -= self._tokens
+            endpoint.prefill_tokens -= self.tokens
             endpoint.decodes += 1
             if self._weight != 1.0:
                 self._weigh(endpoint, 1.0)
@@ -247,12 +299,19 @@ class Lease:
         if endpoint is None:
             return
         endpoint.breaker.end(self._probe)
+        if self._trial:
+            endpoint.progress.end()
         endpoint.requests -= 1
+        if self._unseen:
+            endpoint.unheld -= 1
+        elif self._decoding:
+            endpoint.progress.served()
         endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
         if self._decoding:
             endpoint.decodes -= 1
             endpoint.decodes_changed()
         else:
-            endpoint.prefill_tokens -= self._tokens
+            endpoint.prefilling.discard(self)
+            endpoint.prefill_tokens -= self.tokens
             endpoint.touch()
         self._given_back()

@@ -23,6 +23,7 @@ from router.pool.kv_event_state import KvEventState
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
+from router.pool.stall_troubles import stall_troubles
 from router.pool.wake import Hold, Wakes
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
@@ -50,6 +51,7 @@ class Pool:
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
         self.trips = 0  # since the start
+        self.stalls = 0  # of engines, since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
@@ -94,7 +96,7 @@ class Pool:
     @property
     def ready(self) -> int:
         """Instances that may take requests."""
-        return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.routable})
+        return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.takes_requests})
 
     @property
     def held(self) -> int:
@@ -114,6 +116,7 @@ class Pool:
         found += [f"pool {self.name}: {why}" for why in self._key_troubles.values()]
         if now - self.exhaustion[0] < EXHAUSTED_S:
             found.append(f"pool {self.name}: the router could not open a connection: {self.exhaustion[1]}")
+        found += [f"pool {self.name}: {why}" for why in stall_troubles(self.endpoints.values())]
         of_ranks = {endpoint.ranks.trouble: None for endpoint in self.endpoints.values() if endpoint.ranks.trouble}
         found += [f"pool {self.name}: {why}" for why in of_ranks]
         ages = [

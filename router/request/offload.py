@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from router.contract.connectors import CONNECTORS
 from router.pool.pull import Pull
+from router.pool.unheld import Unheld
 
 
 class PrefillFailed(Exception):
@@ -44,9 +45,15 @@ class Offload:
     transfer_bytes: int | None = None  # None when the size is not known
     pull_ms: float | None = None  # of a pull, as predicted: until the KV is there
     pull: Pull | None = None  # under way
+    unheld: Unheld | None = None  # at the decoder, until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
+
+    def computed(self) -> None:
+        """The decoder's turn, whatever became of the prefill."""
+        if self.unheld is not None:
+            self.unheld.over()
 
     @property
     def flow(self) -> str:

@@ -187,7 +187,7 @@ class Proxy:
                 connection = await serve(call, decision, endpoint, lease)
                 outcome.first_byte = time.perf_counter()
                 attempt.status = connection.status
-                self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"])
+                self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"], lease.goes_on)
                 answer = await relay.begin(connection)
                 if self._tries_another(call, endpoint, attempt, answer, tried, left):
                     return False

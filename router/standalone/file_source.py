@@ -19,6 +19,7 @@ from router.contract.json_value import Json, JsonObject
 from router.contract.redis.published import ModelsValue, PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
+from router.pool.stall_troubles import stalled_why
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
@@ -180,14 +181,16 @@ class FileSource:
         }
 
     def _described(self, each: Watched) -> JsonObject:
-        beliefs = [(endpoint.rank, endpoint.belief) for endpoint in self._pool.endpoints_of(each.listed.id)]
+        endpoints = self._pool.endpoints_of(each.listed.id)
+        beliefs = [(endpoint.rank, endpoint.belief) for endpoint in endpoints]
+        stalled = stalled_why(endpoints) if each.state == "ready" else ""
         _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # of several ranks, the least able
         of_ranks: list[Json] = [{"rank": rank, "index": one.index, "index_reason": one.why} for rank, one in beliefs]
         return {
             "id": each.listed.id,
             "url": each.listed.url,
-            "state": each.state,
-            "reason": each.reason,
+            "state": "stalled" if stalled else each.state,
+            "reason": stalled or each.reason,
             "models": list(each.models) if each.models is not None else None,
             "index": belief.index,
             "index_reason": belief.why,

@@ -10,8 +10,10 @@ import msgpack
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import PolicyAck, Split
-from router.contract.redis.router_status import RouterStatus, ServedPool
+from router.contract.redis.router_status import RouterStatus, ServedPool, StalledInstance
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
+from router.pool.stall_watch import stalled
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.sync.delivery_reports import DeliveryReports
@@ -160,6 +162,7 @@ class Reporter:
             indexes=indexes(self._pools.all()),
             aliases={pool: counts.read(now) for pool, counts in self._recorder.aliases.items()},
             models=self._pools.models_version,
+            stalled={one.instance: _stalled(one) for one in stalled(self._pools.all())},
         )
 
     async def flush(self) -> None:
@@ -244,6 +247,10 @@ class Reporter:
             pipe.zrem(redis_keys.ROUTERS, self._id)
             pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))
             await pipe.execute()
+
+
+def _stalled(endpoint: Endpoint) -> StalledInstance:
+    return StalledInstance(endpoint.epoch, endpoint.progress.stalled, endpoint.progress.is_proven)
 
 
 def _served(pool: Pool) -> ServedPool:

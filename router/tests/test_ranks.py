@@ -13,6 +13,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.router_status import RouterLoad, RouterStatus, SentPrompt, SentPrompts
 from router.contract.redis.sample import InstanceSample, RankSample
 from router.pool.pool import Pool
+from router.pool.stall_watch import look, stalled
 from router.tests.conftest import World, entry, fleet, instance
 from router.tests.engine import Engine, Received, Writer, reply
 from router.tests.values import stored
@@ -171,6 +172,41 @@ def test_each_rank_has_its_own_sample() -> None:
     assert [(one.kv_usage, one.waiting) for one in pool.endpoints.values()] == [(0.25, 1), (0.75, 3)]
 
 
+def of_ranks(at: float, *totals: float | None) -> InstanceSample:
+    """The first rank holds requests."""
+    ranks = {
+        str(rank): RankSample(running=float(not rank), generation_tokens_total=total)
+        for rank, total in enumerate(totals)
+    }
+    return InstanceSample(id="demo-0", epoch=1, at=at, running=1.0, generation_tokens_total=at, ranks=ranks)
+
+
+@pytest.mark.parametrize(("tells", "out"), [(True, [True, False]), (False, [False, False])])
+def test_a_rank_stalls_alone_where_its_node_tells_its_tokens(tells: bool, out: list[bool]) -> None:
+    pool = ranked()
+    for endpoint in pool.endpoints.values():
+        endpoint.progress.came()
+    for second in range(1, 30):
+        sample = of_ranks(float(second), *((5.0, 9.0 + second) if tells else (None, None)))
+        for endpoint in pool.endpoints.values():
+            endpoint.take_sample(sample, float(second))
+        look(pool, float(second), 1.0)
+    assert [bool(one.progress.stalled) for one in pool.endpoints.values()] == out
+    assert (stalled([pool]), pool.ready) == ([], 1)
+
+
+def test_an_instance_is_stalled_when_all_of_its_ranks_are() -> None:
+    pool = ranked()
+    for endpoint in pool.endpoints.values():
+        endpoint.progress.came()
+        endpoint.lease(10, lambda: None)
+    for second in range(20):
+        look(pool, float(second), 1.0)
+    (one,) = stalled([pool])
+    assert one.progress.stalled == "stalled: no token for 14 s with requests (limit 10 s)"
+    assert pool.ready == 0
+
+
 def test_a_metrics_page_is_read_by_rank() -> None:
     page = b"".join(
         b'%b{engine="%d",model_name="m"} %b\n' % (name, rank, value)
@@ -179,14 +215,30 @@ def test_a_metrics_page_is_read_by_rank() -> None:
             b"vllm:num_requests_waiting": (b"0.0", b"1.0"),
             b"vllm:kv_cache_usage_perc": (b"0.5", b"0.7"),
             b"vllm:prefix_cache_queries_total": (b"100.0", b"50.0"),
+            b"vllm:prompt_tokens_total": (b"120.0", b"60.0"),
+            b"vllm:generation_tokens_total": (b"9.0", b"8.0"),
         }.items()
         for rank, value in zip((4, 5), values, strict=True)
     )
     found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.running, found.kv_usage) == (5.0, pytest.approx(0.6))
     assert found.ranks == {
-        "4": RankSample(kv_usage=0.5, running=2.0, waiting=0.0, prefix_queries_total=100.0),
-        "5": RankSample(kv_usage=0.7, running=3.0, waiting=1.0, prefix_queries_total=50.0),
+        "4": RankSample(
+            kv_usage=0.5,
+            running=2.0,
+            waiting=0.0,
+            prefix_queries_total=100.0,
+            prompt_tokens_total=120.0,
+            generation_tokens_total=9.0,
+        ),
+        "5": RankSample(
+            kv_usage=0.7,
+            running=3.0,
+            waiting=1.0,
+            prefix_queries_total=50.0,
+            prompt_tokens_total=60.0,
+            generation_tokens_total=8.0,
+        ),
     }
     one = b'vllm:num_requests_running{engine="0"} 2.0\n'
     assert parse_metrics(one, VLLM_SCRAPE).ranks == {}

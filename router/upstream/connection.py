@@ -15,7 +15,9 @@ from router.upstream.errors import (
     ProtocolError,
     UpstreamError,
 )
+from router.upstream.keep_alive import has_content
 
+JUST_SENT = b"\n"  # in place of what came last: time before it is no silence
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a client that is slower than its engine
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
@@ -55,7 +57,7 @@ class Connection(HttpClientProtocol):
         self._chunks.clear()
         self._bare_bytes = 0  # that came since the last byte of the body
         self._at_chunk = False  # the next byte is the first of a chunk
-        self._heard = True
+        self._heard = JUST_SENT
         self._quiet_s = 0.0
 
     def lost(self, exc: Exception | None) -> UpstreamError:
@@ -137,18 +139,21 @@ class Connection(HttpClientProtocol):
         self._bare_bytes = 0
         return data
 
-    def check_quiet(self, passed_s: float, limit_s: float) -> None:
-        """Fail when no byte has come for `limit_s`; `passed_s` is the time since the last check.
+    def check_quiet(self, passed_s: float, limit_s: float) -> bool:
+        """Fail when no byte has come for `limit_s`; `passed_s` is the time since the last check. True when content has
+        come since then, or may have.
 
         Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
         while this process is busy as silence. While reading is paused for a slow client, silence does not count.
         """
-        if self._heard or self._paused:
-            self._heard, self._quiet_s = False, 0.0
-            return
+        heard, self._heard = self._heard, b""
+        if heard or self._paused:
+            self._quiet_s = 0.0
+            return self._paused or has_content(heard)
         self._quiet_s += passed_s
         if self._quiet_s >= limit_s:
             self._give_up(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
+        return False
 
     def check_host(self) -> bool:
         """False when the host is gone; the request on this connection fails then."""
@@ -208,7 +213,7 @@ class Connection(HttpClientProtocol):
             self._drop_unasked()
             return
         self._silent = False
-        self._heard = True
+        self._heard = data
         if (  # exactly one chunk, which ends an event: the parser stands between two and need not see this one
             self._event_sink is not None
             and self._at_chunk

@@ -1,4 +1,7 @@
-"""Ends responses that stop in the middle: one check of all of them each second, no work per chunk."""
+"""Ends responses that stop in the middle, and tells whose engines go on: one check of all of them each second, no work
+per chunk."""
+
+from collections.abc import Callable
 
 from router.upstream.response import EngineResponse
 
@@ -7,15 +10,17 @@ CHECK_S = 1.0
 
 class Stalls:
     def __init__(self) -> None:
-        self._limits: dict[EngineResponse, float] = {}  # s
+        self._limits: dict[EngineResponse, tuple[float, Callable[[], None]]] = {}  # s
 
-    def watch(self, connection: EngineResponse, limit_s: float) -> None:
-        self._limits[connection] = limit_s
+    def watch(self, connection: EngineResponse, limit_s: float, goes_on: Callable[[], None]) -> None:
+        """`goes_on` is called at each check before which content has come."""
+        self._limits[connection] = limit_s, goes_on
 
     def forget(self, connection: EngineResponse) -> None:
         self._limits.pop(connection, None)
 
     def check(self) -> None:
         """Called every CHECK_S: responses that were silent for their limit fail."""
-        for connection, limit_s in self._limits.items():
-            connection.check_quiet(CHECK_S, limit_s)
+        for connection, (limit_s, goes_on) in self._limits.items():
+            if connection.check_quiet(CHECK_S, limit_s):
+                goes_on()

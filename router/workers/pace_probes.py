@@ -17,8 +17,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream import usage
 from router.upstream.errors import UpstreamError
-from router.upstream.fetch import whole
-from router.upstream.keyed import with_key
+from router.workers.own_request import ask
 
 log = logging.getLogger("weir.router")
 
@@ -67,7 +66,7 @@ class PaceProbes:
         return next((one for one in endpoints if now - one.measured_at > MEASURED_S and self._is_idle(one)), None)
 
     def _is_idle(self, endpoint: Endpoint) -> bool:
-        able = endpoint.routable and endpoint.role != "decode" and endpoint.breaker.state == "closed"
+        able = endpoint.takes_requests and endpoint.role != "decode" and endpoint.breaker.state == "closed"
         idle = not endpoint.requests and not endpoint.others[0] and not endpoint.waiting
         return able and idle and (endpoint.id, endpoint.epoch) not in self._tried_at
 
@@ -85,22 +84,12 @@ async def _compute(endpoint: Endpoint, model: str) -> int:
     draw = random.Random()  # noqa: S311 - no secret
     prompt = " ".join(str(draw.randrange(1_000, 10_000)) for _ in range(WORDS))
     body = orjson.dumps({"model": model, "prompt": prompt, "max_tokens": 1})
-    lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
     try:
-        lines = with_key(lines, endpoint.engine_key)
-        asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (endpoint.upstream.authority, lines, body)
-        async with asyncio.timeout(TIMEOUT_S):
-            connection = await endpoint.upstream.open(
-                asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S
-            )
-            try:
-                raw = await whole(connection, LARGEST) if connection.status == 200 else b""
-            finally:
-                connection.release()
+        status, raw = await ask(endpoint, "/v1/completions", body, TIMEOUT_S, LARGEST)
     except (UpstreamError, TimeoutError) as error:
         log.info("%s: its pace was not measured: %s", endpoint.id, error or "no answer in time")
         return 0
-    answer = answers.said(raw)
+    answer = answers.said(raw) if status == 200 else None
     reported = answers.usage_of(answer) if answer is not None else None
     used = usage.parse(reported) if reported is not None else usage.Usage()
     return (used.prompt_tokens or 0) - (used.cached_tokens or 0)

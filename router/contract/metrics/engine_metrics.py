@@ -165,6 +165,7 @@ def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
         return {}
     usage, waiting = page.by_label(names.kv_usage, LABEL), page.by_label(names.waiting, LABEL)
     queries, hits = page.by_label(names.prefix_queries, LABEL), page.by_label(names.prefix_hits, LABEL)
+    prompts, tokens = page.by_label(names.prompt_tokens, LABEL), page.by_label(names.generation_tokens, LABEL)
     return {
         rank: RankSample(
             kv_usage=share if (share := usage.get(rank)) is not None and share <= 1 else None,
@@ -172,6 +173,8 @@ def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
             waiting=waiting.get(rank),
             prefix_queries_total=queries.get(rank),
             prefix_hits_total=hits.get(rank),
+            prompt_tokens_total=prompts.get(rank),
+            generation_tokens_total=tokens.get(rank),
         )
         for rank in sorted(running, key=int)[:MOST_RANKS]
     }

@@ -80,6 +80,14 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     purges: int | None = None
 
 
+class StalledInstance(Struct, frozen=True):
+    """One that answers its health page, holds requests and produces no token (router/pool/progress.py)."""
+
+    epoch: int
+    why: str
+    proven: bool = True  # its process has produced a token before
+
+
 class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     """weir:router:<id>, written by the router each second, expires after 60 s."""
 
@@ -100,6 +108,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
     aliases: dict[str, dict[str, int]] = {}  # by pool and name of the document Models: requests as in a Window
     models: int = 0  # version of the document Models in force; 0: none
+    stalled: dict[str, StalledInstance] = {}  # by name; an older router tells none
 
 
 class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: float | None = None  # requests
     prefix_queries_total: float | None = None  # tokens
     prefix_hits_total: float | None = None  # tokens
+    prompt_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):

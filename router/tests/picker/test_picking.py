@@ -11,6 +11,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.picker import stream
 from router.picker.picking import Picking
+from router.pool.stall_watch import look, stalled
 from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import reply
 from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, read, trailers
@@ -127,6 +128,35 @@ async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_
     await three.until(lambda: gateway.inflight() == 0, "the end that was expected")
     window = three.router.recorder.classes(receipt["at"] + 1)["demo"][receipt["class"]]
     assert (window.ok, window.n, window.e2e) == (1, 1, {})
+
+
+async def test_of_a_response_that_passes_elsewhere_no_token_is_waited_for(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    await asking.answer()
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    for second in range(200):
+        look(pool, float(second), 1.0)
+    assert (gateway.inflight(), stalled([pool])) == (1, [])
+    asking.say(None)
+    await work
+    assert [one.unheld for one in pool.endpoints.values()] == [0, 0, 0]
+
+
+async def test_an_engine_whose_counters_stand_still_with_requests_is_not_picked(three: World) -> None:
+    gateway = Gateway(three)
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    pool.endpoints["demo-0"].progress.came()
+    for second in range(30):
+        pool.endpoints["demo-0"].progress.read(3, 7.0, 7.0)
+        look(pool, float(second), 1.0)
+    assert [one.id for one in stalled([pool])] == ["demo-0"]
+    others = set(ports(three)[1:])
+    for number in range(4):
+        picked = await gateway.picked(x_request_id=f"r-{number}")
+        assert set(picked.endpoints.split(",")) <= others
 
 
 async def test_only_the_subset_is_picked(three: World) -> None:

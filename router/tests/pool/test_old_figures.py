@@ -67,3 +67,30 @@ def test_an_engine_without_a_metrics_page_is_never_late() -> None:
     silent = Endpoint(instance("a", "http://127.0.0.1:1"))
     silent.look(NOW)
     assert load(silent) == (0.0, 0)
+
+
+def counted(at: float, tokens: float) -> InstanceSample:
+    return InstanceSample(
+        id="a", epoch=1, at=at, kv_usage=0.0, waiting=0, prompt_tokens_total=tokens, generation_tokens_total=tokens
+    )
+
+
+def served(endpoint: Endpoint) -> None:
+    lease = endpoint.lease(10, lambda: None)
+    lease.first_content()
+    lease.end()
+
+
+def test_figures_that_stand_still_while_it_serves_are_not_known(endpoint: Endpoint) -> None:
+    for second in range(1, 12):
+        served(endpoint)
+        endpoint.take_sample(counted(NOW + second, 7.0), NOW + second)
+    assert load(endpoint) == (KV_UNKNOWN, 0)
+    endpoint.take_sample(counted(NOW + 12, 8.0), NOW + 12)
+    assert load(endpoint) == (0.0, 0)
+
+
+def test_an_idle_instance_whose_figures_stand_still_has_no_load(endpoint: Endpoint) -> None:
+    for second in range(1, 60):
+        endpoint.take_sample(counted(NOW + second, 7.0), NOW + second)
+    assert load(endpoint) == (0.0, 0)

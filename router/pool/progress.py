@@ -1,0 +1,173 @@
+"""Whether an engine makes progress. Pure: it is looked at once a second, so tokens cost nothing.
+
+An engine that holds requests and produces no token for longer than its limit is suspected, and the router asks it for
+one; it is stalled when it does not answer, whatever its health page says. Signs of a token: the first content of an
+answer, further events of a stream, a computed prefill, a whole answer, and counters of its metrics page that move.
+Requests that end without a token leave the silence as it is; time in which the engine holds nothing does not count.
+What it needs is learned: a silence that a token ended was no hang.
+"""
+
+from math import inf
+
+from router.contract.redis.sample import InstanceSample, RankSample
+
+LEAST_S = 10.0  # a shorter silence is never too long
+CONFIRM_S = 3.0  # beyond the limit, for an answer to the router's own request
+KEPT_S = 1800.0  # a silence is remembered for one to two times as long
+SURPRISE = 2.0  # times the limit: as much as one silence can teach, so that a hang does not hide the next one
+ASSUMED_TOKENS_PER_S = 2_000.0  # of a prefill, until one was measured
+EQUAL_COST_TOKENS = 32_768.0  # of context that costs a new token as much as everything else, until it is known
+SERVED = 3  # answers, after which counters must have moved
+STANDING_READINGS = 5  # of a page that does not count them
+TRIAL_S = 10.0  # between two trials of a stalled engine
+
+
+class Progress:
+    __slots__ = (
+        "_before_s",
+        "_came",
+        "_counted",
+        "_explained_s",
+        "_kept_s",
+        "_limit_s",
+        "_longest_s",
+        "_page_holds",
+        "_rest_s",
+        "_served",
+        "_standing",
+        "_trial",
+        "by_requests",
+        "is_proven",
+        "is_suspected",
+        "quiet_s",
+        "stalled",
+    )
+
+    def __init__(self) -> None:
+        self.is_proven = False  # the process has produced a token
+        self.quiet_s = 0.0  # with requests, since the last token
+        self.is_suspected = False  # its silence is beyond its limit
+        self.stalled = ""  # why it takes no requests; empty: it is not stalled
+        self.by_requests = False  # its trials are clients' requests: it does not answer those of the router
+        self._came = False  # a token, since the last look
+        self._longest_s = self._before_s = 0.0  # silences that a token ended: lately, and before
+        self._kept_s = 0.0  # since lately began
+        self._limit_s = inf  # as last asked
+        self._explained_s = 0.0  # of its silence, by the prompts that it holds
+        self._counted: float | None = None  # tokens and preemptions of its page
+        self._page_holds = False
+        self._served = 0  # answers since its counters moved
+        self._standing = 0  # readings that did not count them
+        self._trial = False  # under way
+        self._rest_s = 0.0  # until the next one
+
+    # What is heard
+
+    def came(self) -> None:
+        """A token."""
+        self._came = True
+
+    def served(self) -> None:
+        """A request with tokens has ended."""
+        self._served += 1
+
+    def read(self, requests: float, *totals: float | None) -> None:
+        """A new reading of its page: requests running and waiting, and its counters where it has them."""
+        known = [total for total in totals if total is not None]
+        counted = sum(known) if known else None
+        if counted != self._counted:
+            if self._counted is not None:
+                self._came = True
+            self._counted, self._served, self._standing = counted, 0, 0
+        elif counted is not None and self._served >= SERVED:
+            self._standing += 1
+        self._page_holds = requests > 0 and not self.is_standing
+
+    def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample) -> None:
+        """`mine`: of this rank. Older nodes tell no totals of ranks: those of the whole engine move for all of them."""
+        prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
+        if prompts is None and tokens is None:
+            prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
+        self.read((mine.running or 0) + (mine.waiting or 0), prompts, tokens, sample.preemptions_total)
+
+    def unread(self) -> None:
+        """Its page has stopped."""
+        self._page_holds = False
+
+    @property
+    def is_standing(self) -> bool:
+        """Its page does not count what it serves: the figures beside them say nothing either."""
+        return self._standing >= STANDING_READINGS
+
+    # Once a second
+
+    def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True) -> bool:
+        """True while its silence is so long that `judge` has to be asked. `holds`: requests of this router.
+
+        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts`: requests on its page do.
+        """
+        self._kept_s += passed_s
+        if self._kept_s >= KEPT_S:
+            self._before_s, self._longest_s, self._kept_s = self._longest_s, 0.0, 0.0
+        self._rest_s -= passed_s
+        if self._came:
+            self._produced()
+        elif not alive and not self.stalled:
+            self.quiet_s = 0.0
+        elif holds or (self._page_holds and page_counts):
+            self.quiet_s += passed_s
+        return self.quiet_s > LEAST_S and not self.stalled
+
+    def _produced(self) -> None:
+        """A silence that its prompts explain, or its start, which compiles once, says nothing of the next."""
+        if self.quiet_s > self._explained_s:
+            most_s = SURPRISE * self._limit_s if self.is_proven else LEAST_S
+            self._longest_s = max(self._longest_s, min(self.quiet_s, most_s))
+        self._came, self.is_proven, self.quiet_s = False, True, 0.0
+        self._limit_s, self._explained_s = inf, 0.0
+        self.stalled, self.is_suspected, self.by_requests, self._rest_s = "", False, False, 0.0
+
+    def judge(self, after_s: float, factor: float, prefill_s: float) -> bool:
+        """True if it is stalled now. `after_s`: the limit while nothing is known of the process; `prefill_s`: what the
+        longest prompt that it holds should take."""
+        longest_s = max(self._longest_s, self._before_s)
+        least_s = min(LEAST_S, after_s) if self.is_proven else after_s
+        self._explained_s = max(self._explained_s, factor * prefill_s)
+        self._limit_s = max(least_s, factor * longest_s, self._explained_s)
+        self.is_suspected = self.quiet_s > self._limit_s
+        if not self.is_suspected or (self.quiet_s <= self._limit_s + CONFIRM_S and not self.by_requests):
+            return False
+        since = "" if self.is_proven else " since its start"
+        self.stalled = f"stalled: no token{since} for {self.quiet_s:.0f} s with requests (limit {self._limit_s:.0f} s)"
+        return True
+
+    # Trials
+
+    @property
+    def refusal(self) -> str:
+        """Why it takes no request; empty: it takes one, or this one is to try it."""
+        return "" if self.by_requests and self._is_due else self.stalled
+
+    @property
+    def _is_due(self) -> bool:
+        return not self._trial and self._rest_s <= 0
+
+    def begin(self, *, probe: bool = False) -> bool:
+        """A request is sent: whether it is the trial. Each trial ends with `end`."""
+        wanted = self.is_suspected if probe else bool(self.stalled)
+        trial = wanted and self._is_due and self.by_requests != probe
+        self._trial = self._trial or trial
+        return trial
+
+    def end(self) -> None:
+        self._trial, self._rest_s = False, TRIAL_S
+
+    def try_by_requests(self) -> None:
+        """The engine refuses the router's probes: the next client's request tries it."""
+        self.by_requests, self._rest_s = True, 0.0
+
+
+def prefill_s(tokens: float, tokens_per_s: float, equal_cost_tokens: float) -> float:
+    """What a prompt should take alone; a rate or cost that is 0 is not known."""
+    cost = tokens + tokens * tokens / (2 * (equal_cost_tokens or EQUAL_COST_TOKENS))
+    return cost / (tokens_per_s or ASSUMED_TOKENS_PER_S)

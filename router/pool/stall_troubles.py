@@ -1,0 +1,19 @@
+"""What /healthz says of engines that hold requests and produce no token."""
+
+from collections.abc import Iterable, Sequence
+
+from router.pool.endpoint import Endpoint
+
+SHOWN = 20  # by name
+
+
+def stall_troubles(endpoints: Iterable[Endpoint]) -> list[str]:
+    stalled = [endpoint for endpoint in endpoints if endpoint.progress.stalled]
+    named = [f"{one.id} is {one.progress.stalled}" for one in stalled[:SHOWN]]
+    return [*named, f"{len(stalled) - SHOWN} more are stalled"] if len(stalled) > SHOWN else named
+
+
+def stalled_why(endpoints: Sequence[Endpoint]) -> str:
+    """Why an instance is stalled: all of its ranks are."""
+    every = [endpoint.progress.stalled for endpoint in endpoints]
+    return every[0] if every and all(every) else ""

@@ -1,0 +1,46 @@
+"""Looks at the progress of each engine once a second: which stall, and which go on (router/pool/progress.py)."""
+
+import logging
+from collections.abc import Iterable
+
+from router.pool.endpoint import Endpoint
+from router.pool.pool import Pool
+from router.pool.progress import prefill_s
+from router.pool.stall_troubles import stalled_why
+
+log = logging.getLogger("weir.router")
+
+
+def look(pool: Pool, now: float, passed_s: float) -> None:
+    """Once every `passed_s`; also forgets figures that are too old. `now` is Unix time."""
+    for endpoint in pool.endpoints.values():
+        endpoint.look(now)
+        was, progress = endpoint.progress.stalled, endpoint.progress
+        alive, holds = endpoint.routable and not pool.observed, endpoint.holds_requests
+        if progress.look(passed_s, holds=holds, alive=alive, page_counts=not endpoint.unheld):
+            pool.stalls += _judge(pool, endpoint)
+        if progress.stalled != was:
+            log.warning("pool %s: %s is %s", pool.name, endpoint.id, progress.stalled or "no longer stalled")
+            endpoint.touch()
+            pool.queue.wake_all()
+
+
+def _judge(pool: Pool, endpoint: Endpoint) -> bool:
+    """True if it is stalled now."""
+    rules, rates = pool.policy, pool.rates
+    speed = rates.prefill_tokens_per_s * endpoint.pace
+    longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
+    return endpoint.progress.judge(rules["failure.stall_after_s"], rules["failure.stall_factor"], longest_s)
+
+
+def _longest_prompt(endpoint: Endpoint) -> float:
+    """New tokens of the longest prompt that it computes; of other routers' prompts the mean is known."""
+    requests, tokens, decodes = endpoint.others
+    mean = tokens / max(1, requests - decodes)
+    return max(mean, max((lease.tokens for lease in endpoint.prefilling), default=0))
+
+
+def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
+    """One of each instance that is stalled with all of its ranks."""
+    every = [endpoint for pool in pools for endpoint in pool.endpoints.values() if endpoint.progress.stalled]
+    return [one for one in every if one is one.ranks.endpoints[0] and stalled_why(one.ranks.endpoints)]

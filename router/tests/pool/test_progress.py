@@ -1,0 +1,247 @@
+"""An engine that holds requests and produces no token for longer than it ever needed is stalled; a busy one is not."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.pool.progress import (
+    ASSUMED_TOKENS_PER_S,
+    CONFIRM_S,
+    KEPT_S,
+    LEAST_S,
+    SERVED,
+    STANDING_READINGS,
+    TRIAL_S,
+    Progress,
+    prefill_s,
+)
+
+AFTER_S, FACTOR = 45.0, 3.0
+THEN_S = CONFIRM_S + 1  # after its limit
+
+
+def pass_s(
+    progress: Progress, seconds: float, *, holds: bool = True, alive: bool = True, prompt_s: float = 0.0
+) -> float | None:
+    """So many looks; returns the second at which it stalled."""
+    stalled_at = None
+    for second in range(1, int(seconds) + 1):
+        if progress.look(1.0, holds=holds, alive=alive) and progress.judge(AFTER_S, FACTOR, prompt_s):
+            stalled_at = stalled_at or float(second)
+    return stalled_at
+
+
+def token(progress: Progress) -> None:
+    progress.came()
+    pass_s(progress, 1)
+
+
+@pytest.fixture
+def proven() -> Progress:
+    made = Progress()
+    token(made)
+    return made
+
+
+def test_an_engine_without_requests_never_stalls(proven: Progress) -> None:
+    assert pass_s(proven, 3600, holds=False) is None
+
+
+def test_a_new_engine_has_the_time_that_the_policy_says() -> None:
+    assert pass_s(Progress(), 100) == AFTER_S + THEN_S
+
+
+def test_an_engine_that_answered_at_once_before_has_the_least_time(proven: Progress) -> None:
+    assert pass_s(proven, 100) == LEAST_S + THEN_S
+
+
+def test_a_silence_that_a_token_ended_is_as_long_as_the_next_may_be_times_the_factor(proven: Progress) -> None:
+    assert pass_s(proven, 9) is None
+    token(proven)
+    assert pass_s(proven, 100) == 9 * FACTOR + THEN_S
+
+
+def test_a_first_request_that_compiles_teaches_nothing_of_the_next() -> None:
+    progress = Progress()
+    pass_s(progress, 40)
+    token(progress)
+    assert pass_s(progress, 100) == LEAST_S * FACTOR + THEN_S
+
+
+def test_a_long_prompt_has_the_time_that_it_needs(proven: Progress) -> None:
+    assert pass_s(proven, 590, prompt_s=200.0) is None
+    assert pass_s(proven, 20, prompt_s=200.0) == 14
+
+
+def test_a_silence_that_a_long_prompt_explains_teaches_nothing_of_short_ones(proven: Progress) -> None:
+    pass_s(proven, 590, prompt_s=200.0)
+    token(proven)
+    assert pass_s(proven, 100, prompt_s=0.5) == LEAST_S + THEN_S
+
+
+def test_one_hang_teaches_no_more_than_twice_its_limit(proven: Progress) -> None:
+    assert pass_s(proven, 600) == 14
+    token(proven)
+    assert pass_s(proven, 600) == 2 * LEAST_S * FACTOR + THEN_S
+
+
+def test_what_it_needed_long_ago_is_forgotten(proven: Progress) -> None:
+    pass_s(proven, 9)
+    token(proven)
+    pass_s(proven, 2 * KEPT_S, holds=False)
+    assert pass_s(proven, 100) == LEAST_S + THEN_S
+
+
+def test_a_token_ends_the_stall(proven: Progress) -> None:
+    pass_s(proven, 60)
+    assert proven.stalled == "stalled: no token for 14 s with requests (limit 10 s)"
+    assert proven.refusal == proven.stalled
+    token(proven)
+    assert (proven.stalled, proven.refusal) == ("", "")
+
+
+def test_requests_that_end_without_a_token_leave_the_silence_as_it_is(proven: Progress) -> None:
+    for _ in range(3):
+        pass_s(proven, 3)
+        pass_s(proven, 100, holds=False)
+    assert not proven.stalled
+    assert pass_s(proven, 10) == 5
+
+
+def test_an_engine_that_takes_no_requests_anyway_is_not_judged(proven: Progress) -> None:
+    pass_s(proven, 9)
+    pass_s(proven, 300, alive=False)
+    assert pass_s(proven, 10) is None
+
+
+@pytest.mark.parametrize("moved", [(8.0, 5.0, 0.0), (7.0, 6.0, 0.0), (7.0, 5.0, 1.0)])
+def test_counters_that_move_are_progress(proven: Progress, moved: tuple[float, ...]) -> None:
+    for _ in range(5):
+        for totals in ((7.0, 5.0, 0.0), moved):
+            proven.read(9, *totals)
+            assert pass_s(proven, 8) is None
+
+
+def test_counters_that_stand_still_with_requests_are_a_stall_although_others_sent_them(proven: Progress) -> None:
+    stalled = []
+    for second in range(30):
+        proven.read(4, 7.0, 5.0, 0.0)
+        if pass_s(proven, 1, holds=False):
+            stalled.append(second)
+    assert stalled == [13]
+
+
+def test_a_page_without_counters_or_that_stopped_tells_nothing(proven: Progress) -> None:
+    proven.read(0, None, None, None)
+    assert pass_s(proven, 100, holds=False) is None
+    proven.read(4, 7.0)
+    proven.unread()
+    assert pass_s(proven, 100, holds=False) is None
+
+
+def test_figures_that_do_not_change_while_it_serves_stand(proven: Progress) -> None:
+    proven.read(3, 7.0, 5.0)
+    for _ in range(STANDING_READINGS):
+        for _ in range(SERVED):
+            proven.served()
+        assert not proven.is_standing
+        proven.read(3, 7.0, 5.0)
+    assert proven.is_standing
+    assert pass_s(proven, 100, holds=False) is None
+    proven.read(3, 8.0, 5.0)
+    assert not proven.is_standing
+
+
+def test_an_idle_engine_and_one_that_streams_for_long_have_figures_that_stand_rightly(proven: Progress) -> None:
+    for _ in range(60):
+        proven.read(1, 7.0, 5.0)
+        token(proven)
+    assert not proven.is_standing
+
+
+def test_one_probe_at_a_time_tries_a_stalled_engine(proven: Progress) -> None:
+    pass_s(proven, 20)
+    assert proven.begin(probe=True)
+    assert not proven.begin(probe=True)
+    assert not proven.begin()
+    proven.end()
+    assert not proven.begin(probe=True)
+    pass_s(proven, TRIAL_S)
+    assert proven.begin(probe=True)
+
+
+def test_an_engine_that_answers_a_probe_in_time_was_never_stalled(proven: Progress) -> None:
+    assert pass_s(proven, LEAST_S) is None
+    assert not proven.begin(probe=True)
+    assert pass_s(proven, 1) is None
+    assert (proven.is_suspected, proven.refusal, proven.begin()) == (True, "", False)
+    assert proven.begin(probe=True)
+    token(proven)
+    proven.end()
+    assert pass_s(proven, LEAST_S * FACTOR) is None
+
+
+def test_an_engine_that_refuses_the_probe_is_stalled_at_once(proven: Progress) -> None:
+    pass_s(proven, LEAST_S + 1)
+    assert proven.begin(probe=True)
+    proven.end()
+    proven.try_by_requests()
+    assert pass_s(proven, 1) == 1
+
+
+def test_where_probes_are_refused_one_request_at_a_time_tries_it(proven: Progress) -> None:
+    pass_s(proven, 20)
+    assert proven.begin(probe=True)
+    proven.end()
+    proven.try_by_requests()
+    assert proven.refusal == ""
+    assert proven.begin()
+    assert proven.refusal == proven.stalled
+    proven.end()
+    assert proven.refusal == proven.stalled
+    pass_s(proven, TRIAL_S)
+    assert (proven.refusal, proven.begin(probe=True)) == ("", False)
+    token(proven)
+    pass_s(proven, 100)
+    assert proven.begin(probe=True)
+
+
+@given(st.lists(st.integers(1, int(LEAST_S)), min_size=1), st.booleans())
+def test_an_engine_that_produces_a_token_in_each_of_a_few_seconds_never_stalls(gaps: list[int], fresh: bool) -> None:
+    progress = Progress()
+    if not fresh:
+        token(progress)
+    for gap in gaps:
+        assert pass_s(progress, gap) is None
+        token(progress)
+
+
+@given(st.lists(st.integers(1, 300), max_size=8))
+def test_whatever_it_needed_before_an_engine_that_hangs_is_found(gaps: list[int]) -> None:
+    progress = Progress()
+    for gap in gaps:
+        pass_s(progress, gap)
+        token(progress)
+    assert pass_s(progress, max(AFTER_S, FACTOR * 300) + THEN_S) is not None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rate", "equal", "seconds"),
+    [(0, 9_000.0, 0.0, 0.0), (1_000, 0.0, 1e12, 1_000 / ASSUMED_TOKENS_PER_S), (40_000, 8_000.0, 20_000.0, 10.0)],
+)
+def test_a_prompt_takes_what_its_tokens_and_its_attention_take(
+    tokens: float, rate: float, equal: float, seconds: float
+) -> None:
+    assert prefill_s(tokens, rate, equal) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("sign", [Progress.came, lambda progress: progress.read(1, 9.0)])
+def test_signs_count_from_the_next_look_on(proven: Progress, sign: Callable[[Progress], None]) -> None:
+    proven.read(1, 8.0)
+    pass_s(proven, 60)
+    sign(proven)
+    assert proven.stalled
+    assert pass_s(proven, 1) is None
+    assert not proven.stalled

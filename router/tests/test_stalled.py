@@ -1,0 +1,301 @@
+"""An engine that takes requests and produces nothing, while its health page answers, is left out, named and tried."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from router.contract.redis import redis_keys
+from router.policy.types import KV_UNKNOWN
+from router.pool.endpoint import Endpoint
+from router.pool.progress import CONFIRM_S, LEAST_S
+from router.tests.conftest import World, entry
+from router.tests.engine import Engine, Received, Writer, events, first_then_wait, hang, reply, write_chunk, write_head
+from router.tests.values import loaded
+
+Build = Callable[..., Awaitable[World]]
+DOORS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "hello"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hello"}]},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5},
+    "/v1/responses": {"input": "hello"},
+    "/v1/embeddings": {"input": "hello"},
+}
+COMPLETION = {"choices": [{"text": "1"}]}
+PREFILLED = {"kv_transfer_params": {"do_remote_prefill": True, "remote_engine_id": "e"}, **COMPLETION}
+
+
+def endpoint(w: World, name: str = "demo-0") -> Endpoint:
+    pool = w.router.pools.get("demo")
+    assert pool is not None
+    return pool.endpoints[name]
+
+
+def let_pass(w: World, seconds: float) -> None:
+    """As many looks as there are in that time, on top of the router's own."""
+    for _ in range(int(seconds)):
+        w.router._check_connections()
+
+
+async def proven(w: World, *names: str) -> None:
+    """They have answered once."""
+    for name in names:
+        await w.ask()
+        await w.until(lambda name=name: endpoint(w, name).progress.is_proven or w.router._check_connections())
+
+
+def tasks(w: World, count: int, path: str = "/v1/completions", **body: Any) -> "list[asyncio.Task[Any]]":
+    return [asyncio.create_task(w.ask(path, **body)) for _ in range(count)]
+
+
+async def end(*running: "asyncio.Task[Any]") -> None:
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def stalled(w: World, path: str = "/v1/completions", **body: Any) -> "list[asyncio.Task[Any]]":
+    """`demo-0` hangs with a request, for longer than it may."""
+    w.engines[0].behaviour = hang
+    asked = tasks(w, 2, path, **body)
+    others = len(w.engines) > 1
+    await w.until(lambda: sum(task.done() for task in asked) == others, "a request at the engine that hangs alone")
+    await w.until(lambda: endpoint(w).requests, "a request at the engine that hangs")
+    let_pass(w, LEAST_S + CONFIRM_S + 1)
+    assert endpoint(w).progress.stalled
+    return asked
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", DOORS)
+async def test_an_engine_that_hangs_is_left_out_at_every_door(world: Build, path: str, stream: bool) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    body = DOORS[path] | ({} if path == "/v1/embeddings" else {"stream": stream})
+    asked = await stalled(w, path, **body)
+    answers = [await w.ask(path, **body) for _ in range(4)]
+    assert {answer.headers["x-weir-instance"] for answer in answers} == {"demo-1"}
+    await end(*asked)
+
+
+async def test_it_is_named_in_health_in_metrics_and_in_the_error_of_a_pool_without_others(world: Build) -> None:
+    w = await world(None)
+    await proven(w, "demo-0")
+    asked = await stalled(w)
+    why = "stalled: no token for 14 s with requests (limit 10 s)"
+    health = (await w.client.get("/healthz")).json()
+    assert health["status"] == "degraded"
+    assert f"pool demo: demo-0 is {why}" in health["degraded"]
+    assert health["pools"]["demo"]["ready"] == 0
+    metrics = (await w.client.get("/metrics")).text.splitlines()
+    assert 'weir_router_stalled{instance="demo-0",pool="demo"} 1.0' in metrics
+    assert 'weir_router_stalls_total{pool="demo"} 1.0' in metrics
+    refused = await w.ask()
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_instance_ready")
+    assert why in refused.json()["error"]["message"]
+    await end(*asked)
+
+
+async def test_the_control_plane_is_told_of_it_with_the_process(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    key = redis_keys.router_key("router-1")
+
+    def told() -> dict[str, Any]:
+        return loaded(w.published.client.get(key))["stalled"]
+
+    await w.until(told, "the report")
+    why = "stalled: no token for 14 s with requests (limit 10 s)"
+    assert told() == {"demo-0": {"epoch": 1, "why": why, "proven": True}}
+    await end(*asked)
+
+
+async def test_it_takes_requests_again_when_it_answers_a_request_of_one_token(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    received = len(w.engines[0].received)
+    w.engines[0].script.append(reply(COMPLETION))
+    w.router._stall_probes.step()
+    await w.until(lambda: len(w.engines[0].received) > received)
+    assert w.engines[0].received[received].document == {"model": "llama", "prompt": "1", "max_tokens": 1}
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    await end(*asked)
+
+
+async def test_it_takes_requests_again_when_it_goes_on_by_itself(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    w.engines[0].release.set()
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    assert [task.result().status_code for task in [await _done(task) for task in asked]] == [200, 200]
+
+
+async def _done(task: "asyncio.Task[Any]") -> "asyncio.Task[Any]":
+    await task
+    return task
+
+
+async def test_an_engine_that_hangs_gets_one_probe_at_a_time_and_no_request(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    held = endpoint(w).requests
+    for _ in range(5):
+        w.router._stall_probes.step()
+        await w.ask()
+    await w.until(lambda: len([one for one in w.engines[0].received if one.document.get("max_tokens") == 1]) == 1)
+    assert endpoint(w).requests == held
+    await end(*asked)
+
+
+async def test_an_error_in_place_of_an_answer_to_the_probe_takes_nothing_back(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    w.engines[0].behaviour = reply({"error": {"message": "the engine is dead"}})
+    w.router._stall_probes.step()
+    await asyncio.gather(*w.router._stall_probes._asked)
+    let_pass(w, 3)
+    assert endpoint(w).progress.stalled
+    assert not endpoint(w).progress.by_requests
+    await end(*asked)
+
+
+async def test_an_engine_that_knows_no_probe_is_tried_by_one_request(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    w.engines[0].script += [reply({"error": {"message": "no"}}, 404)] * 2
+    w.router._stall_probes.step()
+    await w.until(lambda: endpoint(w).progress.by_requests)
+    before = len(w.engines[0].received)
+    trials = tasks(w, 6)
+    await w.until(lambda: sum(task.done() for task in trials) == 5)
+    assert len(w.engines[0].received) == before + 1
+    w.engines[0].release.set()
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    assert [(await task).status_code for task in trials] == [200] * 6
+    await end(*asked)
+
+
+async def test_pings_of_an_api_server_are_no_tokens_of_its_engine(world: Build) -> None:
+    async def pings(engine: Engine, request: Received, writer: Writer) -> None:
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        write_chunk(writer, events()[0])
+        while not engine.release.is_set():
+            await writer.drain()
+            write_chunk(writer, b": ping\n\n")
+            await asyncio.sleep(0.01)
+
+    w = await world(pings, None)
+    asked = tasks(w, 2, stream=True)
+    await w.until(lambda: endpoint(w).decodes, "a stream that has begun")
+    for _ in range(int(LEAST_S + CONFIRM_S) + 3):
+        await asyncio.sleep(0.03)
+        let_pass(w, 1)
+    assert endpoint(w).progress.stalled
+    await end(*asked)
+
+
+async def test_a_stream_that_goes_on_is_progress_for_all_requests_of_its_engine(world: Build) -> None:
+    async def tokens(engine: Engine, request: Received, writer: Writer) -> None:
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        while not engine.release.is_set():
+            write_chunk(writer, events()[0])
+            await writer.drain()
+            await asyncio.sleep(0.005)
+        writer.write(b"0\r\n\r\n")
+
+    w = await world(tokens)
+    asked = tasks(w, 1, stream=True)
+    await w.until(lambda: endpoint(w).decodes, "a stream that has begun")
+    w.engines[0].behaviour = hang
+    asked += tasks(w, 3)
+    await w.until(lambda: endpoint(w).requests == 4)
+    for _ in range(40):
+        await asyncio.sleep(0.02)
+        let_pass(w, 1)
+    assert not endpoint(w).progress.stalled
+    await end(*asked)
+
+
+async def test_a_stream_that_stops_after_its_first_token_is_found_too(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    w.engines[0].behaviour = first_then_wait
+    asked = tasks(w, 2, stream=True)
+    await w.until(lambda: endpoint(w).decodes)
+    let_pass(w, LEAST_S + CONFIRM_S + 2)
+    assert endpoint(w).progress.stalled
+    await end(*asked)
+
+
+async def test_requests_that_clients_give_up_do_not_hide_the_silence(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    w.engines[0].behaviour = hang
+    for _ in range(4):
+        asked = tasks(w, 2)
+        await w.until(lambda: endpoint(w).requests)
+        let_pass(w, 4)
+        await end(*asked)
+        await w.until(lambda: not endpoint(w).requests)
+    assert endpoint(w).progress.stalled
+
+
+async def test_a_prefill_that_hangs_is_its_own_instances_and_not_the_decoders(world: Build) -> None:
+    w = await world(None, None, None, flow__heavy="offload")
+    w.published.fleet(
+        entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),
+        entry("demo-1", w.engines[1].url, role="decode", connector="nixl"),
+        entry("demo-2", w.engines[2].url, role="decode", connector="nixl"),
+    )
+    await w.until(lambda: endpoint(w).role == "prefill")
+    for name in ("demo-0", "demo-1", "demo-2"):
+        endpoint(w, name).progress.came()
+    let_pass(w, 1)
+    w.engines[0].behaviour = hang
+    asked = tasks(w, 2, prompt="hello " * 4000)
+    await w.until(lambda: endpoint(w).requests == 2 and endpoint(w, "demo-1").requests, "prefills under way")
+    let_pass(w, 3 * LEAST_S)
+    assert [bool(endpoint(w, f"demo-{at}").progress.stalled) for at in range(3)] == [True, False, False]
+    await end(*asked)
+    await w.until(lambda: [endpoint(w, f"demo-{at}").unheld for at in range(3)] == [0, 0, 0])
+
+
+async def test_a_decoder_that_hangs_is_found_after_its_prefill(world: Build) -> None:
+    w = await world(None, None, flow__heavy="offload")
+    w.published.fleet(
+        entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),
+        entry("demo-1", w.engines[1].url, role="decode", connector="nixl"),
+    )
+    await w.until(lambda: endpoint(w).role == "prefill")
+    for name in ("demo-0", "demo-1"):
+        endpoint(w, name).progress.came()
+    let_pass(w, 1)
+    w.engines[0].behaviour = reply(PREFILLED)
+    w.engines[1].behaviour = hang
+    asked = tasks(w, 2, prompt="hello " * 4000)
+    await w.until(lambda: len(w.engines[1].received) == 2, "decodes under way")
+    let_pass(w, 3 * LEAST_S)
+    assert [bool(endpoint(w, f"demo-{at}").progress.stalled) for at in range(2)] == [False, True]
+    await end(*asked)
+
+
+async def test_an_instance_of_unknown_load_prefills_only_where_no_other_can(world: Build) -> None:
+    w = await world(None, None, None, flow__heavy="offload")
+    w.published.fleet(
+        entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),
+        entry("demo-1", w.engines[1].url, role="prefill", connector="nixl"),
+        entry("demo-2", w.engines[2].url, role="decode", connector="nixl"),
+    )
+    await w.until(lambda: endpoint(w, "demo-1").role == "prefill")
+    endpoint(w).kv_usage = KV_UNKNOWN
+    endpoint(w).touch()
+    w.engines[1].behaviour = reply(PREFILLED)
+    receipt = await w.receipt(await w.ask(prompt="hello " * 4000))
+    assert receipt["prefill_instance"] == "demo-1"

@@ -1,0 +1,84 @@
+"""Tries engines that seem to hang by a request of one token, one at a time each, so that no client waits for them.
+
+One that answers is not stalled, or no longer. One that refuses such a request, as engines that generate nothing do, and
+one that only decodes, are tried by a client's request instead.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import orjson
+
+from router.contract.json_value import JsonObject
+from router.pool.endpoint import Endpoint
+from router.pool.pool import Pool
+from router.upstream.errors import UpstreamError
+from router.workers.own_request import ask
+
+log = logging.getLogger("weir.router")
+
+STEP_S = 1.0
+TIMEOUT_S = 10.0  # of an answer; the engine is tried again later
+LARGEST = 64 * 1024  # bytes of it
+PROMPTS: dict[str, JsonObject] = {"/v1/completions": {"prompt": "1", "max_tokens": 1}, "/v1/embeddings": {"input": "1"}}
+
+
+class StallProbes:
+    def __init__(self, pools: Callable[[], Iterable[Pool]]) -> None:
+        self._pools = pools
+        self._asked: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self.step()
+                await asyncio.sleep(STEP_S)
+        finally:
+            for task in self._asked:
+                task.cancel()
+
+    def step(self) -> None:
+        for pool in self._pools():
+            for endpoint in pool.endpoints.values():
+                if endpoint.progress.is_suspected and endpoint.progress.begin(probe=True):
+                    task = asyncio.get_running_loop().create_task(_try(pool, endpoint))
+                    self._asked.add(task)
+                    task.add_done_callback(self._asked.discard)
+
+
+async def _try(pool: Pool, endpoint: Endpoint) -> None:
+    is_understood = True
+    try:
+        is_understood = endpoint.role != "decode" and await _understands(pool, endpoint)
+    except (UpstreamError, TimeoutError) as error:
+        log.info("%s: it hangs: %s", endpoint.id, error or "no answer to a request of one token")
+    finally:
+        endpoint.progress.end()
+    if not is_understood:
+        endpoint.progress.try_by_requests()
+
+
+async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
+    """False if it refuses every kind of request that the router can make up."""
+    for path, prompt in PROMPTS.items():
+        status = await _status(endpoint, path, orjson.dumps({"model": pool.model, **prompt}))
+        if status == 200:
+            endpoint.progress.came()
+        if status < 400 or status >= 500 or status == 429:
+            return True
+    return False
+
+
+async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
+    """Of a whole answer. An error in place of an answer counts as one."""
+    status, answer = await ask(endpoint, path, body, TIMEOUT_S, LARGEST)
+    return 500 if status == 200 and _is_error(answer) else status
+
+
+def _is_error(answer: bytes) -> bool:
+    try:
+        return not {"choices", "data"} & orjson.loads(answer).keys()
+    except (orjson.JSONDecodeError, AttributeError):
+        return True
