@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fleet.plan import rollout
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, goal, leaving, of_pool, start_hash
 from fleet.plan.placement import HeldResources, NodeView, PendingStart, PlacedInstance, not_allowed, place
-from fleet.plan.state import REPLACE_AFTER_S
+from fleet.plan.state import REPLACE_AFTER_S, replace_after_s
 
 CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
 KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process in an uninterruptible wait
@@ -246,9 +246,9 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanCon
     gone_for = context.now - instance.since
     if not context.reports(instance.node):
         return _lost(pool, instance) if gone_for >= LOST_AFTER_S else None
-    if gone_for < REPLACE_AFTER_S:
-        return None
     why = leaving(pool, instance)
+    if gone_for < (REPLACE_AFTER_S if why else replace_after_s(instance.reason)):
+        return None
     if not pool.launched and not why:
         return None  # Weir did not start it, so it cannot restart it
     return act("kill", instance, why or instance.reason, failure=not why)

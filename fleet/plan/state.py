@@ -6,6 +6,9 @@ stopped ──────────► starting ► loading ─────�
    │ stop              └──────────┴─ process ends ─┤  │ answers again     │ idle
    │                                   ▼           ▼  │                   ▼
 stopping ◄──────────────────────── failed     unreachable ──────────► stopping
+
+An instance that is stalled by what routers report is unreachable too, with that reason; `stall_move` alone brings it
+back.
 """
 
 from dataclasses import dataclass
@@ -15,6 +18,8 @@ Health = Literal["ok", "error", "slow", "refused"]
 
 SILENT_S = 1.9  # out of routing after this long without an answer (a probe each second takes at most 1.5 s)
 REPLACE_AFTER_S = 10.0  # unreachable for this long: killed and restarted
+REPLACE_STALLED_S = 60.0  # the same, while it answers but produces no token
+REPLACE_UNPROVEN_S = 600.0  # the same, when it has produced none since its start: it may be compiling
 STABLE_S = 60.0  # ready for this long: reset the failure count
 _BACKOFF_FIRST_S = 10.0
 _BACKOFF_MOST_S = 300.0
@@ -143,9 +148,41 @@ def _draining(record: InstanceRecord, observation: Observation) -> Move | None:
 
 
 def _unreachable(record: InstanceRecord, observation: Observation) -> Move | None:
+    if is_stalled(record.reason):  # its health page says nothing; where that is silent too, it is lost as any other
+        lost = _lost(observation)
+        return Move("unreachable", lost) if lost else None
     if observation.health == "ok" and not observation.suspended and not observation.key_refused:
         return _serving(record)
     return Move("unreachable", observation.key_refused) if observation.key_refused else None
+
+
+_STALLED = "stalled"
+_UNPROVEN = "stalled since its start"
+
+
+def is_stalled(reason: str) -> bool:
+    return reason.startswith(_STALLED)
+
+
+def stalled_reason(why: str, *, proven: bool) -> str:
+    """`why`: as routers say it."""
+    return f"{_STALLED if proven else _UNPROVEN}: {why.removeprefix(f'{_STALLED}: ')}"
+
+
+def stall_move(record: InstanceRecord, reason: str) -> Move | None:
+    """The move by what routers report of its tokens. `reason`: why it is stalled; empty: it is not."""
+    if reason and record.state in ("ready", "draining"):
+        return Move("unreachable", reason)
+    if not reason and record.state == "unreachable" and is_stalled(record.reason):
+        return _serving(record)
+    return None
+
+
+def replace_after_s(reason: str) -> float:
+    """How long an instance that is unreachable for this reason may recover by itself."""
+    if reason.startswith(_UNPROVEN):
+        return REPLACE_UNPROVEN_S
+    return REPLACE_STALLED_S if is_stalled(reason) else REPLACE_AFTER_S
 
 
 _LIVING = {"loading": _loading, "ready": _ready, "draining": _draining, "unreachable": _unreachable}

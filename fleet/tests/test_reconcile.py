@@ -10,7 +10,7 @@ from fleet.plan.desired import goal, outdated
 from fleet.plan.drift import differences
 from fleet.plan.placement import NodeView
 from fleet.plan.reconcile import CLAIM_S, LOST_AFTER_S, ORDER_AGAIN_S, plan
-from fleet.plan.state import REPLACE_AFTER_S
+from fleet.plan.state import REPLACE_AFTER_S, REPLACE_STALLED_S, REPLACE_UNPROVEN_S, stalled_reason
 from fleet.spec.sections import Placement, Update
 from fleet.tests.model import MARS, NOW, POOL, READY, Model, a_pool, an_instance, pool_of
 
@@ -19,6 +19,7 @@ ONLY_MARS = {"placement": Placement(nodes=("mars",))}
 NO_WORKER = "node mars has no worker; it starts once a node can take it"
 STOP, OLD = {"desired": "stopped"}, {"config_hash": "old"}
 RETIRED = {"retired": "scaled down to 0"}
+STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven) for proven in (True, False))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,16 @@ RETIRED = {"retired": "scaled down to 0"}
         # unreachable
         ({}, {"state": "unreachable"}, "", ""),
         ({}, {"state": "unreachable", "since": NOW - REPLACE_AFTER_S, "reason": "silent"}, "kill", "silent"),
+        ({}, {"state": "unreachable", "since": NOW - REPLACE_STALLED_S + 1, "reason": STALLED}, "", ""),
+        ({}, {"state": "unreachable", "since": NOW - REPLACE_STALLED_S, "reason": STALLED}, "kill", STALLED),
+        ({}, {"state": "unreachable", "since": NOW - REPLACE_UNPROVEN_S + 1, "reason": UNPROVEN}, "", ""),
+        ({}, {"state": "unreachable", "since": NOW - REPLACE_UNPROVEN_S, "reason": UNPROVEN}, "kill", UNPROVEN),
+        (
+            {},
+            {**RETIRED, "state": "unreachable", "since": NOW - REPLACE_AFTER_S, "reason": STALLED},
+            "kill",
+            "scaled down",
+        ),
         ({}, {**RETIRED, "state": "unreachable"}, "", ""),
         ({}, {**RETIRED, "state": "unreachable", "since": NOW - REPLACE_AFTER_S}, "kill", "scaled down"),
         # stopping

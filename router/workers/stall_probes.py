@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
+from router.contract import answers
 from router.contract.json_value import JsonObject
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
@@ -78,7 +79,5 @@ async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
 
 
 def _is_error(answer: bytes) -> bool:
-    try:
-        return not {"choices", "data"} & orjson.loads(answer).keys()
-    except (orjson.JSONDecodeError, AttributeError):
-        return True
+    read = answers.said(answer)
+    return read is None or answers.error_of(read, answer) is not None
