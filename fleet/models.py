@@ -104,6 +104,7 @@ class Pool(models.Model):
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
     slo = models.JSONField(default=dict)
+    access = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: it gets no requests
     scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
     scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # of these, where it scales both sides

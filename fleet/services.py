@@ -155,9 +155,8 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
     plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node", "mode")}
-    nested = {
-        name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale", "slo")
-    }
+    sections = ("engine", "update", "placement", "schedule", "autoscale", "slo", "access")
+    nested = {name: dict(getattr(spec, name)) for name in sections}
     values = {**plain, **nested, "removed": False, "ephemeral_owner": ""}
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
     made = versions.record_version(pool, before, spec, actor, reason)

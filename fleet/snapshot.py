@@ -54,7 +54,7 @@ def _node_view(node: Node, since: dt.datetime) -> NodeView:
 
 _SPEC = (
     "name", "model", "kind", "replicas", "policy", "node", "engine", "update", "placement", "schedule", "autoscale",
-    "slo", "mode",
+    "slo", "access", "mode",
 )  # fmt: skip
 
 

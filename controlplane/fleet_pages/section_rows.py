@@ -1,4 +1,4 @@
-"""A pool's rollout, placement, schedule, autoscaler and SLO as rows that a person reads. Pure."""
+"""A pool's rollout, placement, schedule, autoscaler, access and SLO as rows that a person reads. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from controlplane.dashboard.templatetags.figures import ms, percent, setting
 from fleet.kinds.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec
-from fleet.spec.sections import Autoscale, Placement, Update, schedule_of, update_of
+from fleet.spec.sections import Autoscale, Placement, Update, schedule_of, trusted_keys_of, update_of
 from router.contract.fields import Field
 
 Row = tuple[str, str]  # (title, value with its unit)
@@ -27,6 +27,7 @@ def section_rows(pool: Pool | PoolSpec) -> list[Section]:
         ("Placement", _given(Placement, pool.placement)),
         ("Schedule", pool.schedule and _schedule(pool.schedule, pool.replicas)),
         ("Autoscaler", pool.autoscale and _given(Autoscale, {**AUTOSCALE_SHOWN, **pool.autoscale})),
+        ("Access", _access(pool.access)),
         ("SLO", _given(Autoscale, {"slo_ttft_p90_ms": pool.slo.get("ttft_p90_ms")})),
     )
     return [Section(title, tuple(rows)) for title, rows in made if rows]
@@ -41,6 +42,11 @@ def _update(given: Mapping[str, Any], replicas: int) -> list[Row]:
     surge = {"max_surge": update.surge(replicas)} if update.strategy == "surge" else {}
     shown = {"strategy": update.strategy, **surge, "max_unavailable": update.unavailable(replicas)}
     return _given(Update, {**shown, "on_failure": update.on_failure})
+
+
+def _access(given: Mapping[str, Any]) -> list[Row]:
+    names = ", ".join(sorted(trusted_keys_of(given)))
+    return [("Keys that may steer its engines", names)] if names else []
 
 
 def _schedule(given: Mapping[str, Any], replicas: int) -> list[Row]:

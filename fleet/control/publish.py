@@ -19,7 +19,7 @@ from fleet.redis import ordered_write
 from fleet.redis.ordered_write import Published
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.fleet_spec import OBSERVE
-from fleet.spec.sections import autoscale_of, slo_of, wakes_on_demand
+from fleet.spec.sections import autoscale_of, slo_of, trusted_keys_of, wakes_on_demand
 from fleet.systems.prices import Prices
 from fleet.tries import tries
 from router.contract.redis import redis_keys
@@ -88,6 +88,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
         halted=pool.halted,
         observed=pool.mode == OBSERVE,
         slo=_slo(pool),
+        trusted_keys=trusted_keys_of(pool.access),
         wake=_wake(pool),
         context_cost=law.context_cost if law is not None else 0.0,
         equal_cost_tokens=law.equal_cost_tokens if law is not None else 0.0,

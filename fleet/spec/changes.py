@@ -14,7 +14,7 @@ from fleet.spec.sections import update_of
 
 ChangeKind = Literal["create", "update", "remove", "unlisted", "prices"]
 _FIELDS = ("model", "policy", "kind", "replicas", "node", "mode")
-_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale", "slo")
+_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale", "slo", "access")
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ class PoolSpec:
     schedule: Mapping[str, object] = field(default_factory=dict)
     autoscale: Mapping[str, object] = field(default_factory=dict)
     slo: Mapping[str, object] = field(default_factory=dict)
+    access: Mapping[str, object] = field(default_factory=dict)
     mode: str = SERVE
 
 
@@ -285,7 +286,7 @@ def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
     if pool.mode == SERVE:
         del values["mode"]
     sections = {"engine": {name: pool.engine[name] for name in order}}
-    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo")}
+    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo", "access")}
     return values | {name: section for name, section in sections.items() if section}
 
 

@@ -18,6 +18,7 @@ from fleet.spec.sections import (
 )
 
 MAX_WINDOWS = 50
+LONGEST_KEY_NAME = 80  # characters
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _NODE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -135,10 +136,20 @@ def check_slo(path: str, value: object, problems: Problems) -> None:
     _check_slo(f"{path}.ttft_p90_ms", given.get("ttft_p90_ms", {}), problems)
 
 
+def check_access(path: str, value: object, problems: Problems) -> None:
+    given = problems.keys(path, problems.mapping(path, value), ("trusted_keys",))
+    problems.distinct(f"{path}.trusted_keys", given.get("trusted_keys", []), _is_key_name, "names of API keys")
+
+
+def _is_key_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_KEY_NAME and value == value.strip()
+
+
 CHECKS: dict[str, Check] = {
     "update": check_update,
     "placement": check_placement,
     "schedule": check_schedule,
     "autoscale": check_autoscale,
     "slo": check_slo,
+    "access": check_access,
 }

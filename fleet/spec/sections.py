@@ -1,4 +1,4 @@
-"""Sections of a pool: update, placement, schedule, autoscale, slo. Pure.
+"""Sections of a pool: update, placement, schedule, autoscale, slo, access. Pure.
 
 fleet/spec/section_checks.py checks them as mappings of the document; here they become frozen dataclasses.
 """
@@ -233,6 +233,15 @@ def schedule_of(given: Mapping[str, object]) -> Schedule:
     read = convert(given, _Schedule)
     windows = (ScheduleWindow(one.days, _minutes(one.begins), _minutes(one.ends), one.replicas) for one in read.windows)
     return Schedule(read.timezone, tuple(windows))
+
+
+def trusted_keys_of(access: Mapping[str, object]) -> frozenset[str]:
+    """Names of API keys whose requests may have fields that steer the engines."""
+    return convert(access, _Access).trusted_keys
+
+
+class _Access(Struct, frozen=True):
+    trusted_keys: frozenset[str] = frozenset()
 
 
 class _Slo(Struct, frozen=True):

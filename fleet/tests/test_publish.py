@@ -41,6 +41,12 @@ def test_a_key_of_another_type_is_replaced(pool: Pool, live_redis: redis.Redis, 
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
 
 
+def test_a_pool_names_the_keys_that_may_steer_its_engines(pool: Pool, live_redis: redis.Redis) -> None:
+    Pool.objects.update(access={"trusted_keys": ["scheduler"]})
+    publish_step()
+    assert loaded(live_redis.get(KEY))["trusted_keys"] == ["scheduler"]
+
+
 @pytest.mark.parametrize(
     ("engine", "cost", "equal"),
     [

@@ -17,6 +17,7 @@ SECTIONS: dict[str, Any] = {
     },
     "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
     "slo": {"ttft_p90_ms": {"heavy": 4000}},
+    "access": {"trusted_keys": ["a scheduler"]},
 }
 CORES = [str(core) for core in range(72)]  # of 9 instances of the kind neuron
 GROUP = {"dwdp_size": 2, "dwdp_total_experts": 256, "chunked_prefill": False}
@@ -75,6 +76,10 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("autoscale", {"target_kv": 70}, "autoscale.target_kv", "70 is above 1; allowed: a number from 0.05 to 1"),
         ("slo", {"ttft_p90_ms": {"cold": 3}}, "slo.ttft_p90_ms.cold", "warm, medium, heavy"),
         ("slo", {"tpot_p90_ms": {"warm": 3}}, "slo.tpot_p90_ms", "unknown"),
+        ("access", {"trusted_key": []}, "access.trusted_key", "did you mean trusted_keys?"),
+        ("access", {"trusted_keys": "ci"}, "access.trusted_keys", "names of API keys, each once"),
+        ("access", {"trusted_keys": ["ci", "ci"]}, "access.trusted_keys", "names of API keys, each once"),
+        ("access", {"trusted_keys": [""]}, "access.trusted_keys", "names of API keys, each once"),
         ("autoscale", {"target_kv": 0.5, "decode_max": 3}, "autoscale.decode_max", "needs prefill_max"),
         ("autoscale", {**SIDES, "prefill_min": 3}, "autoscale.prefill_min", "must not be more than prefill_max (2)"),
         ("autoscale", {**SIDES, "decode_min": 8}, "autoscale.max", "than both sides have at least (9)"),
@@ -104,6 +109,7 @@ def test_the_effect_of_a_changed_section_is_described() -> None:
         return changes(parse_fleet(document()), parse_fleet(document(**sections)), prune=False)[0].effect
 
     assert effect(update={"strategy": "surge"}) == "changes no instance"
+    assert effect(access={"trusted_keys": ["ci"]}) == "changes no instance"
     assert effect(placement={"nodes": ["gpu-1"]}) == "moves instances off nodes that no longer fit"
     both = effect(update={"strategy": "surge"}, engine={"seed": 4})
     assert both == "replaces 2 instances: starts up to 1 new ones, then drains old ones"

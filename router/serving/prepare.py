@@ -157,7 +157,7 @@ def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) ->
         return
     message = (
         f"{', '.join(paths)}: steers engines ({engine_fields.whose(paths)}) and is for the API keys that the pool "
-        f"{pool.name} names in `trusted_keys`: leave it out"
+        f"{pool.name} names in `access.trusted_keys`: leave it out"
     )
     raise ErrorResponse(400, "parameter_not_allowed", message)
 

@@ -58,7 +58,7 @@ DOCUMENT_BODY = {
 
 _POOL_FIELDS = (
     "name", "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale",
-    "slo", "mode",
+    "slo", "access", "mode",
     "halted", "ephemeral_owner",
 )  # fmt: skip
 

@@ -45,6 +45,7 @@ def test_the_documents_on_the_page_are_valid() -> None:
         ("update", {field.name for field in dataclasses.fields(Update)}),
         ("placement", {field.name for field in dataclasses.fields(Placement)}),
         ("slo", {"ttft_p90_ms"}),
+        ("access", {"trusted_keys"}),
         ("autoscale", {field.name for field in dataclasses.fields(Autoscale)}),
     ],
 )
