@@ -18,7 +18,7 @@ from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.pool.gpu_clock import GpuSpent
-from router.pool.key_troubles import key_troubles, without
+from router.pool.key_troubles import KeyTroubles, refusals
 from router.pool.kv_event_state import KvEventState
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
@@ -29,7 +29,6 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
-REASONS_SHOWN = 3
 EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no connection
 
 
@@ -64,7 +63,7 @@ class Pool:
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.trouble = ""  # of the worker registry that amends them
-        self._key_troubles: dict[str, str] = {}  # by the reference of an engine key
+        self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
         self.fleet_view: FleetView[Endpoint] = FleetView()
         self.chains = PromptChains()
@@ -109,11 +108,11 @@ class Pool:
 
     def troubles(self, now: float) -> list[str]:
         """Reasons why the pool does not serve, or why its samples are old; `now` is Unix time."""
-        none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready{self._why_none()}"
+        none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready{refusals(self.published)}"
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
-        found += [f"pool {self.name}: {why}" for why in self._key_troubles.values()]
+        found += [f"pool {self.name}: {why}" for why in self._key_troubles.lacking(self.published)]
         if now - self.exhaustion[0] < EXHAUSTED_S:
             found.append(f"pool {self.name}: the router could not open a connection: {self.exhaustion[1]}")
         found += [f"pool {self.name}: {why}" for why in stall_troubles(self.endpoints.values())]
@@ -127,12 +126,6 @@ class Pool:
         if ages and min(ages) > SAMPLE_OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
-
-    def _why_none(self) -> str:
-        """The reasons of its instances, of many the first ones."""
-        reasons = {one.instance: f"{one.instance}: {one.reason}" for one in self.endpoints.values() if one.reason}
-        shown = [*reasons.values()][:REASONS_SHOWN]
-        return f" ({'; '.join(shown)}{'; …' if len(reasons) > len(shown) else ''})" if shown else ""
 
     def exhausted(self, now: float, why: str) -> None:
         """The router could not open a connection: close idle ones. `now` is Unix time."""
@@ -187,7 +180,7 @@ class Pool:
             self._law, self.rates = law, dataclasses.replace(self.rates, **law)
         self.trusted_keys = value.trusted_keys
         self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
-        self._key_troubles = key_troubles(self.published)
+        self._key_troubles.look(self.published)
         self.amend_again()
         if self.ready:
             self.wakes.ready(perf_counter())
@@ -195,14 +188,12 @@ class Pool:
     def amend_again(self) -> None:
         """Apply the worker registry and the keys of engines to the published instances once more."""
         amended = self.amend(self.published) if self.amend is not None else self.published
-        instances = without(amended, self._key_troubles)
+        instances = self._key_troubles.without(amended)
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
 
     def look_at_keys(self) -> None:
         """Take instances whose engine key cannot be read any more out of routing, and those back whose key can."""
-        troubles = key_troubles(self.published)
-        if troubles != self._key_troubles:
-            self._key_troubles = troubles
+        if self._key_troubles.look(self.published):
             self.amend_again()
 
     def _replace(self, endpoints: dict[str, Endpoint]) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from router.contract.net import engine_key
+from router.contract.net.engine_key import refusal
 from router.pool.endpoint import Endpoint
 from router.tests.conftest import entry, instance, key_entry
 from router.tests.engine import engine, reply
@@ -105,7 +106,7 @@ async def test_a_key_that_changes_is_shown_without_a_restart(world, tmp_path):
     assert (await made.ask()).status_code == 200
 
 
-async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, tmp_path):
+async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, tmp_path, caplog):
     path = tmp_path / "key"
     made = await world(guarded(), None)
     pool = await settled(made, f"file:{path}", "")
@@ -115,7 +116,9 @@ async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, 
     assert not made.engines[0].received
     assert pool.endpoints["demo-0"].refusal(0.0, 1.0) == f"ready: {why}"
     health = (await made.client.get("/healthz")).json()
-    assert f"pool demo: {why}" in health["degraded"]
+    assert "pool demo: 1 of 2 instances have no engine key here: the log says why" in health["degraded"]
+    assert str(path) not in json.dumps(health)
+    assert f"pool demo: {why}" in caplog.text
     path.write_text(KEY)
     pool.look_at_keys()
     assert pool.ready == 2
@@ -155,3 +158,17 @@ async def test_what_routers_ask_engines_by_themselves_shows_the_key():
         for key, tokens in ((VARIABLE, 36), ("", 0), ("env:NO_API_KEY", 0)):
             assert await _compute(Endpoint(instance("a", made.url, engine_key=key)), "llama") == tokens
         upstream.close()
+
+
+async def test_a_pool_whose_engines_all_refuse_says_so_on_the_public_page(world):
+    made = await world(None)
+    why = refusal(401, "/v1/models", "env:QWEN_API_KEY")
+    url = made.engines[0].url
+    made.published.fleet(entry("demo-0", url, state="loading", routable=False, reason=why))
+    pool = made.router.pools.get("demo")
+    await made.until(lambda: not pool.ready, "it is loading")
+    health = (await made.client.get("/healthz")).json()
+    assert health["degraded"] == ["pool demo: none of 1 instances is ready: 1 of them ask for a key (engine_key)"]
+    made.published.fleet(entry("demo-0", url, state="draining", routable=False, reason="drained by ada: words of ada"))
+    await made.until(lambda: pool.published[0].state == "draining", "it is drained")
+    assert "words of ada" not in (await made.client.get("/healthz")).text

@@ -19,6 +19,7 @@ LOOK_S = 1.0  # between two looks at a file
 FOLDER = "engine-keys"  # of the data folder; no other file there is a key
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
 _KEY = re.compile(rb"[!-~]+")
+_REFUSAL = re.compile(r"GET \S+ answers 40[13]: ")
 _CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
 _OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 KEY_REFUSED = (401, 403)  # what engines answer without their key, or to another one
@@ -80,6 +81,11 @@ def refusal(status: int, path: str, reference: str) -> str:
     if not reference:
         return f"{said}: the engine asks for a key, and none is named ({OPTION}: env:NAME or file:/PATH)"
     return f"{said}: {trouble(reference) or f'the engine does not take the key of {reference}'}"
+
+
+def is_refusal(reason: str) -> bool:
+    """Whether an instance's reason is what `refusal` says."""
+    return _REFUSAL.match(reason) is not None
 
 
 def replaced(lines: bytes, reference: str) -> bytes:
