@@ -13,7 +13,7 @@ from controlplane.keys import publishing
 from controlplane.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
 from controlplane.keys.services import pool_names
 from controlplane.notices.errors import InvalidInput
-from controlplane.use import spending
+from controlplane.use import spending, step
 from router.contract.redis.budgets import MICRO
 
 log = structlog.get_logger(__name__)
@@ -37,6 +37,7 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
     if per not in BudgetPer.values:
         raise InvalidInput("per", per, "unknown period", ", ".join(BudgetPer.values))
     values = _checked(unit, terms)
+    _gather()
     try:
         with transaction.atomic():
             owner = {"key": of} if isinstance(of, ApiKey) else {"pool": of}
@@ -48,6 +49,15 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
     except IntegrityError:
         raise InvalidInput("per", per, f"there is a budget in {unit} per {per} already: change that one") from None
     return row
+
+
+def _gather() -> None:
+    """Bring what routers have told Redis into the ledger, which is else 10 s behind: a budget that is deleted and made
+    again begins with what was spent."""
+    try:
+        step.gather(timezone.now())
+    except redis.RedisError as error:
+        log.warning("budget.begins_with_the_ledger", error=str(error))
 
 
 def change_budget(row: Budget, terms: BudgetTerms, actor: Actor) -> Budget:

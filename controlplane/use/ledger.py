@@ -14,6 +14,7 @@ from router.contract.redis.use import HOUR_S, UseHour, UseRow
 
 DAY_S = 86_400
 HOURS_KEPT = timedelta(days=35)  # then they become days
+NONE = -1  # in place of the number of a report: nothing of the hour is taken yet
 REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour again
 
 
@@ -32,19 +33,19 @@ def start_of(hour: int) -> datetime:
 
 @transaction.atomic
 def take(life: str, value: UseHour) -> None:
-    """Add what this report has more than the last one of the same hour that was taken."""
-    before = UseReport.objects.filter(life=life, hour=value.hour).first()
-    if before is not None and before.written >= value.written:
+    """Add what this report has more than the last one of the same hour that was taken. Of two who take it at once, who
+    writes the report's row adds it."""
+    before, _ = UseReport.objects.get_or_create(life=life, hour=value.hour, defaults={"written": NONE, "rows": []})
+    report = {"written": value.written, "rows": to_builtins(value.rows)}
+    same = UseReport.objects.filter(pk=before.pk, written=before.written)
+    if before.written >= value.written or not same.update(**report):
         return
-    known = _counted(convert(before.rows, list[UseRow])) if before is not None else {}
+    known = _counted(convert(before.rows, list[UseRow]))
     names = {_entry(row): row.name[:100] for row in value.rows}
     for entry, counts in _counted(value.rows).items():
         more = [now - then for now, then in zip(counts, known.get(entry, [0] * len(COUNTS)), strict=True)]
         if any(more):
             add(start_of(value.hour), HOUR_S, entry, names[entry], dict(zip(COUNTS, more, strict=True)))
-    UseReport.objects.update_or_create(
-        life=life, hour=value.hour, defaults={"written": value.written, "rows": to_builtins(value.rows)}
-    )
 
 
 def _entry(row: UseRow) -> Entry:

@@ -30,6 +30,7 @@ from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.budgets import Budgets
 from router.limits.charge import most_output
+from router.limits.pool_prices import PoolPrices
 from router.limits.token_buckets import RETRY_S, Allowance, Bucket, BucketStore, Grant, TokenRequest, duration
 from router.request.call import Call
 from router.request.spending import settle
@@ -77,6 +78,7 @@ class ApiKeyAuth:
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
         self.budgets = Budgets()
+        self.prices = PoolPrices()
         self.pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = {}
 
     def take(self, value: ApiKeysValue) -> None:
@@ -183,10 +185,12 @@ class ApiKeyAuth:
         of_key, of_pool = key.budgets if key is not None else (), self.pool_budgets.get(pool, ())
         if not (of_key or of_pool):
             return
-        call.most = _most(call)
+        most = call.most = _most(call)
+        price = self.prices.of(call.pool) if any(budget.unit == "dollars" for budget in (*of_key, *of_pool)) else 0.0
         if key is not None:
-            await self.budgets.reserve(of_key, f"the API key {key.name}", call.most, call.at, call.reserved)
-        await self.budgets.reserve(of_pool, f"the pool {pool}", call.most, call.at, call.reserved)
+            whose = f"the API key {key.name}"
+            await self.budgets.reserve(of_key, whose, most, call.at, call.reserved, price=price)
+        await self.budgets.reserve(of_pool, f"the pool {pool}", most, call.at, call.reserved, price=price)
 
     def _meter(self, key: PublishedKey) -> Meter:
         meter = self.meters.get(key.id)
@@ -265,6 +269,7 @@ class ApiKeyAuth:
         if call.key is None and not call.reserved:
             return
         used = _used(call)
+        self.prices.saw(call.pool.name, used, call.outcome.dollars)
         settle(call.reserved, int(used), call.outcome.dollars, int(bool(call.outcome.attempts)))
         if call.key is None:
             return

@@ -20,6 +20,7 @@ from router.request.spending import Spending
 
 AHEAD = 100  # a router asks for at most this part of its share of the limit beyond what a request needs
 AHEAD_REQUESTS = 8  # and for no more than so many like it
+UNPRICED = 8  # requests under way at most, in a period whose price is not known yet, if each takes its share of it
 AGAIN_S = 0.2  # between two questions for what there was not
 REPORT_S = 5.0  # an unchanged spending is reported as often, which also shows that its router lives
 DAY_S = 86_400
@@ -81,12 +82,14 @@ class Budgets:
         tokens: int,
         at: float,
         reserved: list[tuple[Spending, int]],
+        *,
+        price: float = 0.0,
     ) -> None:
         """Put what a request of so many tokens may cost into `reserved`. Raises ErrorResponse; then what is already in
-        it must be settled too."""
+        it must be settled too. `price`: micro-dollars for a token, where the budget knows none of its own yet."""
         for budget in budgets:
             spending = self.of(budget, at)
-            amount = _estimate(spending, tokens)
+            amount = _estimate(spending, tokens, price)
             if budget.refuse and not spending.fits(amount):
                 await self._cover(whose, spending, amount, at)
             spending.reserved += amount
@@ -138,13 +141,17 @@ class Budgets:
                 self._spendings.pop(place, None)
 
 
-def _estimate(spending: Spending, tokens: int) -> int:
-    """At most, in the unit of the budget; dollars by the mean price of its tokens here in this period."""
+def _estimate(spending: Spending, tokens: int, price: float) -> int:
+    """At most, in the unit of the budget; dollars by the mean price of its tokens here in this period. A price from
+    elsewhere may be too high, and would stay so if it kept every request from being sent: UNPRICED of them always fit.
+    """
     if spending.budget.unit == "requests":
         return 1
     if spending.budget.unit == "tokens":
         return max(1, tokens)
-    return max(1, ceil(tokens * spending.spent / spending.units)) if spending.units else 1
+    if spending.units:
+        return max(1, ceil(tokens * spending.spent / spending.units))
+    return max(1, min(ceil(tokens * price), spending.budget.limit // UNPRICED))
 
 
 def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorResponse:

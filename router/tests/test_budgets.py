@@ -1,6 +1,7 @@
 """Budgets of API keys: shared by all routers, never exceeded by what was estimated, and refused as clients expect."""
 
 import asyncio
+import contextlib
 import random
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -11,9 +12,10 @@ from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.budgets import PublishedBudget, period_of
 from router.http.errors import ErrorResponse
-from router.limits import budgets
+from router.limits import budgets, pool_prices
 from router.limits.api_key_auth import ApiKeyAuth
 from router.limits.budgets import Budgets, LocalBudgets
+from router.limits.pool_prices import PoolPrices
 from router.request.call import Call
 from router.request.spending import settle
 from router.sync import redis_link, script
@@ -258,6 +260,70 @@ async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price
         await one.reserve(priced.budgets, "it", 1_000, NOW, [])
     settle(reserved, 1_000, 0.55)
     assert one.of(priced.budgets[0], NOW).spent == 950_000
+
+
+def pool_with(*dollars_per_hour):
+    clocks = [SimpleNamespace(gpus=2.0, dollars_per_s=dollars / 2 / 3600) for dollars in dollars_per_hour]
+    return SimpleNamespace(name="demo", endpoints={n: SimpleNamespace(gpu_clock=c) for n, c in enumerate(clocks)})
+
+
+def test_a_pools_price_is_what_its_tokens_cost_and_before_that_the_list_price_of_one_stream():
+    prices, pool = PoolPrices(), pool_with(3.6, 1.8)
+    assert prices.of(pool) == pytest.approx(3.6 / 3600 / 50 * 1e6)
+    assert prices.of(pool_with()) == 0.0
+    prices.saw("demo", 0, 0.5)
+    prices.saw("other", 10, 1.0)
+    assert prices.of(pool) == pytest.approx(20)
+    prices.saw("demo", 1_000, 0.001)
+    prices.saw("demo", 3_000, 0.007)
+    assert prices.of(pool) == pytest.approx(2)
+    prices.saw("demo", 20_000_000, 20.0)
+    prices.saw("demo", 10_000_000, 20.0)
+    assert prices.of(pool) == pytest.approx((10.004 + 20) / (10_002_000 + 10_000_000) * 1e6)
+
+
+def test_the_pools_whose_price_is_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(pool_prices, "MOST_POOLS", 3)
+    prices = PoolPrices()
+    for number in range(9):
+        prices.saw(f"p{number}", 1, 1.0)
+    assert list(prices._seen) == ["p6", "p7", "p8"]
+
+
+@pytest.mark.parametrize(("price", "passed"), [(2.0, 12), (0.0, 60), (1e9, 8)])
+async def test_a_first_burst_in_dollars_is_reserved_with_the_pools_price(price, passed):
+    """60 at once of 400 tokens, from a limit of 0.01 dollars whose period has no price yet."""
+    one, priced = Budgets(), key(unit="dollars", limit=10_000)
+    reserved = []
+    for _ in range(60):
+        with contextlib.suppress(ErrorResponse):
+            await one.reserve(priced.budgets, "it", 400, NOW, reserved, price=price)
+    assert len(reserved) == passed
+
+
+async def test_a_price_that_is_too_high_keeps_no_request_away_for_ever():
+    one, priced = Budgets(), key(unit="dollars", limit=10_000)
+    reserved = []
+    await one.reserve(priced.budgets, "it", 1_000_000, NOW, reserved, price=1e6)
+    settle(reserved, 1_000_000, 0.001)
+    for _ in range(8):
+        await one.reserve(priced.budgets, "it", 1_000_000, NOW, reserved, price=1e6)
+    assert {amount for _, amount in reserved} == {1_000}
+
+
+async def test_a_burst_on_a_pool_of_priced_gpus_spends_no_more_than_its_budget(world):
+    """Requests of a second on an instance of 36 dollars an hour; the limit is a tenth of what the burst would cost."""
+    hour = {"id": "7", "unit": "dollars", "per": "hour", "limit": 10_000}
+    w = await keyed(world, key_entry(ALICE, budgets=[hour]), engine=reply({"usage": USAGE}))
+    auth = w.router.pools.auth
+    auth.budgets.store = LocalBudgets()
+    for endpoint in w.router.pools.get("demo").endpoints.values():
+        endpoint.gpu_clock.priced(1.0, 36.0, 0.0)
+    asked = [w.ask(headers=bearer(ALICE), max_tokens=400) for _ in range(40)]
+    statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
+    assert 1 <= statuses.count(200) <= 8
+    assert set(statuses) == {200, 429}
+    assert "demo" in auth.prices._seen
 
 
 async def test_a_removed_budget_is_forgotten_and_a_new_limit_holds_at_once():

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import redis
 from django.db import OperationalError
 
 from controlplane.audit.models import AuditEntry
@@ -11,13 +12,15 @@ from controlplane.keys import publishing
 from controlplane.keys.models import ApiKey, Budget
 from controlplane.notices.models import Channel, Notice
 from controlplane.use import budgets, ledger, spending
+from controlplane.use import step as ledger_step
 from controlplane.use.budgets import BudgetTerms
 from controlplane.use.ledger import Entry
 from controlplane.use.models import BudgetSpending, Use
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.budgets import period_of
-from router.contract.redis.use import HOUR_S
+from router.contract.redis.codec import encode
+from router.contract.redis.use import HOUR_S, UseCounts, UseHour, UseRow
 
 pytestmark = pytest.mark.django_db
 ADA = Actor("user", "ada", is_admin=True)
@@ -46,6 +49,38 @@ def tell(budget, **fields):
 
 def step(later=timedelta(0)):
     spending.step(NOW + later)
+
+
+def used(key, requests, written=1):
+    counts = UseCounts(requests=requests, input_tokens=100 * requests)
+    hour = int(NOW.timestamp()) // HOUR_S
+    value = UseHour(hour=hour, written=written, at=0.0, rows=(UseRow(str(key.pk), "ci", "demo", "llama", counts),))
+    connect().hset(redis_keys.use_key("r1.a"), mapping={str(hour): encode(value)})
+    connect().zadd(redis_keys.USE, {"r1.a": NOW.timestamp()})
+
+
+@pytest.mark.parametrize(("unit", "limit"), [("requests", 5), ("tokens", 500)])
+def test_a_budget_that_is_deleted_and_made_again_begins_with_what_redis_has_of_its_period(
+    key, django_capture_on_commit_callbacks, unit, limit
+):
+    terms = BudgetTerms(limit=limit)
+    with django_capture_on_commit_callbacks(execute=True):
+        first = budgets.create_budget(key, unit, "day", terms, ADA)
+    used(key, 5)  # the ledger does not have it yet
+    with django_capture_on_commit_callbacks(execute=True):
+        budgets.delete_budget(first, ADA)
+        again = budgets.create_budget(key, unit, "day", terms, ADA)
+    assert int(held(again)[b"s:(before)"]) == limit
+    ledger_step.gather(NOW)
+    assert Use.objects.get().requests == 5
+
+
+def test_a_budget_is_made_while_redis_is_away_and_begins_with_the_ledger(key, monkeypatch, caplog):
+    def away(now):
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr(ledger_step, "gather", away)
+    assert budgets.create_budget(key, "tokens", "day", BudgetTerms(limit=5), ADA).pk
 
 
 def test_a_new_budget_is_open_at_once_and_the_next_period_before_it_begins(budget):

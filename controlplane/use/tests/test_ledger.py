@@ -49,10 +49,26 @@ def test_reports_of_all_routers_are_summed_and_each_counts_once():
     assert kept("r2.b") == {HOUR: 1, HOUR + 1: 1}
 
 
+def test_a_report_that_two_take_at_once_counts_once(monkeypatch):
+    """The other one takes it between the look at what was taken and the write."""
+    real, others = UseReport.objects.get_or_create, []
+
+    def overtaken(**asked):
+        found = real(**asked)
+        if not others:
+            others.append("takes it first")
+            ledger.take("r1.a", value(requests=3, written=2))
+        return found
+
+    monkeypatch.setattr(UseReport.objects, "get_or_create", overtaken)
+    ledger.take("r1.a", value(requests=3, written=2))
+    assert (Use.objects.get().requests, UseReport.objects.get().written) == (3, 2)
+
+
 def test_nothing_is_confirmed_that_is_not_in_the_database(monkeypatch):
     reported("r1.a", value())
     with monkeypatch.context() as patch:
-        patch.setattr(UseReport.objects, "update_or_create", lambda **_: (_ for _ in ()).throw(OperationalError))
+        patch.setattr(ledger, "add", lambda *_: (_ for _ in ()).throw(OperationalError))
         with pytest.raises(OperationalError):
             step.gather(NOON)
     assert (Use.objects.count(), kept("r1.a")) == (0, {})

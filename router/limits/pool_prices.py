@@ -1,0 +1,35 @@
+"""What a token costs in each pool, for budgets in dollars that have no price of their own yet.
+
+The mean of what the pool's requests have cost in this router, periods of budgets aside; before the first has ended, the
+list price of its dearest instance, as if that served one request alone, at the pace of a single stream.
+"""
+
+from router.contract.redis.budgets import MICRO
+from router.pool.pool import Pool
+
+ALONE_TOKENS_PER_S = 50.0  # of one stream; requests that share an instance are cheaper
+REMEMBERED_TOKENS = 10_000_000.0  # then the older half counts half as much
+MOST_POOLS = 1_000  # pools of experiments come and go
+
+
+class PoolPrices:
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}  # dollars and tokens, by pool
+
+    def saw(self, pool: str, tokens: float, dollars: float) -> None:
+        """A request has ended."""
+        if tokens <= 0:
+            return
+        had_dollars, had_tokens = self._seen.pop(pool, (0.0, 0.0))
+        kept = 0.5 if had_tokens > REMEMBERED_TOKENS else 1.0
+        self._seen[pool] = kept * had_dollars + dollars, kept * had_tokens + tokens
+        if len(self._seen) > MOST_POOLS:
+            del self._seen[next(iter(self._seen))]
+
+    def of(self, pool: Pool) -> float:
+        """Micro-dollars for a token."""
+        if pool.name in self._seen:
+            dollars, tokens = self._seen[pool.name]
+            return dollars / tokens * MICRO
+        clocks = (endpoint.gpu_clock for endpoint in pool.endpoints.values())
+        return max((clock.gpus * clock.dollars_per_s for clock in clocks), default=0.0) / ALONE_TOKENS_PER_S * MICRO
