@@ -39,7 +39,7 @@ _KV_USAGE = FIELDS.index("kv_usage")
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
 
 
-def _told(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _as_known(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The columns, with null where an instance's load is not known."""
     if KV_UNKNOWN not in by_field[_KV_USAGE]:
         return by_field
@@ -67,7 +67,7 @@ def columns(
     ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
     count = len(ids)
     made: dict[str, Any] = {"id": ids}
-    every = (cached_by(request, ids, own), *_told(instances, by_field))
+    every = (cached_by(request, ids, own), *_as_known(instances, by_field))
     for name, values in zip(_NAMES, every):  # noqa: B905 - as many as _WRITE reads
         first = values[0]
         made[name] = first if values.count(first) == count else values

@@ -165,7 +165,7 @@ class Endpoint:
             if sample.epoch == self.epoch:
                 self.progress.read_sample(sample, mine)
         self.sampled_at = sample.at
-        if now - self.heard_at > SAMPLE_UNKNOWN_S or self.progress.is_standing:
+        if now - self.heard_at > SAMPLE_UNKNOWN_S or self.progress.is_unmoved:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
         elif sample.epoch != self.epoch:
             self.kv_usage, self.waiting = 0.0, 0
@@ -306,6 +306,8 @@ class Lease:
             endpoint.unheld -= 1
         elif self._decoding:
             endpoint.progress.served()
+        else:
+            endpoint.progress.ended_without()
         endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
         if self._decoding:
             endpoint.decodes -= 1

@@ -3,8 +3,8 @@
 An engine that holds requests and produces no token for longer than its limit is suspected, and the router asks it for
 one; it is stalled when it does not answer, whatever its health page says. Signs of a token: the first content of an
 answer, further events of a stream, a computed prefill, a whole answer, and counters of its metrics page that move.
-Requests that end without a token leave the silence as it is; time in which the engine holds nothing does not count.
-What it needs is learned: a silence that a token ended was no hang.
+Requests that end without a token count as held and leave the silence as it is; other time without requests does not
+count. What it needs is learned: a silence that a token ended was no hang.
 """
 
 from math import inf
@@ -18,7 +18,7 @@ SURPRISE = 2.0  # times the limit: as much as one silence can teach, so that a h
 ASSUMED_TOKENS_PER_S = 2_000.0  # of a prefill, until one was measured
 EQUAL_COST_TOKENS = 32_768.0  # of context that costs a new token as much as everything else, until it is known
 SERVED = 3  # answers, after which counters must have moved
-STANDING_READINGS = 5  # of a page that does not count them
+UNMOVED_READINGS = 5  # of a page that does not count them
 TRIAL_S = 10.0  # between two trials of a stalled engine
 
 
@@ -27,6 +27,7 @@ class Progress:
         "_before_s",
         "_came",
         "_counted",
+        "_ended",
         "_explained_s",
         "_kept_s",
         "_limit_s",
@@ -34,8 +35,8 @@ class Progress:
         "_page_holds",
         "_rest_s",
         "_served",
-        "_standing",
         "_trial",
+        "_unmoved",
         "by_requests",
         "is_proven",
         "is_suspected",
@@ -50,6 +51,7 @@ class Progress:
         self.stalled = ""  # why it takes no requests; empty: it is not stalled
         self.by_requests = False  # its trials are clients' requests: it does not answer those of the router
         self._came = False  # a token, since the last look
+        self._ended = False  # a request without one, since the last look
         self._longest_s = self._before_s = 0.0  # silences that a token ended: lately, and before
         self._kept_s = 0.0  # since lately began
         self._limit_s = inf  # as last asked
@@ -57,7 +59,7 @@ class Progress:
         self._counted: float | None = None  # tokens and preemptions of its page
         self._page_holds = False
         self._served = 0  # answers since its counters moved
-        self._standing = 0  # readings that did not count them
+        self._unmoved = 0  # readings that did not count them
         self._trial = False  # under way
         self._rest_s = 0.0  # until the next one
 
@@ -66,6 +68,10 @@ class Progress:
     def came(self) -> None:
         """A token."""
         self._came = True
+
+    def ended_without(self) -> None:
+        """A request has ended without a token: refused, timed out or given up."""
+        self._ended = True
 
     def served(self) -> None:
         """A request with tokens has ended."""
@@ -78,10 +84,10 @@ class Progress:
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
-            self._counted, self._served, self._standing = counted, 0, 0
+            self._counted, self._served, self._unmoved = counted, 0, 0
         elif counted is not None and self._served >= SERVED:
-            self._standing += 1
-        self._page_holds = requests > 0 and not self.is_standing
+            self._unmoved += 1
+        self._page_holds = requests > 0 and not self.is_unmoved
 
     def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample) -> None:
         """`mine`: of this rank. Older nodes tell no totals of ranks: those of the whole engine move for all of them."""
@@ -95,9 +101,9 @@ class Progress:
         self._page_holds = False
 
     @property
-    def is_standing(self) -> bool:
+    def is_unmoved(self) -> bool:
         """Its page does not count what it serves: the figures beside them say nothing either."""
-        return self._standing >= STANDING_READINGS
+        return self._unmoved >= UNMOVED_READINGS
 
     # Once a second
 
@@ -114,8 +120,9 @@ class Progress:
             self._produced()
         elif not alive and not self.stalled:
             self.quiet_s = 0.0
-        elif holds or (self._page_holds and page_counts):
+        elif holds or self._ended or (self._page_holds and page_counts):
             self.quiet_s += passed_s
+        self._ended = False
         return self.quiet_s > LEAST_S and not self.stalled
 
     def _produced(self) -> None:

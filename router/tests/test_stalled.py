@@ -182,6 +182,59 @@ async def test_an_engine_that_knows_no_probe_is_tried_by_one_request(world: Buil
     await end(*asked)
 
 
+async def test_an_engine_without_completions_is_asked_for_an_embedding(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w, "/v1/embeddings", input="hello")
+    w.engines[0].script += [reply({"error": {"message": "no"}}, 404), reply({"object": "list", "data": [{}]})]
+    w.router._stall_probes.step()
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    assert [one.target for one in w.engines[0].received[-2:]] == ["/v1/completions", "/v1/embeddings"]
+    assert w.engines[0].received[-1].document == {"model": "llama", "input": "1"}
+    await end(*asked)
+
+
+@pytest.mark.parametrize("status", [503, 429])
+async def test_an_engine_that_only_refuses_is_left_out(world: Build, status: int) -> None:
+    w = await world(reply({"error": {"message": "full"}}, status), None)
+    endpoint(w).progress.came()
+    let_pass(w, 1)
+    for _ in range(int(LEAST_S + CONFIRM_S) + 1):
+        await w.ask()
+        await w.ask()
+        let_pass(w, 1)
+    assert [bool(endpoint(w, f"demo-{at}").progress.stalled) for at in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("path", "early"),
+    [
+        ("/v1/chat/completions", b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'),
+        ("/v1/responses", b'event: response.created\ndata: {"type":"response.created","response":{"id":"r"}}\n\n'),
+        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n'),
+    ],
+)
+async def test_what_an_api_server_says_before_the_prefill_is_no_token(world: Build, path: str, early: bytes) -> None:
+    async def greet(engine: Engine, request: Received, writer: Writer) -> None:
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        write_chunk(writer, early)
+        await writer.drain()
+        await engine.release.wait()
+
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    w.engines[0].behaviour = greet
+    asked = []
+    for _ in range(int(LEAST_S + CONFIRM_S) + 2):
+        seen = len(w.engines[0].received)
+        asked += tasks(w, 2, path, stream=True, **DOORS[path])
+        await w.until(lambda seen=seen: len(w.engines[0].received) > seen or endpoint(w).progress.stalled)
+        await asyncio.sleep(0.02)
+        let_pass(w, 1)
+    assert endpoint(w).progress.stalled
+    await end(*asked)
+
+
 async def test_pings_of_an_api_server_are_no_tokens_of_its_engine(world: Build) -> None:
     async def pings(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")

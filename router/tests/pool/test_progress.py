@@ -12,8 +12,8 @@ from router.pool.progress import (
     KEPT_S,
     LEAST_S,
     SERVED,
-    STANDING_READINGS,
     TRIAL_S,
+    UNMOVED_READINGS,
     Progress,
     prefill_s,
 )
@@ -110,6 +110,24 @@ def test_requests_that_end_without_a_token_leave_the_silence_as_it_is(proven: Pr
     assert pass_s(proven, 10) == 5
 
 
+def test_an_engine_that_refuses_every_request_at_once_stalls_too(proven: Progress) -> None:
+    stalled = []
+    for second in range(30):
+        proven.ended_without()
+        if pass_s(proven, 1, holds=False):
+            stalled.append(second)
+    assert stalled == [13]
+
+
+def test_one_refusal_in_a_while_is_no_silence(proven: Progress) -> None:
+    for _ in range(30):
+        proven.ended_without()
+        pass_s(proven, 1, holds=False)
+        token(proven)
+        pass_s(proven, 60, holds=False)
+    assert not proven.is_suspected
+
+
 def test_an_engine_that_takes_no_requests_anyway_is_not_judged(proven: Progress) -> None:
     pass_s(proven, 9)
     pass_s(proven, 300, alive=False)
@@ -143,22 +161,22 @@ def test_a_page_without_counters_or_that_stopped_tells_nothing(proven: Progress)
 
 def test_figures_that_do_not_change_while_it_serves_stand(proven: Progress) -> None:
     proven.read(3, 7.0, 5.0)
-    for _ in range(STANDING_READINGS):
+    for _ in range(UNMOVED_READINGS):
         for _ in range(SERVED):
             proven.served()
-        assert not proven.is_standing
+        assert not proven.is_unmoved
         proven.read(3, 7.0, 5.0)
-    assert proven.is_standing
+    assert proven.is_unmoved
     assert pass_s(proven, 100, holds=False) is None
     proven.read(3, 8.0, 5.0)
-    assert not proven.is_standing
+    assert not proven.is_unmoved
 
 
 def test_an_idle_engine_and_one_that_streams_for_long_have_figures_that_stand_rightly(proven: Progress) -> None:
     for _ in range(60):
         proven.read(1, 7.0, 5.0)
         token(proven)
-    assert not proven.is_standing
+    assert not proven.is_unmoved
 
 
 def test_one_probe_at_a_time_tries_a_stalled_engine(proven: Progress) -> None:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from router.policy.schema import document
-from router.tests.engine import engine, first_then_wait
+from router.tests.engine import engine, first_then_wait, hang
 from router.tests.plain_engine import plain
 
 pytestmark = pytest.mark.slow
@@ -259,3 +259,25 @@ async def test_a_key_file_admits_its_clients_and_is_reloaded(alone, engines, cli
     router.reload()
     await router.until(lambda health: health["keys_file"]["keys"] == 2)
     assert (await ask(secrets[1]))[0] == 200
+
+
+async def test_an_engine_that_hangs_is_named_while_its_health_page_answers_and_is_taken_back(
+    alone, engines, client, tmp_path
+):
+    hanging = plain(hang)
+    sound, made = await engines(plain(), plain())
+    router = alone("--instances", urls([made, sound]), "--policy", policy_file(tmp_path))
+    await router.ready(2)
+    for _ in range(4):
+        await client.post(router.url + "/v1/completions", json=BODY)
+    made.behaviour = hanging
+    asked = [asyncio.create_task(client.post(router.url + "/v1/completions", json=BODY)) for _ in range(2)]
+    health = await router.until(lambda health: health["pools"]["default"]["ready"] == 1)
+    told = {each["id"]: (each["state"], each["reason"]) for each in health["instances"]}
+    name, other = (each.url.split("//")[1] for each in (made, sound))
+    assert told == {name: ("stalled", "stalled: no token for 14 s with requests (limit 10 s)"), other: ("ready", "")}
+    answers = [await client.post(router.url + "/v1/completions", json=BODY) for _ in range(4)]
+    assert {answer.headers["x-weir-instance"] for answer in answers} == {other}
+    made.release.set()
+    await router.ready(2)
+    assert {(await task).status_code for task in asked} == {200}
