@@ -64,6 +64,10 @@ def prefill(
     """The same prompt, for one token."""
     asked: dict[str, object] = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
     asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": stream}
+    if stream:
+        asked["stream_options"] = {"include_usage": True}
+    if api_path == "/v1/responses":
+        asked["store"] = False  # nobody asks for the response of one token
     if params is not None:
         asked["kv_transfer_params"] = params
     return orjson.dumps(asked)

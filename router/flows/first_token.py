@@ -1,12 +1,23 @@
-"""The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions."""
+"""The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions.
 
+What the one stream has said is removed from the other field by field, whatever the fields are called: text, thoughts, a
+refusal, the name and the arguments of a tool call, for each of several choices. All else passes.
+"""
+
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
 _END = re.compile(rb"\r?\n\r?\n")
+_WHOLE = ("role", "type", "id")  # texts that are said once; others come in parts
+_OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer itself
+
+DEEPEST = 4  # objects within a delta; those of engines go two deep
+
+Said = dict[Any, Any]  # by field its text; by (field, index) what was said in the object there
 
 
 class Chunk:
@@ -14,27 +25,8 @@ class Chunk:
 
     def __init__(self, made: dict[str, Any]) -> None:
         self.made = made
-        self.choices: list[Any] = made.get("choices") or []
-
-    @property
-    def text(self) -> str:
-        if not self.choices:
-            return ""
-        choice = self.choices[0]
-        delta = choice.get("delta")
-        return str((delta.get("content") if isinstance(delta, dict) else choice.get("text")) or "")
-
-    @text.setter
-    def text(self, text: str) -> None:
-        choice = self.choices[0]
-        if isinstance(choice.get("delta"), dict):
-            choice["delta"]["content"] = text
-        else:
-            choice["text"] = text
-
-    @property
-    def ends(self) -> bool:
-        return self.choices[0].get("finish_reason") is not None
+        choices = made.get("choices")
+        self.choices: list[dict[str, Any]] = [c for c in choices if isinstance(c, dict)] if choices else []
 
     def written(self) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(self.made)
@@ -57,35 +49,51 @@ def _parsed(raw: bytes) -> Chunk | None:
 
 
 def first_token(stream: bytes) -> bytes:
-    """A stream of one token as the beginning of a longer one: without finish reason and usage."""
+    """A stream of one token as the beginning of a longer one: the answer, without its end, its usage and what else is
+    told of its tokens, which the other stream tells again."""
     kept = [chunk for chunk in chunks(stream) if chunk.choices]
     for chunk in kept:
         for choice in chunk.choices:
-            choice["finish_reason"] = None
-            choice.pop("stop_reason", None)
-        chunk.made.pop("usage", None)
-    return b"".join(chunk.written() for chunk in kept)
+            for name in choice.keys() - {"index", *_OF_PARTS}:
+                choice[name] = None
+        for name in ("usage", "prompt_token_ids", "prompt_logprobs"):
+            chunk.made.pop(name, None)
+    written = []
+    for chunk in kept:
+        with contextlib.suppress(orjson.JSONEncodeError):  # nested too deeply
+            written.append(chunk.written())
+    return b"".join(written)
+
+
+def usage_of(stream: bytes) -> object:
+    """What a stream reports as its usage; None if it reports none."""
+    return next((chunk.made["usage"] for chunk in chunks(stream) if chunk.made.get("usage")), None)
 
 
 class Without:
-    """Removes text that was sent already from the beginning of a stream.
+    """Removes what another stream said already from the beginning of a stream.
 
-    When the decoder's first text differs, its first event is dropped. The rest passes unchanged.
+    When the first words differ, those of the first event are dropped. The rest passes unchanged.
     """
 
-    def __init__(self, said: bytes) -> None:
-        self._said: bytes | None = said
+    def __init__(self, beginning: bytes) -> None:
+        self._said: dict[int, Said] = {}  # by choice
+        self._begun: set[int] = set()  # choices that have said something
         self._held = b""
+        for chunk in chunks(beginning):
+            for number, parts in _numbered(chunk.choices):
+                _add(self._said.setdefault(number, {}), _answer(parts))
+        self._said = {number: said for number, said in self._said.items() if said}
 
     def feed(self, data: bytes) -> bytes:
-        if self._said is None:
+        if not self._said:
             return data
         data, self._held = self._held + data, b""
         out = []
-        while self._said is not None and (end := _END.search(data)) is not None:
+        while self._said and (end := _END.search(data)) is not None:
             out.append(self._event(data[: end.end()]))
             data = data[end.end() :]
-        if self._said is None:
+        if not self._said:
             return b"".join((*out, data))
         self._held = data
         return b"".join(out)
@@ -98,12 +106,89 @@ class Without:
         chunk = _parsed(raw)
         if chunk is None or not chunk.choices:
             return raw  # [DONE], a comment, an error, usage
-        if not chunk.text and not chunk.ends:
-            return b""  # the role: the prefill has sent it
-        said = (self._said or b"").decode()
-        self._said = None
-        rest = chunk.text[len(said) :] if chunk.text.startswith(said) else ""
-        if not rest and not chunk.ends:
-            return b""
-        chunk.text = rest
-        return chunk.written()
+        try:
+            before = orjson.dumps(chunk.made)
+        except orjson.JSONEncodeError:
+            return raw  # nested too deeply to be written
+        for number, choice in _numbered(chunk.choices):
+            self._take(number, choice)
+        if orjson.dumps(chunk.made) == before:
+            return raw
+        return chunk.written() if chunk.made.get("usage") or any(map(_tells, chunk.choices)) else b""
+
+    def _take(self, number: int, choice: dict[str, Any]) -> None:
+        said = self._said.get(number)
+        if said is None:
+            return
+        parts = _answer(choice)
+        speaks = any(_tells(part, _WHOLE) for part in parts.values())
+        _remove(said, parts, at_once=number not in self._begun)
+        choice.update(parts)
+        if speaks:
+            self._begun.add(number)
+        if not said or choice.get("finish_reason") is not None:
+            del self._said[number]
+
+
+def _numbered(items: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Items of a list with their `index`, by which a stream tells apart what it says in turns."""
+    for place, item in enumerate(items):
+        if isinstance(item, dict):
+            index = item.get("index")
+            yield (index if isinstance(index, int) else place), item
+
+
+def _answer(choice: dict[str, Any]) -> dict[str, Any]:
+    return {name: choice[name] for name in _OF_PARTS if name in choice}
+
+
+def _below(part: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The objects in a field, with their keys in Said."""
+    if isinstance(part, dict):
+        yield "", part
+    elif isinstance(part, list):
+        yield from _numbered(part)
+
+
+def _add(said: Said, parts: dict[str, Any], depth: int = 0) -> None:
+    for name, part in parts.items():
+        if isinstance(part, str) and part:
+            said[name] = part if name in _WHOLE else said.get(name, "") + part
+        elif depth < DEEPEST:
+            for key, below in _below(part):
+                _add(said.setdefault((name, key), {}), below, depth + 1)
+                if not said[name, key]:
+                    del said[name, key]
+
+
+def _remove(said: Said, parts: dict[str, Any], *, at_once: bool) -> None:
+    """`at_once`: nothing was said before."""
+    for name, part in list(parts.items()):
+        if isinstance(part, str) and name in said:
+            _remove_text(said, parts, name, at_once=at_once)
+        for key, below in _below(part):
+            if (name, key) in said:
+                _remove(said[name, key], below, at_once=at_once)
+                if not said[name, key]:
+                    del said[name, key]
+
+
+def _remove_text(said: Said, parts: dict[str, Any], name: str, *, at_once: bool) -> None:
+    before, text = said.pop(name), parts[name]
+    if name in _WHOLE:
+        del parts[name]
+    elif text.startswith(before):
+        parts[name] = text[len(before) :]
+    elif before.startswith(text):
+        said[name], parts[name] = before[len(text) :], ""
+    elif at_once:
+        parts[name] = ""
+
+
+def _tells(part: Any, besides: Iterable[str] = ()) -> bool:
+    """Whether it holds anything to tell."""
+    if isinstance(part, dict):
+        return any(_tells(below, besides) for name, below in part.items() if name != "index" and name not in besides)
+    if isinstance(part, list):
+        return any(_tells(below, besides) for below in part)
+    return part is not None and part is not False and part != ""

@@ -26,7 +26,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
         raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
     if not prefiller.engine_id:
         prefiller.engine_id = await _engine_id(prefiller, bootstrap)
-    transfer = {"transfer_id": f"xfer-{call.engine_id}"}
+    transfer = {"transfer_id": f"xfer-{call.pair_id}"}
     hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
     where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": prefiller.engine_id}
     fetch = {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where

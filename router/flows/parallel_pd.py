@@ -7,11 +7,13 @@ the engines know each other and the id is the same for both.
 
 import time
 
+import orjson
+
 from router.contract.net.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
-from router.flows.first_token import Without, chunks, first_token
-from router.flows.prefill import fetch
+from router.flows.first_token import Without, first_token, usage_of
+from router.flows.prefill import fetch, learn
 from router.flows.together import Together
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -33,15 +35,27 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
         decode(call, decoder, offload, call.request.body, other),
     )
     await both.prefilled()
-    if not prompt.stream or offload.outcome == "fallback":
+    if offload.outcome == "fallback":
+        return await both.decoded()
+    raw = both.prefill.result()
+    learn(offload, prefiller, usage_of(raw) if prompt.stream else _usage(raw))
+    if not prompt.stream:
         return await both.decoded()
     offload.outcome = "ok"
-    return Spliced(both, first_token(both.prefill.result().replace(mine.encode(), other.encode())))
+    return Spliced(both, first_token(raw.replace(mine.encode(), other.encode())))
+
+
+def _usage(raw: bytes) -> object:
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None  # its answer is not needed, only what it computed
+    return answer.get("usage") if isinstance(answer, dict) else None
 
 
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[str, str]:
     """Request ids for the prefill and the decoder; each contains the other's address."""
-    name = f"cmpl-{call.engine_id}".replace("_", "-")
+    name = f"cmpl-{call.pair_id}"
     if decoder.kv.pair or decoder.kv.peer:
         return name, name
     return f"{name}_{decoder.upstream.authority.decode()}", f"{name}_{prefiller.upstream.authority.decode()}"
@@ -55,7 +69,7 @@ class Spliced:
         self.headers = _STREAM
         self._both = both
         self._first = first
-        self._cut = Without("".join(chunk.text for chunk in chunks(first)).encode())
+        self._cut = Without(first)
         self._decoder: EngineResponse | None = None
 
     @property
@@ -67,8 +81,9 @@ class Spliced:
         if self._first:
             first, self._first = self._first, b""
             return first
-        decoder = await self._decoding()
-        data = self._cut.feed(await decoder.read())
+        decoder, data = await self._decoding(), b""
+        while not data and not decoder.done:
+            data = self._cut.feed(await decoder.read())
         return data + self._cut.finish() if decoder.done else data
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:

@@ -9,6 +9,7 @@ import orjson
 from router.contract import verdict
 from router.contract.json_value import JsonObject
 from router.flows.post import post
+from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.request import blame, predict
 from router.request.call import Call
@@ -33,7 +34,7 @@ async def prefill(
     `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
     """
     answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens))
-    _learn(offload, answer)
+    learn(offload, endpoint, answer.get("usage"))
     if why := check(answer):
         blame.failed(call, endpoint)
         raise PrefillBroken(f"{endpoint.id}: {why}")
@@ -121,8 +122,8 @@ def _parsed(endpoint: Endpoint, raw: bytes) -> JsonObject:
     return answer
 
 
-def _learn(offload: Offload, answer: JsonObject) -> None:
-    reported = answer.get("usage")
+def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:
+    """Take up the usage that the prefill instance reports: of an offload only it knows what was cached."""
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
-        offload.prefill_tokens = used.prompt_tokens - (used.cached_tokens or 0)
+        offload.prefill_usage = replace(used, cached_tokens=endpoint.cached_tokens(used.cached_tokens))

@@ -49,10 +49,20 @@ def _events(answer: JsonObject) -> Iterator[bytes]:
         {"delta" if name == "message" else name: value for name, value in choice.items()}
         for choice in cast(list[JsonObject], answer["choices"])
     ]
+    for choice in choices:
+        _number_calls(choice.get("delta"))
     yield _event({**head, "choices": [*choices]})
     if isinstance(answer.get("usage"), dict):
         yield _event(head | {"choices": [], "usage": answer["usage"]})
     yield b"data: [DONE]\n\n"
+
+
+def _number_calls(delta: object) -> None:
+    """Tool calls come in parts, which their `index` joins; a whole answer has none."""
+    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+    for index, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict):
+            call.setdefault("index", index)
 
 
 def _event(made: JsonObject) -> bytes:

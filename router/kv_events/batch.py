@@ -8,7 +8,7 @@ array, and arrays can be nested a thousand deep.
 
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
 LARGEST_MAP = 64  # fields of an event
 LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
 LARGEST_BLOCK = 65_536  # tokens
+MOST_COPIES = 1_000_000  # of a block
 LATEST = 2.0**33  # s, Unix
 _MEDIA = {"GPU": DEVICE, "CPU": HOST}  # all others are slower: STORAGE, DISK, FS …
 # Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state.
@@ -59,7 +60,7 @@ class BlocksStored:
 
 @dataclass(frozen=True, slots=True)
 class BlocksRemoved:
-    names: Sequence[int]
+    names: Sequence[int] | Mapping[int, int]  # with the copies that remain, where the engine tells them
     tier: int
     group: int | None
 
@@ -130,7 +131,16 @@ def _stored(raw: Any) -> BlocksStored:
 
 
 def _removed(raw: Any) -> BlocksRemoved:
-    return BlocksRemoved(_names(raw["block_hashes"]), _tier(raw.get("medium")), raw.get("group_idx"))
+    names, counts = _names(raw["block_hashes"]), raw.get("remaining_copy_counts")
+    remaining = names if counts is None else _remaining(names, counts)
+    return BlocksRemoved(remaining, _tier(raw.get("medium")), raw.get("group_idx"))
+
+
+def _remaining(names: Sequence[int], counts: Any) -> Mapping[int, int]:
+    """Of a block that is named twice the later count is the newer."""
+    if len(counts) != len(names) or not all(type(count) is int and 0 <= count <= MOST_COPIES for count in counts):
+        raise ValueError(f"remaining_copy_counts {counts!r:.60}: 0 to {MOST_COPIES} for each of {len(names)} blocks")
+    return dict(zip(names, counts, strict=True))
 
 
 _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED}

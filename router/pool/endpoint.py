@@ -103,6 +103,11 @@ class Endpoint:
             return self.progress.refusal if self.progress.stalled else ""
         return breaker.refusal(now, open_s)
 
+    def cached_tokens(self, reported: int | None) -> int | None:
+        """Of an answer: vLLM omits them when there are none. None while it has reported none at all."""
+        self.reports_cached = self.reports_cached or reported is not None
+        return 0 if reported is None and self.reports_cached else reported
+
     @property
     def is_suspect(self) -> bool:
         return self.breaker.opened_at is not None or bool(self.progress.stalled)

@@ -104,6 +104,11 @@ class Call:
         return self.own_id if number < 2 else f"{self.own_id}-{number}"
 
     @property
+    def pair_id(self) -> str:
+        """What pairs the parts of an offload: nothing in it is the client's."""
+        return f"{self.own_id.rpartition('-')[2]}-{len(self.outcome.attempts)}"
+
+    @property
     def instance(self) -> str:
         return self.decision.instance if self.decision is not None else ""
 

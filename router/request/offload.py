@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from router.contract.connectors import CONNECTORS
 from router.pool.pull import Pull
 from router.pool.unheld import Unheld
+from router.upstream.usage import Usage
 
 
 class PrefillFailed(Exception):
@@ -47,7 +48,7 @@ class Offload:
     pull: Pull | None = None  # under way
     unheld: Unheld | None = None  # at the decoder, until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router
-    prefill_tokens: int | None = None  # computed there
+    prefill_usage: Usage | None = None  # as the prefill instance reports it
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
 
     def computed(self) -> None:
@@ -77,6 +78,12 @@ class Offload:
     def reports_cached(self) -> bool:
         """The cached tokens of the answer are those of the instance that decodes."""
         return self.outcome != "ok" or CONNECTORS[self.connector].counts_fetched
+
+    @property
+    def prefill_tokens(self) -> int | None:
+        """Computed there; None when it does not tell."""
+        used = self.prefill_usage
+        return used.prompt_tokens - (used.cached_tokens or 0) if used is not None and used.prompt_tokens else None
 
     def moved(self, prefill: str, why: str) -> None:
         """Another instance computes the prompt."""

@@ -5,31 +5,51 @@ from router.pool.endpoint import Endpoint
 from router.prefix.chain import CHUNK_BYTES
 from router.request import predict
 from router.request.call import Call
+from router.request.offload import Offload
+from router.upstream.usage import Usage
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:
-    pool, read, usage = call.pool, call.request.prompt, call.outcome.usage
+    usage = call.outcome.usage
     if usage is None:
         return
-    if usage.cached_tokens is not None:
-        endpoint.reports_cached = True
-    elif endpoint.reports_cached:  # vLLM omits the field when it is zero
-        usage = call.outcome.usage = replace(usage, cached_tokens=0)
-    if usage.prompt_tokens is None:
-        return
+    usage = replace(usage, cached_tokens=endpoint.cached_tokens(usage.cached_tokens))
+    call.outcome.usage = _of_the_prefill(call.outcome.offload, usage)
+    if usage.prompt_tokens is not None:
+        _learn_tokens(call, endpoint, usage.prompt_tokens, usage)
+
+
+def _of_the_prefill(offload: Offload | None, usage: Usage) -> Usage:
+    """With what the instance that computed the prompt had cached: the decoder counts all that it fetched from there."""
+    if offload is None or offload.outcome != "ok":
+        return usage
+    used = offload.prefill_usage or Usage()
+    return replace(usage, cached_tokens=used.cached_tokens, cached_tiers=used.cached_tiers)
+
+
+def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usage) -> None:
+    pool, read = call.pool, call.request.prompt
     pool.queue.outputs.answered(usage.output_tokens)
     if read.token_ids is None:
-        pool.tokens.learn(len(read.rendered), usage.prompt_tokens)
+        pool.tokens.learn(len(read.rendered), prompt_tokens)
     if call.session is not None:
-        pool.affinity.answered(call.session, usage.prompt_tokens + (usage.output_tokens or 0))
-    if usage.cached_tokens is not None and pool.endpoints.get(endpoint.id) is endpoint:
-        _learn_cached(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
-
-
-def _learn_cached(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
-    offload, request = call.outcome.offload, call.request
-    if not prompt_tokens or (offload is not None and not offload.reports_cached):
+        pool.affinity.answered(call.session, prompt_tokens + (usage.output_tokens or 0))
+    offload = call.outcome.offload
+    if offload is not None and offload.outcome == "ok" and (used := offload.prefill_usage) is not None:
+        _correct(call, pool.endpoints.get(offload.prefill), used.cached_tokens, prompt_tokens)
+    if offload is not None and not offload.reports_cached:
         return
+    if usage.cached_tokens is not None and _correct(call, endpoint, usage.cached_tokens, prompt_tokens):
+        predict.learn(call, endpoint, usage.cached_tokens, prompt_tokens)
+
+
+def _correct(call: Call, endpoint: Endpoint | None, cached_tokens: int | None, prompt_tokens: int) -> bool:
+    """Correct what the instance is expected to hold; False when nothing can be said."""
+    pool, request = call.pool, call.request
+    if endpoint is None or cached_tokens is None or not prompt_tokens:
+        return False
+    if pool.endpoints.get(endpoint.id) is not endpoint:
+        return False
     chunks = int(cached_tokens * len(request.prompt.rendered) / prompt_tokens / CHUNK_BYTES)
-    predict.learn(call, endpoint, cached_tokens, prompt_tokens)
-    call.pool.index.correct(endpoint.id, request.chunks, min(chunks, len(request.chunks)))
+    pool.index.correct(endpoint.id, request.chunks, min(chunks, len(request.chunks)))
+    return True

@@ -82,9 +82,13 @@ class ExactIndex:
             blocks = linked(tokens, block_size, link, extras)[: len(names)]
             self._add(part, names[: len(blocks)], blocks, link, tier)
 
-    def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
-        """The instance no longer holds these blocks on that tier."""
+    def drop(self, instance: str, names: Sequence[int] | Mapping[int, int], tier: int = DEVICE) -> None:
+        """The instance has removed a copy of each of these blocks from that tier; with how many remain, if it says."""
         part = self._part(instance)
+        if isinstance(names, Mapping):
+            more = part.take_copies(names, tier)
+            part.forecast.held += more if tier == DEVICE else 0
+            names = [name for name, count in names.items() if not count]
         if tier == DEVICE and not part.copies and not part.on_tier[HOST] and not part.on_tier[DISK]:
             self._drop_all(part, names)
             return

@@ -1,6 +1,6 @@
 """The blocks of one instance, by the engine's names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from router.prefix.exact.table import IntTable
 from router.prefix.forecast.cache_forecast import CacheForecast, Heads
@@ -25,6 +25,19 @@ class InstanceBlocks:
     def add_copies(self, names: Iterable[int], tier: int) -> None:
         for name in names:
             self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
+
+    def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
+        """Take the engine's count of copies; returns by how many there are more besides the first ones."""
+        more = 0
+        for name, count in remaining.items():
+            if not self.names.get(name):
+                continue
+            further = max(count - 1, 0)
+            before = self.copies.pop((name, tier), 0)
+            if further:
+                self.copies[name, tier] = further
+            more += further - before
+        return more
 
     def drop_copy(self, name: int, tier: int) -> bool:
         """True when it was one of several copies."""

@@ -39,7 +39,7 @@ async def test_the_receipt_has_instances_and_times(pair: Build) -> None:
     assert receipt["prefill_ms"] > 0
     assert 0 < receipt["transfer_ms"] < receipt["e2e_ms"] - receipt["prefill_ms"]
     assert receipt["transfer_bytes"] == receipt["prompt_tokens"] * PER_TOKEN
-    assert receipt["cached_tokens"] == 1999
+    assert receipt["cached_tokens"] == 0  # of the prefill, where the decoder counts 1,999
     assert world.counted() == {("demo", "nixl", "ok"): 1}
 
 

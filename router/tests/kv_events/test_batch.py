@@ -43,6 +43,22 @@ def test_an_array_says_the_same_as_a_map() -> None:
     assert only(["AllBlocksCleared"]) == BlocksCleared()
 
 
+def test_a_removal_may_count_the_copies_that_remain() -> None:
+    removed = {"type": "BlockRemoved", "block_hashes": [11, 12, 11], "medium": "GPU"}
+    plain, counted = only(removed), only({**removed, "remaining_copy_counts": [1, 0, 0]})
+    assert isinstance(plain, BlocksRemoved)
+    assert isinstance(counted, BlocksRemoved)
+    assert counted.names == {plain.names[0]: 0, plain.names[1]: 0}
+    assert only({**removed, "remaining_copy_counts": None}) == plain
+
+
+@pytest.mark.parametrize("counts", [[], [1], [1, 2, 3], [-1, 0], [0, 2**40], ["1", 0], [True, 0], 7, {}, "ab"])
+def test_counts_of_copies_that_make_no_sense_are_refused(counts: object) -> None:
+    removed = {"type": "BlockRemoved", "block_hashes": [11, 12], "medium": "GPU", "remaining_copy_counts": counts}
+    with pytest.raises(Undecodable):
+        events(removed)
+
+
 def test_an_array_of_vllm_0_20_ends_in_its_group() -> None:
     stored, removed = (
         only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU", None, [None, None], 1]),

@@ -1,5 +1,7 @@
 """What the exact index does with what engines tell, case by case."""
 
+from typing import Any
+
 import pytest
 
 from router.prefix.blocks import block_hashes
@@ -70,6 +72,36 @@ def test_the_second_copy_of_a_block_outlives_the_first(index: ExactIndex) -> Non
     index.drop("a", [1])
     assert index.match(HASHES, SIZE) == {"a": (4, 0, 0)}
     index.drop("a", [1])
+    assert index.match(HASHES, SIZE) == {}
+
+
+@pytest.mark.parametrize(
+    ("remaining", "left"),
+    [([{1: 0}], 0), ([{1: 2}], 2), ([{1: 1}, {1: 0}], 0), ([{1: 1}, [1]], 0), ([{1: 5}], 5), ([{7: 3}], 3)],
+)
+def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
+    index: ExactIndex, remaining: list[Any], left: int
+) -> None:
+    """Of three copies, whatever was counted before."""
+    for _ in range(3):
+        index.store("a", [1], None, PROMPT[:16], SIZE)
+    for names in remaining:
+        index.drop("a", names)
+    assert index.match(HASHES, SIZE) == ({"a": (4, 0, 0)} if left else {})
+    for _ in range(left):
+        assert index.match(HASHES, SIZE)
+        index.drop("a", [1])
+    assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 0, 0)
+
+
+def test_copies_are_counted_on_each_tier(index: ExactIndex) -> None:
+    for tier in (DEVICE, HOST, DEVICE, HOST):
+        index.store("a", [1], None, PROMPT[:16], SIZE, tier)
+    index.drop("a", {1: 0}, DEVICE)
+    assert index.match(HASHES, SIZE) == {"a": (0, 4, 0)}
+    index.drop("a", [1], HOST)
+    assert index.match(HASHES, SIZE) == {"a": (0, 4, 0)}
+    index.drop("a", {1: 0}, HOST)
     assert index.match(HASHES, SIZE) == {}
 
 

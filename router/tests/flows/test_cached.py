@@ -1,0 +1,68 @@
+"""Of an offload the cached tokens are those that the prefill instance had, over every connector."""
+
+from collections.abc import Callable
+
+import pytest
+
+from router.contract.connectors import CONNECTORS, MOONCAKE_STORE, NEURON
+from router.policy.value import replace
+from router.pool.endpoint import Endpoint
+from router.request.call import Call
+from router.request.offload import Offload
+from router.serving.learning import learn
+from router.tests.conftest import instance
+from router.tests.flows.conftest import PROMPT, Build, Sim
+from router.upstream.usage import Usage
+
+CACHED = 1984  # whole blocks of the prompt
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("kv", sorted(CONNECTORS))
+async def test_a_prompt_counts_as_cached_where_it_was_computed(
+    pair: Build, sims: Callable[..., Sim], kv: str, streamed: bool
+) -> None:
+    flags = {"kv_store": sims("store", module="fleet.simengine.store").url} if kv == MOONCAKE_STORE else {}
+    world = await pair(kv, ("prefill", "decode"), flags=flags)
+    version = world.published.policy(strategy="round_robin_pd")
+    await world.until(lambda: world.pool.version == version)
+    receipts = [await world.receipt(await world.ask(PROMPT, stream=streamed)) for _ in range(2)]
+    assert [(one["flow"], one["offload"]) for one in receipts] == [(f"offload_{kv}", "ok")] * 2
+    cached = 0 if kv == NEURON else CACHED  # its engines keep no prefixes
+    assert [one["cached_tokens"] for one in receipts] == [0, cached]
+    assert world.router.recorder.tokens()["demo", "cached"] == cached
+    used = [line for line in (await world.client.get("/metrics")).text.splitlines() if 'kind="cached"' in line]
+    assert f'weir_router_tokens_total{{kind="cached",pool="demo"}} {float(cached)}' in used
+
+
+def ended(offload: Offload | None, decoder: Usage) -> tuple[Usage | None, Endpoint]:
+    endpoint = Endpoint(instance("demo-1", "http://127.0.0.1:9"))
+    call = Call("r", "/v1/completions", 0.0, 0.0)
+    call.outcome.offload, call.outcome.usage = offload, decoder
+    learn(call, endpoint)
+    return call.outcome.usage, endpoint
+
+
+TOLD = Usage(prompt_tokens=4000, cached_tokens=3999, output_tokens=10, cached_tiers=(3999, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("prefill", "cached"),
+    [(Usage(4000, 0, 1), 0), (Usage(4000, 512, 1), 512), (Usage(4000, None, 1), None), (None, None)],
+)
+@pytest.mark.parametrize("kv", sorted(CONNECTORS))
+def test_what_the_decoder_fetched_is_not_cached(kv: str, prefill: Usage | None, cached: int | None) -> None:
+    used, endpoint = ended(Offload(kv, "demo-0", "ok", prefill_usage=prefill), TOLD)
+    assert used == replace(TOLD, cached_tokens=cached, cached_tiers=None)
+    assert endpoint.reports_cached
+
+
+@pytest.mark.parametrize("outcome", ["fallback", "ineligible", "failed"])
+def test_a_decoder_that_computed_the_prompt_itself_knows_what_it_had(outcome: str) -> None:
+    assert ended(Offload("nixl", "demo-0", outcome, prefill_usage=Usage(4000, 0, 1)), TOLD)[0] == TOLD
+    assert ended(None, TOLD)[0] == TOLD
+
+
+def test_an_engine_that_has_reported_cached_tokens_means_none_where_it_reports_nothing() -> None:
+    endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:9"))
+    assert [endpoint.cached_tokens(told) for told in (None, 7, None)] == [None, 7, 0]
