@@ -19,6 +19,7 @@ from router.options import WEB, from_environment, spans_settings
 from router.pool.stall_watch import look
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
+from router.serving.stored_calls import StoredCalls
 from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
@@ -44,6 +45,8 @@ class Router:
         self.pools = source.pools
         self.recorder = source.recorder
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
+        self.proxy.responses = source.responses
+        self._stored_calls = StoredCalls(source.pools, source.responses)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
         self.web: WebRelay | None = None  # calls about files and batches are not served
@@ -69,6 +72,8 @@ class Router:
             row = doors.admitted(incoming)
             if row.handling is Handling.OWN:
                 await self.pages.handle(incoming, client)
+            elif row.handling is Handling.STORED:
+                await self._stored_calls.handle(incoming, client)
             elif self.web is not None:
                 await self.web.handle(incoming, client)
             else:

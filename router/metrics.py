@@ -45,6 +45,7 @@ class RouterCollector(Collector):
         yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()
         yield from self._client_connections()
+        yield _single("stored_responses", "Responses whose instance is known", len(self._source.responses))
         yield _single("tasks", "Tasks of the event loop: about one per request and a few permanent ones", _tasks())
         yield from self._source.metrics()
 

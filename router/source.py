@@ -8,6 +8,7 @@ from prometheus_client.core import Metric
 from router.contract.json_value import JsonObject
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
+from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
 
 
@@ -16,6 +17,7 @@ class PoolSource(Protocol):
     pools: Pools  # kept up to date by `tasks`
     recorder: Recorder
     sessions: Sessions
+    responses: StoredResponses
 
     @property
     def looked_at(self) -> float | None:

@@ -14,6 +14,7 @@ class Handling(Enum):
     ROUTED = "an instance is decided on"
     OWN = "answered here"
     WEB = "passed on to the web process"
+    STORED = "passed on to the instance that stores the response"
     REFUSED = "not served"
 
 
@@ -96,10 +97,13 @@ API_PATHS: tuple[ApiPath, ...] = (
         ApiPath(path, Handling.WEB, ("GET", "POST", "DELETE"), behind_gateway=BehindGateway.REFUSED)
         for path in ("/v1/files", "/v1/files/{rest...}", "/v1/batches", "/v1/batches/{rest...}")
     ),
-    *_refused(
-        "only the instance that made a response has it, and Weir does not find it again: keep the conversation in the"
-        " client, or send it whole",
-        *("/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/responses/{id}/input_items"),
+    *(
+        ApiPath(path, Handling.STORED, methods, behind_gateway=BehindGateway.REFUSED)
+        for path, methods in (
+            ("/v1/responses/{id}", ("GET", "DELETE")),
+            ("/v1/responses/{id}/cancel", ("POST",)),
+            ("/v1/responses/{id}/input_items", ("GET",)),
+        )
     ),
     # Other APIs for what is served above
     *_instead("/v1/chat/completions", "/invocations", "/vertex_generate", "/api/chat", "/cohere/v2/chat"),

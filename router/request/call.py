@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
+from router.contract.redis.stored_response import StoredResponse
 from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission import Admission
 from router.pool.kv_event_state import LookedUp, UnderWay
@@ -64,7 +65,10 @@ class Call:
     adapter: str = ""  # of the pool's model
     alias: Chosen | None = None  # where the document Models sends it
     # picker/picking.py
-    outside: Mapping[str, str] | None = None  # instances that its gateway does not reach; None: this router sends it
+    # Instances that its gateway does not reach, or that do not store the response which it continues; None: none
+    outside: Mapping[str, str] | None = None
+    # serving/stored.py
+    owner: StoredResponse | None = None  # of that response
     # limits/api_key_auth.py
     key: PublishedKey | None = None
     most: int | None = None  # tokens that it may need, where the key has limits or budgets

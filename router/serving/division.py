@@ -13,7 +13,7 @@ def division(call: Call) -> Division:
     connectors = call.pool.decode_connectors
     if connectors is None:
         return UNDIVIDED
-    if call.outside is not None:
+    if call.outside is not None and call.owner is None:
         return BY_GATEWAY, call.api_path in LIMITS
     document, api_path = call.request.prompt.document, call.api_path
     reasons = (bodies.unsuited(document, api_path, connector) for connector in connectors)

@@ -66,6 +66,8 @@ def prepare(
     """Set the call's pool and request; `by_name` holds the request's headers. Raises ErrorResponse."""
     header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
+    if call.owner is not None and named is None and read.model in pools.aliases:
+        named = call.owner.pool
     session = _of_key(call.key, headers.session(by_name) or read.session)
     alias = pools.aliases.get(read.model)
     if alias is not None:
@@ -109,7 +111,8 @@ def _chosen(
 def falls_back(call: Call, refusal: ErrorResponse, pools: Pools) -> bool:
     """Aim the request at the next target of its alias; False when the refusal stands."""
     chosen, request = call.alias, call.request
-    if chosen is None or call.outcome.begun or not aliases.fall_back(chosen, refusal):
+    stays = call.outcome.begun or call.owner is not None
+    if chosen is None or stays or not aliases.fall_back(chosen, refusal):
         return False
     call.start_over()
     _aim(call, chosen, request.target, request.forwarded, request.session, pools)

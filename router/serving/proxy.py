@@ -27,13 +27,14 @@ from router.request import bands, blame, predict
 from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
-from router.serving import admit, delivery, prepare, relay
+from router.serving import admit, delivery, prepare, relay, stored
 from router.serving.aliases import may_fall_back
 from router.serving.division import division
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.relay import BegunAnswer
 from router.serving.sessions import Sessions
+from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
 from router.telemetry.tracer import Tracer
 from router.tokenize import bounds
@@ -51,6 +52,7 @@ class Proxy:
         self._recorder = recorder
         self.stalls = Stalls()
         self.tracer: Tracer | None = None  # spans are off
+        self.responses: StoredResponses | None = None  # for a gateway: it gives no answers to read their ids from
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -67,14 +69,7 @@ class Proxy:
             call.key = self._pools.auth.identify(incoming, by_name, call.at)
             call.deadline = admit.deadline(by_name, call.started)
             self._pools.require_key(call.key, by_name)
-            received = await body.read(by_name, client)
-            form, large = prepare.form(received, incoming, call.key), len(received) > bounds.SMALL
-            read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
-            call.asked_band = bands.asked(by_name, read, call.key)
-            prepare.prepare(call, incoming, by_name, read, sent, self._pools)
-            if not predict.read_tokens(call):
-                await predict.read_slowly(call)
-            await self._pools.auth.admit(call)
+            await self._read(call, incoming, by_name, client)
             await self._serve(call, client)
         except ErrorResponse as refusal:
             _send_refusal(call, refusal, client)
@@ -89,6 +84,24 @@ class Proxy:
                 _cut_short(call, client)
         finally:
             self._end(call)
+
+    async def _read(
+        self, call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], client: ClientConnection
+    ) -> None:
+        """Make the request for the engines, and charge its key. Raises ErrorResponse."""
+        received = await body.read(by_name, client)
+        form, large = prepare.form(received, incoming, call.key), len(received) > bounds.SMALL
+        read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
+        call.asked_band = bands.asked(by_name, read, call.key)
+        responses = self.responses if call.api_path == stored.PATH else None
+        if responses is not None:
+            await responses.find_owner(call, read)
+        prepare.prepare(call, incoming, by_name, read, sent, self._pools)
+        if not predict.read_tokens(call):
+            await predict.read_slowly(call)
+        await self._pools.auth.admit(call)
+        if responses is not None:
+            responses.hold(call, self._loop.time())
 
     def _end(self, call: Call) -> None:
         call.end(time.perf_counter())
@@ -249,6 +262,8 @@ class Proxy:
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
         if answer.error is not None:
             raise _reported(call, endpoint, answer, answer.error)
+        if self.responses is not None and call.api_path == stored.PATH and answer.connection.status == 200:
+            client = self.responses.noting(call, endpoint, client, streams=answer.streams)
         try:
             await relay.forward(call, answer, client, may_retry=answer.result != "failed_alike")
         except asyncio.CancelledError:

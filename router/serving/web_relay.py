@@ -7,6 +7,7 @@ from router.http import body, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
+from router.serving.passing import pass_on, request_bytes
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
@@ -37,23 +38,11 @@ class WebRelay:
         except UpstreamError as error:
             message = f"the web process, which keeps files and batches, does not answer: {error}"
             raise ErrorResponse(503, "batches_unavailable", message, retry_after_s=5) from None
-        try:
-            lines = headers.returned(connection.headers, without_length=False)
-            client.start(connection.status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
-            client.on_room = connection.resume
-            client.end(await connection.pour(client.write))
-        except UpstreamError:
-            return  # the answer is incomplete: the connection closes
-        finally:
-            client.on_room = None
-            connection.release()
+        await pass_on(connection, client, name)
 
     async def _open(self, incoming: IncomingRequest, name: str, sent: bytes) -> Connection:
         upstream = self._upstream
         upstream.close_idle(asyncio.get_running_loop().time())
-        target = incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
         lines = headers.forwarded(incoming.headers, dict(incoming.headers)) + headers.id_line(name)
-        head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
-            *(incoming.method.encode(), target, upstream.authority, lines, len(sent)),
-        )
-        return await upstream.open(head + sent, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S)
+        request = request_bytes(incoming, upstream.authority, lines, sent)
+        return await upstream.open(request, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S)

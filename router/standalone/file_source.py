@@ -23,6 +23,7 @@ from router.pool.stall_troubles import stalled_why
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
+from router.serving.stored import StoredResponses
 from router.standalone import POOL
 from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import (
@@ -66,6 +67,7 @@ class FileSource:
         self.pools = Pools()
         self.recorder = Recorder()
         self.sessions = Sessions()
+        self.responses = StoredResponses(self.pools)
         self.looked_at: float | None = None
         self._instances = instances
         self._engine_key = key_reference("--engine-key", engine_key)

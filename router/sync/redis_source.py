@@ -11,12 +11,14 @@ from router.contract.json_value import JsonObject
 from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
-from router.sync import delivery_reports, use_reports
+from router.serving.stored import StoredResponses
+from router.sync import delivery_reports, response_directory, use_reports
 from router.sync.budget_store import RedisBudgets
 from router.sync.live_state import LiveState
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
 from router.sync.reporter import FLUSH_S, REPORT_S, Reporter
+from router.sync.response_directory import ResponseDirectory
 from router.sync.session_directory import TAKE_UP_S, SessionDirectory
 from router.sync.token_bucket_store import TokenBucketStore
 from router.telemetry.recorder import Recorder
@@ -38,6 +40,8 @@ class RedisSource:
         self.pools.auth.budgets.store = RedisBudgets(self.link, name, self.peers)
         self.directory = SessionDirectory(self.link, self.pools, self.peers)
         self.sessions = Sessions(self.directory)
+        self.response_directory = ResponseDirectory(self.link)
+        self.responses = StoredResponses(self.pools, self.response_directory)
 
     @property
     def looked_at(self) -> float | None:
@@ -58,6 +62,7 @@ class RedisSource:
             self.link.every(TAKE_UP_S, self.directory.take_up),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
+            self.link.every(response_directory.WRITE_S, self.response_directory.write),
             self.link.every(delivery_reports.WRITE_S, self.reporter.deliveries.write),
             self.link.every(use_reports.WRITE_S, self.reporter.use.write),
         ]
@@ -68,6 +73,7 @@ class RedisSource:
     async def leave(self) -> None:
         with contextlib.suppress(*FAILURES):
             await self.pools.auth.budgets.report(time.time())
+            await self.response_directory.write()
             await self.peers.leave()
             await self.reporter.leave()
         await self.link.close()

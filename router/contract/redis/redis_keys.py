@@ -25,6 +25,7 @@ API_KEYS = PREFIX + "keys"
 MODELS = PREFIX + "models"
 API_KEYS_USED = PREFIX + "keys:used"
 USE = PREFIX + "use"
+RESPONSES = PREFIX + "responses"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
 FRAME = PREFIX + "frame:3"  # by schema: pages of a web process that is not yet upgraded cannot read newer frames
@@ -32,6 +33,8 @@ FRAME = PREFIX + "frame:3"  # by schema: pages of a web process that is not yet 
 WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
+RESPONSE_TTL_S = 86_400
+RESPONSES_KEPT = 100_000  # at about 0.4 kB
 SENT_KEPT = 500  # of at most about 43 kB, so that Redis holds 21 MB of them
 LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
@@ -105,6 +108,10 @@ def receipted_key(router: str, life: str) -> str:
 
 def affinity_key(pool: str, session: str) -> str:
     return f"{PREFIX}affinity:{pool}:{session}"
+
+
+def response_key(name: str) -> str:
+    return f"{PREFIX}response:{name}"
 
 
 def receipt_key(request_id: str) -> str:

@@ -36,7 +36,13 @@ def table() -> str:
 
 
 def _said(row: ApiPath) -> tuple[str, str]:
-    does = {Handling.ROUTED: "routed", Handling.OWN: "answered", Handling.WEB: "batches", Handling.REFUSED: "refused"}
+    does = {
+        Handling.ROUTED: "routed",
+        Handling.OWN: "answered",
+        Handling.WEB: "batches",
+        Handling.STORED: "to its instance",
+        Handling.REFUSED: "refused",
+    }
     methods = " ".join(f"`{method}`" for method in row.methods)
     return does[row.handling], row.why or methods
 

@@ -1,0 +1,18 @@
+"""Where an engine stores a response that a client may ask for again, or continue. Pure."""
+
+import hashlib
+
+from router.contract.redis.codec import RedisValue
+
+
+class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:response:<name>, expires; written by routers. The instance forgets its responses with its process."""
+
+    pool: str
+    instance: str
+    epoch: int
+
+
+def name_of(key_id: str, response_id: str) -> str:
+    """Of a response in Redis. Without the key that it was made with nobody finds it; `key_id` is empty without one."""
+    return hashlib.blake2b(f"{key_id}\0{response_id}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,25 @@
+"""Passes a request on whole, and its answer as it comes: where nothing is decided."""
+
+from router.http import headers
+from router.http.client import ClientConnection, IncomingRequest
+from router.upstream.connection import Connection
+from router.upstream.errors import UpstreamError
+
+
+def request_bytes(incoming: IncomingRequest, authority: bytes, lines: bytes, sent: bytes) -> bytes:
+    target = incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
+    head = (incoming.method.encode(), target, authority, lines, len(sent))
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % head + sent
+
+
+async def pass_on(connection: Connection, client: ClientConnection, request_id: str) -> None:
+    try:
+        lines = headers.returned(connection.headers, without_length=False)
+        client.start(connection.status, lines + headers.id_line(request_id))
+        client.on_room = connection.resume
+        client.end(await connection.pour(client.write))
+    except UpstreamError:
+        return  # the answer is incomplete: the connection closes
+    finally:
+        client.on_room = None
+        connection.release()

@@ -1,0 +1,132 @@
+"""Reads the id of a response from the answer to POST /v1/responses, on its way to the client. Pure."""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from router.http.client import ClientConnection
+
+LARGEST = 16 * 1024 * 1024  # bytes of an answer that are looked at; the first event repeats tools and instructions
+EVENTS = 8  # of a stream: the id is in the first, `response.created`
+_END = re.compile(rb"\r?\n\r?\n")
+SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
+
+
+class _Response(msgspec.Struct):
+    id: str = ""
+
+
+class _Event(msgspec.Struct):
+    response: _Response | None = None
+
+
+_WHOLE, _OF_EVENT = msgspec.json.Decoder(_Response), msgspec.json.Decoder(_Event)
+
+
+def of_answer(body: bytes) -> str:
+    """Empty without one."""
+    return _sane(_decoded(_WHOLE, body))
+
+
+def of_event(event: bytes) -> str:
+    """Empty without one."""
+    data = b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
+    read = _decoded(_OF_EVENT, data)
+    return _sane(read.response if isinstance(read, _Event) else None)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[_Response] | msgspec.json.Decoder[_Event]", raw: bytes) -> object:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _sane(read: object) -> str:
+    found = read.id if isinstance(read, _Response) else ""
+    return found if SANE.fullmatch(found) else ""
+
+
+class IdNoted:
+    """A client's connection that tells the id of the response before the client has it; then the connection itself."""
+
+    def __init__(self, client: ClientConnection, note: Callable[[str], None], *, streams: bool) -> None:
+        self._client = client
+        self._note = note
+        self._streams = streams
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._events = 0
+        self.read, self.start = client.read, client.start
+        self.write: Callable[[bytes], bool] = self._write
+        self.write_chunk: Callable[[bytes], bool] = self._write_chunk
+        self.end: Callable[..., None] = self._end
+
+    @property
+    def takes_chunks(self) -> bool:
+        return self._client.takes_chunks
+
+    @takes_chunks.setter
+    def takes_chunks(self, takes: bool) -> None:
+        self._client.takes_chunks = takes
+
+    @property
+    def gone(self) -> bool:
+        return self._client.gone
+
+    @gone.setter
+    def gone(self, gone: bool) -> None:
+        self._client.gone = gone
+
+    @property
+    def on_room(self) -> Callable[[], None] | None:
+        return self._client.on_room
+
+    @on_room.setter
+    def on_room(self, resume: Callable[[], None] | None) -> None:
+        self._client.on_room = resume
+
+    def _write(self, data: bytes) -> bool:
+        self._look(data)
+        return self._client.write(data)
+
+    def _write_chunk(self, chunk: bytes) -> bool:
+        self._look(chunk[chunk.index(b"\r\n") + 2 : -2])
+        return self._client.write_chunk(chunk)
+
+    def _end(self, data: bytes = b"") -> None:
+        self._look(data)
+        if self._parts:
+            self._told(of_event(self._joined()) if self._streams else of_answer(self._joined()))
+        self._client.end(data)
+
+    def _joined(self) -> bytes:
+        joined = b"".join(self._parts)
+        self._parts = [joined] if joined else []
+        return joined
+
+    def _look(self, data: bytes) -> None:
+        if data:
+            self._parts.append(data)
+            self._size += len(data)
+        if self._size > LARGEST:
+            self._told("")
+        elif self._streams and b"\n" in data:
+            self._look_at_events()
+
+    def _look_at_events(self) -> None:
+        *events, rest = _END.split(self._joined())
+        for event in events:
+            self._events += 1
+            if (found := of_event(event)) or self._events >= EVENTS:
+                self._told(found)
+                return
+        self._parts = [rest] if rest else []
+
+    def _told(self, found: str) -> None:
+        """Nothing more is looked at."""
+        self._parts = []
+        self.write, self.write_chunk, self.end = self._client.write, self._client.write_chunk, self._client.end
+        if found:
+            self._note(found)

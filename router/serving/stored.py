@@ -1,0 +1,148 @@
+"""Which instance stores which response of /v1/responses, so that what refers to it goes there.
+
+Only the process that made a response has it. The routers remember the instance and its epoch under the API key of the
+request: nobody finds a response of another key.
+"""
+
+from collections import OrderedDict
+from typing import Protocol
+
+from router.contract import lax
+from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.stored_response import StoredResponse, name_of
+from router.http.client import ClientConnection
+from router.http.errors import ErrorResponse
+from router.pool.endpoint import Endpoint
+from router.request.call import Call
+from router.serving.pools import Pools
+from router.serving.response_id import IdNoted
+from router.tokenize.prompt import Prompt
+
+PATH = "/v1/responses"
+KEPT = 100_000  # responses known to this router
+WHOLE = "send the whole conversation as input, without previous_response_id"
+
+
+class SharedResponses(Protocol):
+    """What routers tell each other (router/sync/response_directory.py)."""
+
+    def kept(self, name: str, owner: StoredResponse) -> None: ...
+
+    async def look_up(self, name: str) -> StoredResponse | None: ...
+
+    async def forget(self, name: str) -> None: ...
+
+
+class StoredResponses:
+    def __init__(self, pools: Pools, shared: SharedResponses | None = None) -> None:
+        self._pools = pools
+        self._shared = shared
+        self._owners: OrderedDict[str, StoredResponse] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def noting(self, call: Call, endpoint: Endpoint, client: ClientConnection, *, streams: bool) -> ClientConnection:
+        """The client's connection, which remembers the instance of the response that passes."""
+        if call.request.prompt.document.get("store") is False:
+            return client
+        owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch)
+
+        def note(response_id: str) -> None:
+            self._keep(name_of(_id_of(call.key), response_id), owner)
+            if self._shared is not None:
+                self._shared.kept(name_of(_id_of(call.key), response_id), owner)
+
+        return IdNoted(client, note, streams=streams)
+
+    def _keep(self, name: str, owner: StoredResponse) -> None:
+        self._owners[name] = owner
+        self._owners.move_to_end(name)
+        if len(self._owners) > KEPT:
+            self._owners.popitem(last=False)
+
+    async def owner(self, key: PublishedKey | None, response_id: str) -> StoredResponse | None:
+        name = name_of(_id_of(key), response_id)
+        owner = self._owners.get(name)
+        if owner is None and self._shared is not None:
+            owner = await self._shared.look_up(name)
+        if owner is not None:
+            self._keep(name, owner)
+        return owner or self._only_instance(key)
+
+    def _only_instance(self, key: PublishedKey | None) -> StoredResponse | None:
+        """Where there is only one, and no keys to tell clients apart, that one knows best."""
+        if key is not None:
+            return None
+        pools = [pool for pool in self._pools.all() if not pool.ephemeral and not pool.observed]
+        alone = [endpoint for pool in pools for endpoint in pool.endpoints.values()]
+        if len(pools) != 1 or len({endpoint.instance for endpoint in alone}) != 1:
+            return None
+        return StoredResponse(pool=pools[0].name, instance=alone[0].instance, epoch=alone[0].epoch)
+
+    async def forget(self, key: PublishedKey | None, response_id: str) -> None:
+        name = name_of(_id_of(key), response_id)
+        self._owners.pop(name, None)
+        if self._shared is not None:
+            await self._shared.forget(name)
+
+    def endpoints(self, owner: StoredResponse) -> list[Endpoint]:
+        """Of the process that stores the response; empty once it is gone."""
+        pool = self._pools.get(owner.pool)
+        living = pool.endpoints_of(owner.instance) if pool is not None else []
+        return [endpoint for endpoint in living if endpoint.epoch == owner.epoch]
+
+    def why_gone(self, owner: StoredResponse) -> str:
+        pool = self._pools.get(owner.pool)
+        restarted = pool is not None and bool(pool.endpoints_of(owner.instance))
+        return f"{owner.instance}, which stored it, {'was restarted' if restarted else 'has left the fleet'}"
+
+    # Requests that continue a response
+
+    async def find_owner(self, call: Call, read: Prompt) -> None:
+        """Set the owner of the response that the request continues. Raises ErrorResponse."""
+        previous = read.document.get("previous_response_id")
+        if not isinstance(previous, str) or not previous:
+            return
+        call.owner = await self.owner(call.key, previous)
+        if call.owner is None:
+            raise _not_found(previous, f"no request of {_whose(call.key)} made it here, or it was too long ago")
+        if not self.endpoints(call.owner):
+            raise _not_found(previous, self.why_gone(call.owner))
+
+    def hold(self, call: Call, now: float) -> None:
+        """Keep the request to the owner. `now` is the loop's time. Raises ErrorResponse."""
+        owner, document = call.owner, call.request.prompt.document
+        if lax.is_true(document.get("background")) and call.most is not None:
+            message = "background: what it computes cannot be charged to limits and budgets: leave it out, or stream"
+            raise ErrorResponse(400, "background_not_metered", message)
+        if owner is None:
+            return
+        previous = str(document.get("previous_response_id"))
+        if call.pool.name != owner.pool:
+            raise _not_found(previous, f"the pool {owner.pool} stored it, and the request is for {call.pool.name}")
+        endpoints = self.endpoints(owner)
+        if not endpoints:
+            raise _not_found(previous, self.why_gone(owner))
+        if all(endpoint.role == "decode" for endpoint in endpoints):
+            raise _not_found(previous, f"{owner.instance}, which stored it, computes no prompts")
+        open_s: float = call.rules["failure.breaker_open_s"]
+        refusals = [endpoint.refusal(now, open_s) for endpoint in endpoints]
+        if all(refusals) and not any(endpoint.asleep for endpoint in endpoints):
+            why = f"{owner.instance}, which stored {previous[:100]!r}, takes no requests ({refusals[0]})"
+            raise ErrorResponse(503, "no_instance_ready", f"{why}: retry in 5 s, or {WHOLE}", retry_after_s=5)
+        why = f"{owner.instance} stored the response that it continues"
+        call.outside = {one.id: why for one in call.pool.endpoints.values() if one.instance != owner.instance}
+
+
+def _id_of(key: PublishedKey | None) -> str:
+    return key.id if key is not None else ""
+
+
+def _whose(key: PublishedKey | None) -> str:
+    return f"the API key {key.name}" if key is not None else "a client without an API key"
+
+
+def _not_found(response_id: str, why: str) -> ErrorResponse:
+    message = f"previous_response_id: there is no response {response_id[:100]!r}: {why}: {WHOLE}"
+    return ErrorResponse(404, "previous_response_not_found", message)

@@ -1,0 +1,66 @@
+"""Passes GET, DELETE, cancel and input_items of a stored response on to the instance that stores it."""
+
+import time
+
+from router.http import body, doors, headers
+from router.http.body import ClientGone
+from router.http.client import ClientConnection, IncomingRequest
+from router.http.errors import ErrorResponse
+from router.pool.endpoint import Endpoint
+from router.serving.passing import pass_on, request_bytes
+from router.serving.pools import Pools
+from router.serving.response_id import SANE
+from router.serving.stored import PATH, StoredResponses
+from router.upstream.connection import Connection
+from router.upstream.errors import UpstreamError
+from router.upstream.keyed import with_key
+
+CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
+LARGEST = 64 * 1024  # bytes of an answer that says what the engine does not serve
+
+
+class StoredCalls:
+    def __init__(self, pools: Pools, responses: StoredResponses) -> None:
+        self._pools = pools
+        self._responses = responses
+
+    async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
+        """Raises ErrorResponse before the answer has begun."""
+        own = dict(incoming.headers)
+        key = self._pools.auth.identify(incoming, own, time.time())
+        self._pools.require_key(key, own)
+        response_id = incoming.path.removeprefix(f"{PATH}/").partition("/")[0]
+        owner = await self._responses.owner(key, response_id) if SANE.fullmatch(response_id) else None
+        if owner is None:
+            raise _not_found(response_id, "nobody made it here with this API key, or it was too long ago")
+        if (refusal := self._pools.barred(key, owner.pool)) is not None:
+            raise refusal
+        endpoints = self._responses.endpoints(owner)
+        if not endpoints:
+            raise _not_found(response_id, f"{self._responses.why_gone(owner)}: ask for it again with its whole input")
+        name, own_id = headers.request_ids(own)
+        try:
+            connection = await self._asked(incoming, endpoints[0], own_id, await body.read(own, client))
+        except ClientGone:
+            return
+        except UpstreamError as error:
+            message = f"{owner.instance}, which stored the response, does not answer: {error}: retry in 5 s"
+            raise ErrorResponse(502, "upstream_failed", message, retry_after_s=5) from None
+        if incoming.method == "DELETE" and connection.status < 300:
+            await self._responses.forget(key, response_id)
+        await pass_on(connection, client, name)
+
+    async def _asked(self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes) -> Connection:
+        lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
+        request = request_bytes(incoming, endpoint.upstream.authority, lines + headers.id_line(own_id), sent)
+        connection = await endpoint.upstream.open(
+            request, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S
+        )
+        if connection.status in (404, 405) and b'"error"' not in await connection.peek_whole(LARGEST):
+            connection.release()
+            raise doors.not_served(incoming.path, f"{endpoint.instance} has no {incoming.method} for it")
+        return connection
+
+
+def _not_found(response_id: str, why: str) -> ErrorResponse:
+    return ErrorResponse(404, "response_not_found", f"there is no response {response_id[:100]!r}: {why}")

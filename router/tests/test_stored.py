@@ -1,0 +1,413 @@
+"""A stored response is found again by those who made it, on the instance that stores it, and by nobody else."""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from router.contract.redis import redis_keys
+from router.contract.redis.stored_response import StoredResponse, name_of
+from router.serving import stored
+from router.serving.response_id import LARGEST, IdNoted
+from router.serving.stored import StoredResponses
+from router.sync import response_directory
+from router.tests.conftest import entry, key_entry, running
+from router.tests.engine import Behaviour, Engine, Received, Writer, engine, reply, stream
+from router.tests.test_aliases import known, second
+from router.tests.test_keys import ALICE, BOB, bearer
+
+PATH = "/v1/responses"
+USAGE = {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1, "total_tokens": 6}
+numbers = itertools.count()
+
+
+def stores(kept: dict[str, Any] | None = None) -> Behaviour:
+    """An engine that has what it made, and answers 404 to all else."""
+    kept = {} if kept is None else kept
+
+    async def behave(engine: Engine, request: Received, writer: Writer) -> None:
+        making = request.method == "POST" and request.target == PATH
+        await (make if making else tell)(kept, request)(engine, request, writer)
+
+    return behave
+
+
+def tell(kept: dict[str, Any], request: Received) -> Behaviour:
+    name, _, action = request.target.split("?")[0].removeprefix(f"{PATH}/").partition("/")
+    if name not in kept:
+        return reply({"error": {"message": "not found"}}, 404)
+    if action not in ("", "cancel"):
+        return reply({"detail": "Not Found"}, 404)
+    if request.method == "DELETE":
+        del kept[name]
+    return reply({"id": name, "did": f"{request.method} {action}".strip()})
+
+
+def make(kept: dict[str, Any], request: Received) -> Behaviour:
+    document = request.document
+    previous = document.get("previous_response_id")
+    if previous is not None and previous not in kept:
+        return reply({"error": {"message": "not found"}}, 404)
+    made = {"object": "response", "instructions": document.get("instructions"), "id": f"resp_{next(numbers)}"}
+    kept[made["id"]] = document
+    if not document.get("stream"):
+        return reply({**made, "status": "completed", "usage": USAGE})
+    created = b"event: response.created\ndata: " + json.dumps({"response": made}).encode() + b"\n\n"
+    half = len(created) // 2
+    ended = b"data: " + json.dumps({"response": {**made, "usage": USAGE}}).encode() + b"\n\n"
+    return stream([created[:half], created[half:], b'data: {"delta":"x"}\n\n', ended])
+
+
+async def first(w: Any, **body: Any) -> str:
+    """The id of a new response."""
+    answer = await w.ask(PATH, input="hello", **body)
+    assert answer.status_code == 200, answer.text
+    if not body.get("stream"):
+        return str(answer.json()["id"])
+    return str(json.loads(answer.text.split("data: ")[1].split("\n")[0])["response"]["id"])
+
+
+async def further(w: Any, previous: str, **body: Any) -> Any:
+    return await w.ask(PATH, input="and then?", previous_response_id=previous, **body)
+
+
+def error(answer: Any) -> tuple[int, str, str]:
+    return answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["message"]
+
+
+@pytest.fixture
+async def four(world: Any) -> Any:
+    return await world(stores(), stores(), stores(), stores())
+
+
+async def keyed(w: Any) -> Any:
+    w.published.keys(key_entry(ALICE), key_entry(BOB))
+    auth = w.router.pools.auth
+    await w.until(lambda: auth.ring is not None and len(auth.ring.by_hash) == 2)
+    return w
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_every_turn_goes_to_the_instance_that_has_the_turn_before(four, streamed):
+    async def conversation() -> list[int]:
+        previous = await first(four, stream=streamed, instructions="long " * 5_000)
+        return [(await further(four, previous)).status_code for _ in range(3)]
+
+    told = [await conversation() for _ in range(3)] + await asyncio.gather(*(conversation() for _ in range(12)))
+    assert told == [[200] * 3] * 15
+
+
+async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(four):
+    for _ in range(4):
+        name = await first(four)
+        told = [
+            await four.client.request(*call) for call in (("GET", f"{PATH}/{name}"), ("POST", f"{PATH}/{name}/cancel"))
+        ]
+        assert [answer.json()["did"] for answer in told] == ["GET", "POST cancel"]
+        assert all(answer.headers["x-request-id"] for answer in told)
+        items = await four.client.get(f"{PATH}/{name}/input_items")
+        assert error(items)[:2] == (404, "not_served")
+        assert (await four.client.delete(f"{PATH}/{name}")).json()["did"] == "DELETE"
+        assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (404, "response_not_found")
+        assert error(await further(four, name))[:2] == (404, "previous_response_not_found")
+
+
+async def test_a_query_goes_with_the_request(four):
+    name = await first(four)
+    await four.client.get(f"{PATH}/{name}?stream=true&starting_after=3")
+    assert any(one.target == f"{PATH}/{name}?stream=true&starting_after=3" for e in four.engines for one in e.received)
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT", "HEAD", "POST"])
+async def test_other_methods_are_refused(four, method):
+    answer = await four.client.request(method, f"{PATH}/resp_1")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE")
+
+
+@pytest.mark.parametrize("name", ["resp_unknown", "%0d%0aHost:%20x", "x" * 200, "%C3%A9"])
+async def test_an_unknown_response_is_said_to_be_unknown(four, name):
+    assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (404, "response_not_found")
+    assert not any(e.received for e in four.engines)
+    status, code, message = error(await further(four, "resp_unknown"))
+    assert (status, code) == (404, "previous_response_not_found")
+    assert "send the whole conversation as input, without previous_response_id" in message
+    assert not any(e.received for e in four.engines)
+
+
+async def test_another_key_does_not_find_it(four):
+    w = await keyed(four)
+    name = await first(w, headers=bearer(ALICE))
+    for headers in (bearer(BOB), {}):
+        assert error(await further(w, name, headers=headers))[:2] == (404, "previous_response_not_found")
+        for method in ("GET", "DELETE"):
+            answer = await w.client.request(method, f"{PATH}/{name}", headers=headers)
+            assert error(answer)[:2] == (404, "response_not_found")
+    assert (await further(w, name, headers=bearer(ALICE))).status_code == 200
+    assert (await w.client.get(f"{PATH}/{name}", headers=bearer(ALICE))).status_code == 200
+    own = await first(w)
+    assert error(await further(w, own, headers=bearer(ALICE)))[:2] == (404, "previous_response_not_found")
+
+
+async def test_a_key_that_lost_the_pool_loses_its_responses(four):
+    w = await keyed(four)
+    name = await first(w, headers=bearer(ALICE))
+    w.published.keys(key_entry(ALICE, pools=["other"]), key_entry(BOB))
+    await w.until(lambda: w.router.pools.auth.ring.holder(ALICE.encode()).pools)
+    assert error(await w.client.get(f"{PATH}/{name}", headers=bearer(ALICE)))[:2] == (403, "pool_not_allowed")
+    assert error(await further(w, name, headers=bearer(ALICE)))[:2] == (403, "pool_not_allowed")
+
+
+async def test_an_owner_that_was_restarted_or_left_is_named(four):
+    name = await first(four)
+    owner = next(f"demo-{i}" for i, e in enumerate(four.engines) if e.received)
+    entries = [entry(f"demo-{i}", e.url, epoch=2) for i, e in enumerate(four.engines)]
+    pool = four.router.pools.get("demo")
+    for entries_now, why in (
+        (entries, f"{owner}, which stored it, was restarted"),
+        (
+            [one for one in entries if one["id"] != owner],
+            f"{owner}, which stored it, has left the fleet",
+        ),
+    ):
+        four.published.fleet(*entries_now)
+        there = {(one["id"], 2) for one in entries_now}
+        await four.until(lambda there=there: {(e.id, e.epoch) for e in pool.endpoints.values()} == there)
+        status, code, message = error(await further(four, name))
+        assert (status, code) == (404, "previous_response_not_found")
+        assert why in message
+        assert why in error(await four.client.get(f"{PATH}/{name}"))[2]
+
+
+async def test_an_owner_that_takes_no_requests_is_waited_for_or_done_without(four):
+    name = await first(four)
+    owner = next(i for i, e in enumerate(four.engines) if e.received)
+    drained = {"routable": False, "state": "draining"}
+    four.published.fleet(
+        *(entry(f"demo-{i}", e.url, **(drained if i == owner else {})) for i, e in enumerate(four.engines))
+    )
+    pool = four.router.pools.get("demo")
+    await four.until(lambda: not pool.endpoints[f"demo-{owner}"].routable)
+    answer = await further(four, name)
+    assert error(answer)[:2] == (503, "no_instance_ready")
+    assert f"demo-{owner}, which stored '{name}', takes no requests (draining)" in error(answer)[2]
+    assert answer.headers["retry-after"] == "5"
+    assert (await four.client.get(f"{PATH}/{name}")).status_code == 200
+
+
+async def test_an_owner_that_only_decodes_cannot_go_on(four):
+    name = await first(four)
+    four.published.fleet(
+        *(entry(f"demo-{i}", e.url, role="decode", connector="nixl") for i, e in enumerate(four.engines))
+    )
+    await four.until(lambda: all(e.role == "decode" for e in four.router.pools.get("demo").endpoints.values()))
+    assert "computes no prompts" in error(await further(four, name))[2]
+
+
+async def test_a_dead_owner_is_an_error_and_no_other_instance_is_asked(four):
+    name = await first(four)
+    owner = next(e for e in four.engines if e.received)
+
+    async def dies(engine: Engine, request: Received, writer: Writer) -> None:
+        writer.close()
+
+    owner.behaviour = dies
+    asked = [len(e.received) for e in four.engines if e is not owner]
+    answer = await further(four, name)
+    assert answer.status_code == 502
+    assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (502, "upstream_failed")
+    assert [len(e.received) for e in four.engines if e is not owner] == asked
+
+
+async def test_another_router_finds_it(four, redis_url):
+    name = await first(four)
+    async with running(redis_url, "router-2") as (other, client):
+        await four.until(lambda: other.pools.get("demo") is not None and other.pools.get("demo").ready)
+        body = {"model": "llama", "input": "and then?", "previous_response_id": name}
+        assert (await client.post(PATH, json=body)).status_code == 200
+        assert (await client.get(f"{PATH}/{name}")).status_code == 200
+        assert (await client.delete(f"{PATH}/{name}")).status_code == 200
+    assert not four.published.client.exists(redis_keys.response_key(name_of("", name)))
+
+
+async def test_what_is_in_redis_is_bounded_and_expires(four, monkeypatch):
+    monkeypatch.setattr(redis_keys, "RESPONSES_KEPT", 3)
+    client = four.published.client
+    names = []
+    for _ in range(6):
+        names.append(redis_keys.response_key(name_of("", await first(four))))
+        await four.until(lambda: client.exists(names[-1]))
+        await asyncio.sleep(1.0 if len(names) == 3 else 0)  # their age counts in seconds
+    assert client.zcard(redis_keys.RESPONSES) == 3
+    assert sum(client.exists(name) for name in names) == 3
+    assert 0 < client.ttl(names[-1]) <= redis_keys.RESPONSE_TTL_S
+    assert 0 < client.ttl(redis_keys.RESPONSES) <= redis_keys.RESPONSE_TTL_S
+
+
+async def test_without_redis_a_router_goes_on_with_what_it_knows(four, monkeypatch):
+    name = await first(four)
+
+    async def fails(*_: Any) -> None:
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(four.router.source.link, "get", fails)
+    assert (await further(four, name)).status_code == 200
+    assert error(await further(four, "resp_unknown"))[:2] == (404, "previous_response_not_found")
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b'{"schema":9}', b'{"schema":1,"pool":7}'])
+async def test_an_unreadable_value_is_none(four, value):
+    four.published.client.set(redis_keys.response_key(name_of("", "resp_odd")), value)
+    assert error(await further(four, "resp_odd"))[:2] == (404, "previous_response_not_found")
+
+
+async def test_what_is_not_to_be_stored_is_not_remembered(four):
+    await first(four, store=False)
+    assert len(four.router.source.responses) == 0
+    await first(four, store=True)
+    assert len(four.router.source.responses) == 1
+
+
+async def test_an_engine_that_forgot_a_response_says_so_itself_and_is_not_to_blame(four):
+    name = await first(four)
+    owner = next(i for i, e in enumerate(four.engines) if e.received)
+    four.engines[owner].behaviour = stores()
+    for _ in range(8):
+        answer = await further(four, name)
+        assert (answer.status_code, answer.json()) == (404, {"error": {"message": "not found"}})
+    assert sum(len(e.received) for e in four.engines) == 9
+    assert four.router.pools.get("demo").endpoints[f"demo-{owner}"].breaker.opened_at is None
+
+
+async def test_an_engine_alone_knows_best_where_there_are_no_keys(world):
+    w = await world(stores({"resp_before": {}}))
+    assert (await further(w, "resp_before")).status_code == 200
+    assert (await w.client.get(f"{PATH}/resp_before")).status_code == 200
+    assert (await w.client.get(f"{PATH}/resp_other")).status_code == 404
+    await keyed(w)
+    assert error(await further(w, "resp_before", headers=bearer(ALICE)))[:2] == (404, "previous_response_not_found")
+
+
+async def test_a_name_of_two_pools_goes_to_the_pool_that_stores_it(world):
+    w = await world(stores())
+    split = [{"pool": "demo", "model": "llama", "weight": 50}, {"pool": "spot", "model": "llama", "weight": 50}]
+    async with engine(stores()) as spot:
+        await second(w, spot)
+        await known(w, {"chat": {"split": split}})
+        for number in range(12):
+            name = await first(w, model="chat", instructions=f"{number} is a number")
+            assert (await further(w, name, model="chat")).status_code == 200
+        assert spot.received
+        assert w.engines[0].received
+        answer = await further(w, name, headers={"x-weir-pool": "demo"})
+        other = await further(w, name, headers={"x-weir-pool": "spot"})
+        assert sorted(one.status_code for one in (answer, other)) == [200, 404]
+
+
+async def test_what_computes_in_the_background_goes_on_unless_it_must_be_charged(four):
+    w = await keyed(four)
+    assert (await w.ask(PATH, input="x", background=True, headers=bearer(ALICE))).status_code == 200
+    w.published.keys(key_entry(ALICE, tokens_per_min=1_000_000), key_entry(BOB))
+    await w.until(lambda: w.router.pools.auth.ring.holder(ALICE.encode()).tokens_per_min)
+    for background in (True, 1, "true"):
+        answer = await w.ask(PATH, input="x", background=background, headers=bearer(ALICE))
+        assert error(answer)[:2] == (400, "background_not_metered")
+    assert (await w.ask(PATH, input="x", background=False, headers=bearer(ALICE))).status_code == 200
+
+
+# The id in an answer
+
+
+class Client:
+    def __init__(self) -> None:
+        self.takes_chunks, self.gone, self.on_room = True, False, None
+        self.sent = b""
+
+    async def read(self) -> bytes:
+        return b""
+
+    def start(self, status: int, lines: bytes) -> None: ...
+
+    def write(self, data: bytes) -> bool:
+        self.sent += data
+        return False
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        self.sent += chunk
+        return True
+
+    def end(self, data: bytes = b"") -> None:
+        self.sent += data
+
+
+def noted(*parts: bytes, streams: bool, last: bytes = b"") -> tuple[list[str], bytes, bool]:
+    client, names = Client(), []
+    through = IdNoted(client, names.append, streams=streams)
+    for part in parts:
+        through.write(part)
+    through.end(last)
+    return names, client.sent, through.write == client.write
+
+
+CREATED = b'event: response.created\r\ndata: {"response":{"tools":[{"id":"no"}],"id":"resp_1"}}\r\n\r\n'
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_id_of_a_stream_is_that_of_its_first_event(size: int) -> None:
+    stream = b": ping\n\n" + CREATED + b'data: {"response":{"id":"resp_2"}}\n\n'
+    parts = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert noted(*parts, streams=True) == (["resp_1"], stream, True)
+
+
+def test_the_id_of_an_answer_is_its_own_and_none_within_it() -> None:
+    body = b'{"output":[{"id":"msg_1"}],"text":"\\"id\\":\\"no\\"","id":"resp_1"}'
+    assert noted(streams=False, last=body) == (["resp_1"], body, True)
+    assert noted(body[:9], body[9:], streams=False) == (["resp_1"], body, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "streams"),
+    [
+        (b"", False),
+        (b"no json", False),
+        (b'{"id":7}', False),
+        (b'{"id":"a b"}', False),
+        (b'{"id":"%b"}' % (b"x" * 129), False),
+        (b'{"id":' + b"[" * 5000, False),
+        (b"data: [DONE]\n\n", True),
+        (b'data: {"response":7}\n\n', True),
+        (b'data: {"response":{"id":null}}\n\n', True),
+        (b'data: {"delta":"x"}\n\n' * 20, True),
+    ],
+)
+def test_an_answer_without_an_id_passes(answer: bytes, streams: bool) -> None:
+    names, sent, _ = noted(answer, streams=streams)
+    assert (names, sent) == ([], answer)
+
+
+def test_an_answer_that_is_too_large_is_passed_on_without_being_kept() -> None:
+    part = b"x" * (LARGEST // 2 + 1)
+    names, sent, through = noted(part, part, streams=False, last=b'"id":"resp_1"}')
+    assert (names, len(sent), through) == ([], 2 * len(part) + 14, True)
+
+
+def test_what_one_router_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "KEPT", 3)
+    responses = StoredResponses(None)  # type: ignore[arg-type]
+    for number in range(5):
+        responses._keep(str(number), StoredResponse(pool="demo", instance="demo-0", epoch=1))
+    assert list(responses._owners) == ["2", "3", "4"]
+
+
+def test_no_two_keys_share_a_name() -> None:
+    names = [name_of(key, response) for key, response in (("", "a"), ("a", ""), ("a", "b"), ("", "a\0b"), ("a\0b", ""))]
+    assert len(set(names)) == len(names)
+
+
+def test_changes_that_cannot_be_written_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_directory, "KEPT", 3)
+    directory = response_directory.ResponseDirectory(None)  # type: ignore[arg-type]
+    for number in range(5):
+        directory.kept(str(number), StoredResponse(pool="demo", instance="demo-0", epoch=1))
+    assert list(directory._changed) == ["2", "3", "4"]
