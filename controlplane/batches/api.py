@@ -21,6 +21,7 @@ from controlplane.keys.models import ApiKey
 
 MOST = 100  # rows of a page
 USUAL = 20
+OTHERS = "turn"  # the code of a wait for the turns of others
 View = Callable[..., HttpResponseBase]
 
 
@@ -189,7 +190,7 @@ def batch(row: Batch) -> dict[str, Any]:
         "error_file_id": row.error_file or None,
         "created_at": created,
         "in_progress_at": int(row.in_progress_at.timestamp()) if row.in_progress_at is not None else None,
-        "expires_at": created + row.window_s,
+        "expires_at": int(row.expires_at.timestamp()),
         **ended,
         "request_counts": {"total": row.total, "completed": row.completed, "failed": row.failed},
         "usage": {
@@ -200,7 +201,17 @@ def batch(row: Batch) -> dict[str, Any]:
             "total_tokens": sum(tokens),
         },
         "metadata": row.metadata,
+        "waiting": _waiting(row),
     }
+
+
+def _waiting(row: Batch) -> dict[str, Any] | None:
+    """Why nothing of it is sent now."""
+    if not row.waits:
+        return None
+    again = row.asked_again_at
+    code, at = (row.waits_code, int(again.timestamp())) if again is not None else (OTHERS, None)
+    return {"code": code, "message": row.waits, "asked_again_at": at}
 
 
 def _cause(row: Batch) -> list[dict[str, Any]]:

@@ -48,13 +48,15 @@ class _Bad(Exception):
 def check(raw: Iterable[bytes], api_path: str) -> Checked:
     """`raw`: the lines of the file, each with its end."""
     lines: list[Line] = []
+    models: dict[str, str] = {}  # one text for each name of a model, however many lines name it
     faults: list[Fault] = []
     seen: set[str] = set()
     start = 0
     for number, one in enumerate(raw, 1):
         try:
             if one.strip():
-                lines.append(Line(*_read(one, api_path, seen), start, len(one)))
+                name, model = _read(one, api_path, seen)
+                lines.append(Line(name, models.setdefault(model, model), start, len(one)))
             if len(lines) > MOST_LINES:
                 raise _Bad("too_many_lines", f"a batch may have at most {MOST_LINES:,} lines")
         except _Bad as error:
@@ -111,10 +113,11 @@ def document_of(body: bytes) -> object:
         return body.decode(errors="replace")[:10_000]
 
 
-def answered(batch: str, number: int, custom_id: str, status: int, request_id: str, document: object) -> bytes:
-    """A line of the output file, or with another status than 200 of the error file."""
+def answered(line: tuple[str, int, str], status: int, request_id: str, document: object, error: object) -> bytes:
+    """A line of the output file; with another status than 200, or an error, of the error file. `line`: the name of the
+    batch, the number of the line and its custom_id."""
     response = {"status_code": status, "request_id": request_id, "body": document}
-    return _written(batch, number, custom_id, response, None)
+    return _written(*line, response, error)
 
 
 def without_answer(batch: str, number: int, custom_id: str, code: str, message: str) -> bytes:

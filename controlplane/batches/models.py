@@ -1,12 +1,14 @@
 """Files of API keys, and batches, each a job."""
 
 import secrets
+from datetime import datetime, timedelta
 
 from django.db import models
 from django.utils import timezone
 
+from controlplane.batches.places import PLACES
 from controlplane.keys.models import ApiKey
-from fleet.jobs import CANCELLED, DONE, FAILED, Job
+from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, Job
 
 
 def new_file_name() -> str:
@@ -36,7 +38,8 @@ class StoredFile(models.Model):
 
 class Batch(Job):
     TASK = "batches.run"
-    AT_ONCE = 1  # one after the other: in parallel they would only compete for the same spare capacity
+    AT_ONCE = PLACES
+    SHARE_A_THREAD = True  # controlplane/batches/dispatcher.py
 
     name = models.CharField(max_length=40, unique=True, default=new_batch_name)  # `id` in the API
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="batches")
@@ -49,6 +52,11 @@ class Batch(Job):
     created_at = models.DateTimeField(default=timezone.now)
     in_progress_at = models.DateTimeField(null=True, blank=True)  # its lines were found to be valid
     closed_at = models.DateTimeField(null=True, blank=True)  # its files are whole
+    # When it is sent, or asked again; while it is queued it waits for others from then on. Empty: of an older version.
+    due_at = models.DateTimeField(default=timezone.now, null=True, blank=True)
+    waited_s = models.FloatField(default=0.0, db_default=0.0)  # for other batches, which its window does not count
+    waits_for = models.TextField(blank=True, default="", db_default="")  # a reason of its own why nothing is sent
+    waits_code = models.CharField(max_length=64, blank=True, default="", db_default="")
     is_expired = models.BooleanField(default=False)
     total = models.PositiveIntegerField(default=0)  # lines
     completed = models.PositiveIntegerField(default=0)
@@ -67,6 +75,28 @@ class Batch(Job):
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+    @property
+    def waited_now_s(self) -> float:
+        """`waited_s` and what its present wait for a place adds."""
+        if self.status != QUEUED or self.due_at is None:
+            return self.waited_s
+        return self.waited_s + max(0.0, (timezone.now() - self.due_at).total_seconds())
+
+    @property
+    def expires_at(self) -> datetime:
+        return self.created_at + timedelta(seconds=self.window_s + self.waited_now_s)
+
+    @property
+    def waits(self) -> str:
+        """Why nothing of it is sent now; empty while something is."""
+        if self.status in ENDED:
+            return ""
+        return self.waits_for or ("it waits for its turn" if self.status == QUEUED else "")
+
+    @property
+    def asked_again_at(self) -> datetime | None:
+        return self.due_at if self.waits_for and self.status not in ENDED else None
 
     @property
     def state(self) -> str:

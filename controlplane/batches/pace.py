@@ -1,4 +1,4 @@
-"""How many lines of a batch are under way, by the model that they ask for: more while the engines of its pools have
+"""How many lines of all batches are under way, by the model that they ask for: more while the engines of its pools have
 capacity to spare, fewer at once while requests wait there or KV caches are nearly full. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence

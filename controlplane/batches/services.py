@@ -3,11 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.audit import services as audit
@@ -17,7 +19,7 @@ from controlplane.batches import store
 from controlplane.batches.models import Batch, StoredFile
 from controlplane.keys.models import ApiKey
 from fleet import jobs
-from fleet.jobs import CANCELLED, ENDED
+from fleet.jobs import CANCELLED, DONE, ENDED, QUEUED
 from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
@@ -53,7 +55,9 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
             os.fsync(file.fileno())
         if not row.bytes:
             raise Refused("the file is empty", "file")
-        row.save()
+        with transaction.atomic():
+            row.save()
+            audit.record(actor_of(key), "file.upload", f"file {row.name}", "", None, {"bytes": row.bytes})
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -64,7 +68,9 @@ def delete_file(row: StoredFile) -> None:
     """Raises Refused."""
     if Batch.objects.filter(input_file=row.name).exclude(status__in=ENDED).exists():
         raise Refused("a batch that has not ended needs this file: cancel it first", "file_id", 409)
-    row.delete()
+    with transaction.atomic():
+        row.delete()
+        audit.record(actor_of(row.key), "file.delete", f"file {row.name}", "", {"bytes": row.bytes}, None)
     store.content(row.name).unlink(missing_ok=True)
 
 
@@ -82,10 +88,17 @@ def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
     if not isinstance(name, str) or not StoredFile.objects.filter(key=key, name=name, purpose="batch").exists():
         raise Refused(f"input_file_id: there is no file {str(name)[:60]!r} with the purpose batch", "input_file_id")
     row = Batch(key=key, api_path=asked["endpoint"], window_s=WINDOWS[window], metadata=metadata, input_file=name)
-    row.actor = f"API key {key.name}"
-    row.save()
-    transaction.on_commit(lambda: jobs.send_next(Batch))
+    row.actor = actor_of(key).name
+    with transaction.atomic():
+        row.save()
+        after = {"endpoint": row.api_path, "input_file": name, "completion_window": window}
+        audit.record(actor_of(key), "batch.create", f"batch {row.name}", "", None, after)
+        transaction.on_commit(lambda: jobs.send(row))
     return row
+
+
+def actor_of(key: ApiKey) -> Actor:
+    return Actor("token", f"API key {key.name}")
 
 
 def _is_metadata(given: object) -> bool:
@@ -137,21 +150,29 @@ def close(row: Batch) -> None:
 
 def _files(row: Batch) -> dict[str, Any]:
     """Field → (path, name of the file), for the files with lines."""
-    results = store.Results(row.name)
+    if row.status != DONE or row.completed + row.failed < row.total:
+        _answer_for_the_rest(row)
+    output, errors = (store.result(row.name, which) for which in ("output", "errors"))
+    return {
+        **({"output_file": (output, f"{row.name}_output.jsonl")} if row.completed else {}),
+        **({"error_file": (errors, f"{row.name}_error.jsonl")} if row.failed else {}),
+    }
+
+
+def _answer_for_the_rest(row: Batch) -> None:
+    """Write an error for each line without an answer, and count the lines of both files."""
     code = "batch_cancelled" if row.status == CANCELLED else "batch_expired" if row.is_expired else "batch_failed"
     message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
     with store.content(row.input_file).open("rb") as raw:
-        found = batch_lines.check(raw, row.api_path).lines
-    for number, line in enumerate(found, 1):
-        if line.custom_id not in results.written:
-            why = message.get(code, row.cause or "the batch failed")
-            written = batch_lines.without_answer(row.name, number, line.custom_id, code, why)
-            results.add(results.errors, line.custom_id, written)
-    results.flush()
-    results.close()
+        lines = batch_lines.check(raw, row.api_path).lines
+    with closing(store.Results(row.name)) as results:
+        for number, line in enumerate(lines, 1):
+            if line.custom_id not in results.written:
+                why = message.get(code, row.cause or "the batch failed")
+                written = batch_lines.without_answer(row.name, number, line.custom_id, code, why)
+                results.add(results.errors, written)
+        results.flush()
     row.completed, row.failed = results.counts[results.output], results.counts[results.errors]
-    output, errors = (results.output, f"{row.name}_output.jsonl"), (results.errors, f"{row.name}_error.jsonl")
-    return {**({"output_file": output} if row.completed else {}), **({"error_file": errors} if row.failed else {})}
 
 
 def close_left() -> None:
@@ -161,8 +182,24 @@ def close_left() -> None:
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Queue it again after its worker was lost: another one goes on."""
-    return jobs.requeue(row, "")
+    """Queue it again after its worker was lost: another one goes on. From then on it waits for others."""
+    due_at = row.heartbeat_at or timezone.now()
+    if row.waits_for and row.due_at is not None:
+        due_at = max(due_at, row.due_at)
+    return jobs.requeue(row, "", due_at=due_at)
+
+
+def due(now: datetime) -> "QuerySet[Batch]":
+    """Batches that wait for a place, the one that has waited longest first."""
+    is_due = Q(due_at=None) | Q(due_at__lte=now)
+    return Batch.objects.filter(is_due, status=QUEUED).order_by(F("due_at").asc(nulls_first=True), "pk")
+
+
+def send_due(now: datetime) -> None:
+    """Have a worker send the batches that are due, unless one does so already."""
+    late = due(now).filter(sent_at__lte=now - timedelta(seconds=jobs.SENT_AGAIN_S)).first()
+    if late is not None and Batch.objects.filter(pk=late.pk, sent_at=late.sent_at).update(sent_at=now):
+        jobs.send(late)
 
 
 def forget_old(now: datetime) -> None:

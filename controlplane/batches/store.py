@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.batches.lines import usage_of, written_of
 
+DISPATCHER = "dispatcher"  # the lock of the one that sends the lines of all batches
 LARGEST = 200 * 1024 * 1024  # bytes of a file
 
 
@@ -32,9 +33,13 @@ def results(batch: str) -> Path:
     return made
 
 
+def result(batch: str, which: str) -> Path:
+    return results(batch) / f"{which}.jsonl"
+
+
 @contextmanager
 def alone(batch: str) -> Iterator[bool]:
-    """A lock on the batch's results; False while another process holds it. The kernel frees a dead process's lock."""
+    """A lock on the batch's results, or on DISPATCHER; False while somebody holds it. A dead process holds none."""
     with (folder() / f"{batch}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,32 +57,36 @@ class Results:
     """Appends to the output and the error file of a batch. Each custom_id gets one line, whichever workers wrote."""
 
     def __init__(self, batch: str) -> None:
-        self.output, self.errors = (results(batch) / f"{name}.jsonl" for name in ("output", "errors"))
+        self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
         self.counts = {path: 0 for path in (self.output, self.errors)}
-        self.written: set[str] = set()
+        self.written: set[str] = set()  # at the start
         self.tokens: tuple[int, ...] = (0, 0)  # of the input and of the output
         self._open: dict[Path, IO[bytes]] = {}
+        self._unflushed: set[Path] = set()
         for path in self.counts:
             self._open[path] = _without_torn_line(path)
             with path.open("rb") as lines:
                 for name, document in written_of(lines):
-                    self._count(path, name, document)
+                    self.written.add(name)
+                    self._count(path, document)
 
-    def add(self, path: Path, custom_id: str, line: bytes, document: object = None) -> None:
+    def add(self, path: Path, line: bytes, document: object = None) -> None:
         """`document`: the answer, if there is one."""
         self._open[path].write(line)
-        self._count(path, custom_id, document)
+        self._open[path].flush()
+        self._unflushed.add(path)
+        self._count(path, document)
 
-    def _count(self, path: Path, custom_id: str, document: object) -> None:
-        self.written.add(custom_id)
+    def _count(self, path: Path, document: object) -> None:
         self.counts[path] += 1
         if path == self.output:
             self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
 
     def flush(self) -> None:
-        for file in self._open.values():
-            file.flush()
-            os.fsync(file.fileno())
+        """Make what was added outlast the machine; it outlasts this process at once."""
+        for path in self._unflushed:
+            os.fsync(self._open[path].fileno())
+        self._unflushed.clear()
 
     def close(self) -> None:
         for file in self._open.values():

@@ -5,4 +5,5 @@ from controlplane.batches import running
 
 @shared_task(name="batches.run")
 def run(batch_id: int) -> None:
-    running.run_batch(batch_id)
+    """Send whatever is due; `batch_id` is the one that was created or is late."""
+    running.run_batches()

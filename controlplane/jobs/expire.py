@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from django.utils import timezone
+
 from controlplane.batches import services as batches
 from controlplane.batches.models import Batch
 from controlplane.experiments import running as experiments
@@ -25,8 +27,10 @@ def step(now: datetime | None = None) -> None:
         jobs.fail_lost(Batch, batches.requeue, attempt, now)
         with attempt("batches that have ended"):
             batches.close_left()
-        for model in (Experiment, Preview, Tuning, Calibration, Batch):
+        for model in (Experiment, Preview, Tuning, Calibration):
             with attempt(f"queued {model.__name__}"):
                 jobs.send_next(model, jobs.SENT_AGAIN_S)
+        with attempt("queued batches"):
+            batches.send_due(now or timezone.now())
         with attempt("pools of runs that have ended"):
             ephemeral_pool.remove_abandoned()

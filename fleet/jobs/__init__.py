@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 class Job(models.Model):
     TASK: ClassVar[str]  # the Celery task that performs it, given its id
     AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
+    SHARE_A_THREAD: ClassVar[bool] = False  # of one worker, which performs them beside each other
 
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
     cause = models.TextField(blank=True)  # of a failure or a cancellation
@@ -212,10 +213,11 @@ def resume(job: Job) -> bool:
     return bool(queued)
 
 
-def requeue(job: Job, cause: str) -> bool:
+def requeue(job: Job, cause: str, **values: Any) -> bool:
     """Let another worker end a job whose worker is lost, once: `cause` stays with it, and a job that has one failed."""
     lost = of_this_start(job).filter(status=RUNNING, cause="")
-    return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=timezone.now() - timedelta(seconds=SENT_AGAIN_S)))
+    sent_at = timezone.now() - timedelta(seconds=SENT_AGAIN_S)
+    return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
 
 
 _QUEUED_AGAIN: dict[str, Any] = {

@@ -24,6 +24,8 @@ class BatchOut(Schema):
     endpoint: str = Field(alias="api_path")
     state: str = Field(description="In OpenAI's words: validating, in_progress, completed, …")
     cause: str = Field(description="Of a failure or a cancellation")
+    waits: str = Field(description="Why nothing of it is sent now; empty while its lines are under way or it has ended")
+    asked_again_at: datetime | None = Field(description="When a batch that waits for a reason of its own is asked")
     total: int = Field(description="Lines; the next two are those that have a result")
     completed: int
     failed: int
@@ -34,6 +36,7 @@ class BatchOut(Schema):
     created_at: datetime
     started_at: datetime | None = Field(alias="in_progress_at")
     ended_at: datetime | None
+    expires_at: datetime = Field(description="End of its window, which does not count its wait for other batches")
 
 
 @router.get("", response=list[BatchOut], auth=needs("use:read"))

@@ -2,7 +2,9 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +18,7 @@ from django.utils import timezone
 
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import SYSTEM
-from controlplane.batches import running, services, store
+from controlplane.batches import dispatcher, line_queue, placed, running, services, store
 from controlplane.batches.models import Batch, StoredFile
 from controlplane.batches.pace import Load
 from controlplane.batches.tests.test_lines import CHAT, line
@@ -71,12 +73,29 @@ class StandIn:
 def router(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     made = StandIn()
     monkeypatch.setattr(running, "router_urls", lambda: [made.url])
-    monkeypatch.setattr(running.pace, "STEP_S", 0.02)
-    monkeypatch.setattr("controlplane.batches.sending.PAUSE_S", 0.01)
+    monkeypatch.setattr(dispatcher, "LOOK_S", 0.02)
+    monkeypatch.setattr(placed, "BEAT_S", 0.0)
+    monkeypatch.setattr(line_queue, "PAUSE_S", 0.01)
+    monkeypatch.setattr(running, "Files", AtOnce)
     monkeypatch.setattr(jobs, "send", lambda job: None)
     yield made
     made.server.shutdown()
     made.server.server_close()
+
+
+class AtOnce:
+    """Opens files in the caller's thread, which has the test's transaction."""
+
+    def submit(self, work: Callable[..., Any], *given: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*given))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        pass
 
 
 class Caller:
@@ -118,8 +137,12 @@ def alice(db: None, data_dir: Path) -> Caller:
     return Caller("alice")
 
 
-def run(name: str) -> None:
-    running.run_batch(Batch.objects.get(name=name).pk)
+def run(*names: str) -> None:
+    """Until they have ended; others that are due are sent beside them."""
+    with running.sending() as sent:
+        while Batch.objects.filter(name__in=names, closed_at=None).exclude(status=jobs.FAILED).exists():
+            sent.step()
+            time.sleep(0.005)
 
 
 def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, router: StandIn) -> None:
@@ -151,8 +174,8 @@ def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn)
     name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(8)))
     row = Batch.objects.get(name=name)
     results = store.Results(name)
-    results.add(results.output, "3", b'{"custom_id":"3"}\n')
-    results.add(results.output, "5", b'{"custom_id":"5')
+    results.add(results.output, b'{"custom_id":"3"}\n')
+    results.add(results.output, b'{"custom_id":"5')
     results.close()
     jobs.claim(Batch, row.pk)
     for _ in range(3):  # as often as it takes
@@ -272,8 +295,8 @@ def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytes
 
 
 def test_old_files_and_batches_are_deleted(alice: Caller, router: StandIn) -> None:
-    ended, waiting = alice.batch(line("a")), alice.batch(line("a"))
-    run(ended)
+    run(alice.batch(line("a")))
+    waiting = alice.batch(line("a"))
     services.forget_old(timezone.now() + timedelta(days=31))
     assert [row.name for row in Batch.objects.all()] == [waiting]
     assert StoredFile.objects.count() == len(list(store.folder().glob("file-*"))) == 1

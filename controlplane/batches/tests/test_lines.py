@@ -54,7 +54,7 @@ def test_no_more_lines_and_faults_than_allowed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
     results = Results("batch_1")
     for name in ("a", "b"):
-        results.add(results.output, name, lines.answered("batch_1", 1, name, 200, "r", {"x": "y" * 70_000}))
+        results.add(results.output, lines.answered(("batch_1", 1, name), 200, "r", {"x": "y" * 70_000}, None))
     results.flush()
     results.close()
     whole = results.output.read_bytes()
@@ -62,7 +62,7 @@ def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
         results.output.write_bytes(torn)
         again = Results("batch_1")
         assert again.written == {"a"}
-        again.add(again.output, "b", b'{"custom_id":"b"}\n')
+        again.add(again.output, b'{"custom_id":"b"}\n')
         again.close()
         assert [json.loads(one)["custom_id"] for one in results.output.read_bytes().splitlines()] == ["a", "b"]
     assert content("file-1").parent == data_dir / "batches"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.batches.models import Batch, StoredFile
+from controlplane.batches.models import StoredFile
 from controlplane.batches.tests.test_batches import Caller, StandIn, alice, router, run  # noqa: F401 - fixtures
 from controlplane.batches.tests.test_lines import CHAT, line
 from controlplane.tests.real_up import CODE
@@ -58,7 +58,6 @@ def test_files_and_batches_calls_pass_unchanged(live_server: Any, alice: Caller,
     lines = b"".join(line(name, body={"model": "m"}) for name in ("a", "b"))
     name = said(BEFORE, live_server.url, alice.secret, lines)
     assert StoredFile.objects.count() == 1
-    run(Batch.objects.exclude(name=name).get().name)
     run(name)
     assert said(AFTER, live_server.url, alice.secret, name.encode()) == "a b"
     assert [body["model"] for _, body in router.asked] == ["m", "m"]
