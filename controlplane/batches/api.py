@@ -22,6 +22,7 @@ from controlplane.keys.models import ApiKey
 MOST = 100  # rows of a page
 USUAL = 20
 OTHERS = "turn"  # the code of a wait for the turns of others
+CODES = {404: "not_found", 409: "in_use", 413: "file_too_large", 429: "too_many_batches"}
 View = Callable[..., HttpResponseBase]
 
 
@@ -60,8 +61,7 @@ def door(**methods: Callable[..., object]) -> View:
         try:
             made = answer(request, key, **named)
         except Refused as error:
-            code = {404: "not_found", 409: "in_use", 413: "file_too_large"}.get(error.status, "invalid_value")
-            return _error(error.status, str(error), code, error.param)
+            return _error(error.status, str(error), CODES.get(error.status, "invalid_value"), error.param)
         return made if isinstance(made, HttpResponseBase) else _answer(made)
 
     return view

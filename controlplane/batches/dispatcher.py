@@ -29,7 +29,6 @@ from fleet.jobs import JobFailed, Stopped
 log = structlog.get_logger(__name__)
 LOOK_S = 0.5  # between two looks at the database, the routers and the engines
 TRIES = 4  # of a line that gets server errors, or no answer
-QUEUED = 256  # batches without a place that are looked at
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 
@@ -154,8 +153,7 @@ class Dispatcher:
         self._give_places(now, wall)
 
     def _give_places(self, now: float, wall: datetime) -> None:
-        due = services.due(wall).values_list("pk", "key_id")[:QUEUED]
-        queued = [Queued(pk, key) for pk, key in due]
+        queued = [Queued(pk, key) for pk, key in services.first_due(wall, places.PLACES_OF_KEY)]
         claimed = places.claims(self._places(now), queued)
         for pk in claimed:
             placed = place(pk, self._files.submit, now, wall)

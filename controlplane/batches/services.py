@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.expressions import OrderBy
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from controlplane.audit import services as audit
@@ -24,6 +26,7 @@ from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
 MOST_FILES = 1_000  # of a key
+MOST_BATCHES = 1_000  # of a key that have not ended
 MOST_METADATA = 16  # entries
 KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
 
@@ -87,6 +90,8 @@ def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
     name = asked.get("input_file_id")
     if not isinstance(name, str) or not StoredFile.objects.filter(key=key, name=name, purpose="batch").exists():
         raise Refused(f"input_file_id: there is no file {str(name)[:60]!r} with the purpose batch", "input_file_id")
+    if Batch.objects.filter(key=key).exclude(status__in=ENDED).count() >= MOST_BATCHES:
+        raise Refused(f"{MOST_BATCHES:,} batches of the API key have not ended: wait for one or cancel it", status=429)
     row = Batch(key=key, api_path=asked["endpoint"], window_s=WINDOWS[window], metadata=metadata, input_file=name)
     row.actor = actor_of(key).name
     with transaction.atomic():
@@ -193,6 +198,13 @@ def due(now: datetime) -> "QuerySet[Batch]":
     """Batches that wait for a place, the one that has waited longest first."""
     is_due = Q(due_at=None) | Q(due_at__lte=now)
     return Batch.objects.filter(is_due, status=QUEUED).order_by(F("due_at").asc(nulls_first=True), "pk")
+
+
+def first_due(now: datetime, of_key: int) -> "QuerySet[Batch, tuple[int, int]]":
+    """(pk, key) of that many due batches of each key, so that one key's batches hide no other's."""
+    order: list[OrderBy | str] = [F("due_at").asc(nulls_first=True), "pk"]
+    number = Window(RowNumber(), partition_by="key_id", order_by=order)
+    return due(now).annotate(number=number).filter(number__lte=of_key).values_list("pk", "key_id")
 
 
 def send_due(now: datetime) -> None:

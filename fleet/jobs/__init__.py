@@ -13,6 +13,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
@@ -31,6 +32,7 @@ ENDED = (DONE, FAILED, CANCELLED)
 BEAT_S = 0.5  # between two heartbeats, each of which also notices a cancellation
 ALIVE_S = 5.0  # between two heartbeats of the thread that stands beside the work
 LOST_S = 60.0  # a running job without a heartbeat for this long has lost its worker, unless that is known to be gone
+MOST_LOOKED_AT = 1_000  # queued jobs of which the next ones are chosen
 SENT_AGAIN_S = 10.0  # a job still queued after this long may have lost its message: Redis came back empty
 
 log = logging.getLogger(__name__)
@@ -91,13 +93,25 @@ def send(job: Job) -> None:
 
 
 def send_next(model: type[Job], waited_s: float = 0.0) -> None:
-    """Send the first queued jobs for which there is room and whose task was last sent that long ago."""
+    """Send the next queued jobs for which there is room and whose task was last sent that long ago. Each queue has the
+    whole room: a job whose worker is away holds up none of another worker."""
     queued = model._default_manager.filter(status=QUEUED)
-    now = timezone.now()
-    for job in queued.order_by("pk")[: _room(model)]:
-        waited = queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s))
-        if model.may_start(job.pk) and waited.update(sent_at=now):
-            send(job)
+    now, room, chosen = timezone.now(), _room(model), Counter[str]()
+    for job in _in_turn(model) if room else ():
+        if chosen[job.queue] < room and model.may_start(job.pk):
+            chosen[job.queue] += 1
+            if queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s)).update(sent_at=now):
+                send(job)
+
+
+def _in_turn(model: type[J]) -> list[J]:
+    """Queued jobs, those first whose actor has the fewest that run or are ahead of it; of equals the oldest."""
+    ahead = Counter(model._default_manager.filter(status=RUNNING).values_list("actor", flat=True))
+    turns: list[tuple[int, int, J]] = []
+    for job in model._default_manager.filter(status=QUEUED).order_by("pk")[:MOST_LOOKED_AT]:
+        turns.append((ahead[job.actor], job.pk, job))
+        ahead[job.actor] += 1
+    return [job for _, _, job in sorted(turns, key=lambda turn: turn[:2])]
 
 
 def _room(model: type[Job]) -> int:

@@ -25,7 +25,7 @@ class BatchOut(Schema):
     state: str = Field(description="In OpenAI's words: validating, in_progress, completed, …")
     cause: str = Field(description="Of a failure or a cancellation")
     waits: str = Field(description="Why nothing of it is sent now; empty while its lines are under way or it has ended")
-    asked_again_at: datetime | None = Field(description="When a batch that waits for a reason of its own is asked")
+    asked_again_at: datetime | None = Field(description="Next try of a batch that waits for a reason of its own")
     total: int = Field(description="Lines; the next two are those that have a result")
     completed: int
     failed: int

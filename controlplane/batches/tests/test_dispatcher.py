@@ -227,6 +227,21 @@ def test_a_stuck_batch_gives_its_place_to_a_key_without_one(scene: Scene, monkey
     assert asked | {key for key, _ in scene.routers.asked} == {caller.row.pk for caller in [*stuck, late]}
 
 
+def test_many_queued_batches_of_one_key_hide_none_of_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, bob = Caller("alice"), Caller("bob")
+    for _ in range(6):
+        alice.batch(*lines(500))
+    late = bob.batch(*lines(3))
+    scene.play(0.5)
+    names = Batch.objects.filter(status=jobs.RUNNING).values_list("key__name", flat=True)
+    assert sorted(names) == ["alice", "alice", "bob"]
+    monkeypatch.setattr(services, "MOST_BATCHES", 6)
+    file = alice.get("/v1/files")["data"][0]["id"]
+    refused = alice.post("/v1/batches", 429, input_file_id=file, endpoint=CHAT, completion_window="24h")
+    assert refused["error"]["code"] == "too_many_batches"
+    scene.end_of(late)
+
+
 def test_two_huge_batches_share_one_place_by_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PLACES", 1)
     monkeypatch.setattr(places, "TURN_S", 20.0)

@@ -2,16 +2,18 @@
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 
 from controlplane.experiments.models import Experiment
-from controlplane.jobs.tests.test_expire import experiment, preview
+from controlplane.jobs.tests.test_expire import calibration, experiment, preview
 from controlplane.previews.models import Preview
 from fleet import jobs
 from fleet.jobs import Job
+from fleet.models import Calibration
 
 
 def previews() -> list[Job]:
@@ -52,3 +54,34 @@ def _claim(job: Job) -> None:
         with contextlib.suppress(OperationalError), contextlib.closing(connection):
             jobs.claim(type(job), job.pk)
             return
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    numbers: list[int] = []
+    monkeypatch.setattr(jobs, "send", lambda job: numbers.append(job.pk))
+    return numbers
+
+
+@pytest.mark.django_db
+def test_whoever_asked_for_one_job_does_not_wait_for_all_of_another(sent: list[int], data_dir: Path) -> None:
+    many = [preview(actor="anna").pk for _ in range(5)]
+    single = preview(actor="otto").pk
+    jobs.send_next(Preview)
+    assert sent == [many[0], single]
+    jobs.claim(Preview, many[0])
+    del sent[:]
+    jobs.send_next(Preview)
+    assert sent == [single]
+    jobs.claim(Preview, single)
+    del sent[:]
+    jobs.send_next(Preview)
+    assert sent == []
+
+
+@pytest.mark.django_db
+def test_jobs_of_a_node_that_is_away_hold_up_none_of_another_node(sent: list[int], data_dir: Path) -> None:
+    away = [calibration(instance=f"chat-{i}", node="gpu-away").pk for i in range(Calibration.AT_ONCE + 1)]
+    there = calibration(instance="code-0", node="gpu-2").pk
+    jobs.send_next(Calibration)
+    assert sent == [*away[:-1], there]

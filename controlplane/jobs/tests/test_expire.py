@@ -44,12 +44,12 @@ def experiment(**values: Any) -> Job:
 
 def preview(**values: Any) -> Job:
     about = {"live_version": 1, "draft_revision": 1, "draft_document": {}, "max_requests": 10, "seeds": [1]}
-    return Preview.objects.create(policy=ensure_default_policy(), pool="demo", actor="ada", **about, **values)
+    return Preview.objects.create(policy=ensure_default_policy(), pool="demo", **{"actor": "ada"} | about | values)
 
 
 def calibration(**values: Any) -> Job:
     about = {"pool": "chat", "kind": "vllm", "model": "m", "config_hash": "c", "node": "gpu-1"}
-    return Calibration.objects.create(instance="chat-0", actor="ada", seconds=30, **about, **values)
+    return Calibration.objects.create(**{"instance": "chat-0", "actor": "ada", "seconds": 30} | about | values)
 
 
 KINDS = pytest.mark.parametrize(
