@@ -28,6 +28,12 @@ class ChannelForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text="Not shown again beyond its host. Webhook: https://…; Apprise: SERVICE://…",
     )
+    words = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="With what people wrote",
+        help_text="Reasons, notes and names of people. Without it a notice has its event, names of things and numbers.",
+    )
     events = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Events")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,11 +56,11 @@ class NewChannelForm(ChannelForm):
         label="Kind",
         help_text="Apprise reaches mail, Slack and others; it is an optional package.",
     )
-    field_order = ("name", "kind", "url", "events")
+    field_order = ("name", "kind", "url", "words", "events")
 
     def terms(self) -> ChannelTerms:
         data = self.cleaned_data
-        return ChannelTerms(name=data["name"], url=data["url"], events=data["events"])
+        return ChannelTerms(name=data["name"], url=data["url"], events=data["events"], words=data["words"])
 
 
 class ChangeChannelForm(ChannelForm):
@@ -65,4 +71,4 @@ class ChangeChannelForm(ChannelForm):
 
     def change(self) -> ChannelEdit:
         data = self.cleaned_data
-        return ChannelEdit(name=data["name"], events=data["events"], url=data["url"] or None)
+        return ChannelEdit(name=data["name"], events=data["events"], url=data["url"] or None, words=data["words"])

@@ -25,6 +25,7 @@ class Channel(models.Model):
     rotated_until = models.DateTimeField(null=True, blank=True)
     events = models.JSONField(default=list)  # names, groups such as "delivery.*", or "*"
     enabled = models.BooleanField(default=True)
+    words = models.BooleanField(default=True, db_default=True)  # its receivers may read what people wrote
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
 

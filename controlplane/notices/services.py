@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.notices import display
+from controlplane.notices import display, wordless
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, TEST, choices, matches
 from controlplane.notices.models import Channel, ChannelKind, Notice, Status
@@ -48,6 +48,9 @@ def enqueue(event: str, subject: str, text: str, facts: JsonObject | None = None
 
 
 def _notice(channel: Channel, event: str, subject: str, text: str, facts: JsonObject | None = None) -> Notice:
+    if not channel.words:
+        text, facts = wordless.text_of(event, subject), wordless.facts_of(facts or {})
+        subject = wordless.subject_of(subject)
     return Notice(channel=channel, event=event, subject=subject[:200], text=text, facts=facts or {})
 
 
@@ -75,6 +78,7 @@ class ChannelTerms:
     url: str
     events: Sequence[str] = ("*",)
     enabled: bool = True
+    words: bool = True  # its receivers may read what people wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class ChannelEdit:
     url: str | None = None
     events: Sequence[str] | None = None
     enabled: bool | None = None
+    words: bool | None = None
 
 
 def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
@@ -102,7 +107,8 @@ def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channe
 def change_channel(row: Channel, change: ChannelEdit, actor: Actor) -> Channel:
     """Raises InvalidInput. An unchanged URL is not checked again."""
     before, given = _audited(row), {name: value for name, value in asdict(change).items() if value is not None}
-    terms = replace(ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled), **given)
+    kept = ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled, words=row.words)
+    terms = replace(kept, **given)
     checked = _checked(row.kind, terms, url_changed=change.url is not None)
     with _name_free(checked.name), transaction.atomic():
         Channel.objects.filter(pk=row.pk).update(**asdict(checked))
@@ -181,4 +187,5 @@ def _name_free(name: str) -> Iterator[None]:
 
 def _audited(row: Channel) -> dict[str, object]:
     shown = display.masked_url(row.url)
-    return {"name": row.name, "kind": row.kind, "url": shown, "events": row.events, "enabled": row.enabled}
+    flags = {"enabled": row.enabled, "words": row.words}
+    return {"name": row.name, "kind": row.kind, "url": shown, "events": row.events, **flags}

@@ -72,7 +72,7 @@ def channel(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _filled(row: Channel) -> ChangeChannelForm:
-    return ChangeChannelForm(initial={"name": row.name, "events": row.events})
+    return ChangeChannelForm(initial={"name": row.name, "events": row.events, "words": row.words})
 
 
 def _one(

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from controlplane.dashboard.frame.types import ShownEvent
 from controlplane.notices.events import EVENTS
-from controlplane.shares.kinds import NAME, fits
+from controlplane.notices.wordless import text_of
 
 # Kind of an event in the history of an instance or a pool: what it says behind the name
 SENTENCES = {
@@ -37,7 +37,6 @@ SENTENCES = {
     "note": "has a new note",
 }
 NODE = "node"
-subject_of = fits(rf"(?:policy|pool) {NAME}(?: v\d+)?|Models(?: v\d+)?")
 
 
 def sentence(event: ShownEvent, names: Collection[str]) -> str:
@@ -46,5 +45,5 @@ def sentence(event: ShownEvent, names: Collection[str]) -> str:
     if kind == NODE:
         return "a node came, went or changed"
     if kind in EVENTS:
-        return ": ".join(filter(None, (subject_of(subject), EVENTS[kind])))
+        return text_of(kind, subject)
     return f"{subject} {SENTENCES[kind]}" if kind in SENTENCES and subject in names else ""

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from controlplane.notices.wordless import NAME
+
 Kind = Callable[[Any], Any]
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,199}"  # pools, instances, policies and models: a name has no blanks
 NUMBER = r"[0-9][0-9,.]*(?:e[+-]?[0-9]+)?"
 WITHHELD = "see Weir"  # stands for the words of a person, an engine or an exception
 

@@ -6,8 +6,8 @@ Names of nodes and routers, events and entries of attention are made in view.py.
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES
 from controlplane.dashboard.frame.status import ORDER
 from controlplane.deliveries.states import State
+from controlplane.notices.wordless import NAME
 from controlplane.shares.kinds import (
-    NAME,
     NUMBER,
     WITHHELD,
     by,

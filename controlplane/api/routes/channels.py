@@ -19,6 +19,7 @@ from fleet.models import Pool
 
 router = Router(tags=["notices"])
 
+WORDS_HELP = "Whether its receivers may read what people wrote; else notices have events, names of things and numbers"
 EVENTS_HELP = "Names of events, groups such as delivery.*, or *"
 
 
@@ -29,6 +30,7 @@ class ChannelOut(Schema):
     url: str = Field(validation_alias="masked_url", description="Masked")
     events: list[str]
     enabled: bool
+    words: bool = Field(description=WORDS_HELP)
     rotated_until: datetime | None = Field(description="Until then the secret before the last rotation signs too")
     created_by: str
     created_at: datetime
@@ -44,6 +46,7 @@ class ChannelIn(Body):
     url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/weir"])
     events: list[str] = Field(["*"], min_length=1, max_length=100, description=EVENTS_HELP)
     enabled: bool = True
+    words: bool = Field(True, description=WORDS_HELP)
 
 
 class ChannelChange(Body):
@@ -51,6 +54,7 @@ class ChannelChange(Body):
     url: str | None = Field(None, min_length=1, max_length=2000)
     events: list[str] | None = Field(None, min_length=1, max_length=100, description=EVENTS_HELP)
     enabled: bool | None = Field(None, description="false also ends the notices that wait")
+    words: bool | None = Field(None, description=WORDS_HELP)
 
 
 class NoticeOut(Schema):
