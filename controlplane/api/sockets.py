@@ -16,7 +16,7 @@ from controlplane.api.handlers import unauthenticated
 from controlplane.api.problems import ApiProblem, response
 from controlplane.dashboard.consumers import asked_seconds, may_look
 from controlplane.dashboard.history import RANGES_S
-from controlplane.shares.seats import seat_for
+from controlplane.shares.places import place_for
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}
@@ -98,21 +98,21 @@ class LiveHandshake:
 
 
 class ShareHandshake:
-    """Refuses handshakes of shared walls beyond the seats of their address, or of all."""
+    """Refuses handshakes of shared walls beyond the places of their address, or of all."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
 
     async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         client = scope.get("client")
-        seat = seat_for(network_of(client[0] if client else ""))
-        if seat is None:
+        place = place_for(network_of(client[0] if client else ""))
+        if place is None:
             await refuse(scope, send, ApiProblem(503, detail="too many shared walls are open; try again"))
             return
         try:
-            await self.app({**scope, "seat": seat}, receive, send)
+            await self.app({**scope, "place": place}, receive, send)
         finally:
-            seat.leave()
+            place.leave()
 
 
 class Handshake:

@@ -23,10 +23,10 @@ def text_of(event: str, subject: str) -> str:
 
 
 def facts_of(facts: Mapping[str, Any]) -> JsonObject:
-    return {name: value for name, value in facts.items() if _is_told(name, value)}
+    return {name: value for name, value in facts.items() if _is_shown(name, value)}
 
 
-def _is_told(name: str, value: Any) -> bool:
+def _is_shown(name: str, value: Any) -> bool:
     if isinstance(value, int | float):
         return True
     texts = value if isinstance(value, list) else [value]

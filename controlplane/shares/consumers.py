@@ -1,7 +1,7 @@
 """The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; then as on
 /ws/live. Closed with 4401 when the token is unknown, revoked or expired, with 1013 when too many look.
 
-controlplane/api/sockets.py refuses handshakes beyond the seats (seats.py)."""
+controlplane/api/sockets.py refuses handshakes beyond the places (places.py)."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             share = await found(token)
         except TimeoutError:
             share = None
-        if share is not None and not self.scope["seat"].becomes_viewer():
+        if share is not None and not self.scope["place"].becomes_viewer():
             await self.close(code=TRY_AGAIN)
             return
         if share is not None:

@@ -72,8 +72,8 @@ def _reasons(shown: Frame) -> Iterator[str]:
 
 def _delivery(line: Mapping[str, Any], shown: Frame) -> Any:
     word, ended_by = WORDS[State(line["state"])][0], SOMEBODY if line["ended_by"] else ""
-    told = {**line, "pools": _known(line["pools"], shown), "word": word, "ended_by": ended_by}
-    return {**told, "text": delivery_text(told)}
+    whole = {**line, "pools": _known(line["pools"], shown), "word": word, "ended_by": ended_by}
+    return {**whole, "text": delivery_text(whole)}
 
 
 def _known(pools: Iterable[str], shown: Frame) -> list[str]:

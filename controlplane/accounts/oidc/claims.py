@@ -36,10 +36,10 @@ def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
     return stated and beside.get(VERIFIED[last]) is not True
 
 
-def with_userinfo(claims: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+def with_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
     """The ID token's claims, and what only userinfo tells; it verifies no other address than its own."""
-    others = [flag for name, flag in VERIFIED.items() if name in claims and told.get(name) != claims[name]]
-    return {**{name: value for name, value in told.items() if name not in others}, **claims}
+    others = [flag for name, flag in VERIFIED.items() if name in claims and userinfo.get(name) != claims[name]]
+    return {**{name: value for name, value in userinfo.items() if name not in others}, **claims}
 
 
 def text_of(claims: Mapping[str, Any], name: str) -> str:

@@ -16,7 +16,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.dashboard.step import current
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.process import embed_origins, env
-from controlplane.shares import badge, consumers, seats, view
+from controlplane.shares import badge, consumers, places, view
 from controlplane.shares.models import Share
 from controlplane.testing import ApiCaller
 from router.contract.secret_text import masked
@@ -182,17 +182,17 @@ async def test_a_socket_is_open_while_its_share_is(two_pools: redis.Redis, monke
     assert (message["type"], list(message["frame"]["pools"])) == ("snapshot", ["demo"])
     usable.clear()
     assert await closed(socket) == 4401
-    assert not seats.STRANGERS.taken
-    assert not seats.VIEWERS.taken
+    assert not places.STRANGERS.taken
+    assert not places.VIEWERS.taken
 
 
 @pytest.fixture
-def few_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most, of_one in (("STRANGERS", 3, 2), ("VIEWERS", 2, 1)):
-        monkeypatch.setattr(seats, name, seats.Seats(most, of_one))
+        monkeypatch.setattr(places, name, places.Places(most, of_one))
 
 
-async def test_strangers_are_refused_before_they_are_accepted(few_seats: None) -> None:
+async def test_strangers_are_refused_before_they_are_accepted(few_places: None) -> None:
     first, second = [await opened(), await opened()]
     assert await refused("192.0.2.1") == "websocket.close 4503"
     other = await opened(address="192.0.2.2")
@@ -201,18 +201,18 @@ async def test_strangers_are_refused_before_they_are_accepted(few_seats: None) -
     await left(second)
     for socket in (other, await opened()):
         await left(socket)
-    assert not seats.STRANGERS.taken
+    assert not places.STRANGERS.taken
 
 
-async def test_addresses_of_one_ipv6_network_have_the_seats_of_one(few_seats: None) -> None:
+async def test_addresses_of_one_ipv6_network_have_the_places_of_one(few_places: None) -> None:
     sockets = [await opened(address=f"2001:db8::{i}") for i in (1, 2)]
     assert await refused("2001:db8::ffff:3") == "websocket.close 4503"
     for socket in sockets:
         await left(socket)
 
 
-async def test_viewers_have_seats_of_their_own(
-    few_seats: None, two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch
+async def test_viewers_have_places_of_their_own(
+    few_places: None, two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def shared(token: str) -> Share:
         return Share(pool="demo")
@@ -221,13 +221,13 @@ async def test_viewers_have_seats_of_their_own(
     late = await opened()
     viewer = await opened('{"token": "right"}')
     assert json.loads((await viewer.receive_output(30))["text"])["type"] == "snapshot"
-    assert (seats.STRANGERS.taken["192.0.2.1"], seats.VIEWERS.taken["192.0.2.1"]) == (1, 1)
+    assert (places.STRANGERS.taken["192.0.2.1"], places.VIEWERS.taken["192.0.2.1"]) == (1, 1)
     assert await refused("192.0.2.1") == "websocket.close 4503"
     await late.send_input({"type": "websocket.receive", "text": '{"token": "right"}'})
     assert await closed(late) == 1013
     await left(viewer)
-    assert not seats.STRANGERS.taken
-    assert not seats.VIEWERS.taken
+    assert not places.STRANGERS.taken
+    assert not places.VIEWERS.taken
 
 
 def test_administrators_share_and_revoke_by_page_and_rest(

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.shares import seats
+from controlplane.shares import places
 from controlplane.testing import ApiCaller
 from controlplane.traces.formats import registry
 from controlplane.web import bodies, protocol, room
@@ -157,6 +157,6 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
     values = (
         protocol.MAX_HEAD, protocol.HEAD_S, protocol.BODY_S, protocol.BODY_BYTES_PER_S, protocol.STALL_S,
         protocol.MAX_TRAILERS, room.MAX_CONNECTIONS, MAX_WEBSOCKET_MESSAGE, ANONYMOUS, limit_of("/policies/"),
-        registry.MAX_BYTES, bodies.FORM, seats.STRANGERS.of_one, seats.VIEWERS.most, seats.VIEWERS.of_one,
+        registry.MAX_BYTES, bodies.FORM, places.STRANGERS.of_one, places.VIEWERS.most, places.VIEWERS.of_one,
     )  # fmt: skip
     assert [value for value in values if f"{value:,.0f}" not in text] == []

@@ -7,7 +7,7 @@ address, so that strangers keep neither viewers nor pages waiting.
 from collections import Counter
 
 
-class Seats:
+class Places:
     def __init__(self, most: int, of_one: int) -> None:
         self.most, self.of_one = most, of_one  # in all, and of one address
         self.taken: Counter[str] = Counter()  # by address
@@ -20,11 +20,11 @@ class Seats:
         self.taken += Counter()  # forget those without any
 
 
-STRANGERS = Seats(64, 16)
-VIEWERS = Seats(256, 128)
+STRANGERS = Places(64, 16)
+VIEWERS = Places(256, 128)
 
 
-class Seat:
+class Place:
     """The place of one socket."""
 
     def __init__(self, address: str) -> None:
@@ -44,6 +44,6 @@ class Seat:
         self._of.give_up(self.address)
 
 
-def seat_for(address: str) -> Seat | None:
+def place_for(address: str) -> Place | None:
     """None when there is no room. `address`: as `throttle.network_of` counts it."""
-    return Seat(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None
+    return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None
