@@ -46,11 +46,15 @@ BACK_PRESSURE = (429, 503)
 DOUBTFUL = frozenset((401, 403, 404, 405, 422, 501))
 # Refusals for want of capacity whose status says something else
 REFUSALS = frozenset(("deadline_exceeded", "deadline_unmeetable", "over_ttft_limit", "queue_timeout", "displaced"))
+# What engines answer without their key, or to another one
+KEY_REFUSED = frozenset((401, 403))
 _ENGINES_4XX = frozenset((408,))
 
 
-def of_status(status: int) -> Result:
-    """The result of an answer by its HTTP status alone."""
+def of_status(status: int, *, keyed: bool = False) -> Result:
+    """The result of an answer by its HTTP status alone. `keyed`: it was asked with the engine key of its pool."""
+    if keyed and status in KEY_REFUSED:
+        return "failed_before_content"
     if status < 400:
         return "served"
     if status in BACK_PRESSURE:

@@ -101,10 +101,11 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
     if len(raw) > LARGEST:
         raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
     if connection.status != 200:
-        if verdict.of_status(connection.status) == "failed_before_content":
-            blame.failed(call, endpoint)
+        is_keyed = bool(endpoint.engine_key) and connection.status in verdict.KEY_REFUSED
+        if verdict.of_status(connection.status, keyed=is_keyed) == "failed_before_content":
+            blame.failed(call, endpoint, blame.KEY if is_keyed else blame.FAILED)
         why = f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}"
-        if 400 <= connection.status < 500 and connection.status != 429:
+        if 400 <= connection.status < 500 and connection.status != 429 and not is_keyed:
             raise PromptRefused(why, connection.status)
         raise (PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed)(why)
     endpoint.breaker.answered()

@@ -233,7 +233,7 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
     if status is None:
         return
     outcome.status = outcome.attempts[-1].status = status
-    result = outcome.attempts[-1].result = verdict.of_status(status)
+    result = outcome.attempts[-1].result = verdict.of_status(status, keyed=bool(endpoint.engine_key))
     outcome.close(result, error="" if result == "served" else f"{endpoint.id} answered {status}")
     if result == "served":
         endpoint.breaker.answered()

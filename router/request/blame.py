@@ -12,6 +12,7 @@ from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTim
 FAILED = "failed"  # the engine answered, with a failure of its own
 BROKEN = "broken"  # the engine closed the connection: its process may have ended
 LATE = "late"
+KEY = "key"  # the engine does not take the key of its pool
 
 
 def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:

@@ -242,6 +242,8 @@ class Proxy:
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
         """Judge the beginning of the engine's answer; True to try another instance."""
+        if endpoint.engine_key and attempt.status in verdict.KEY_REFUSED:
+            return _key_refused(call, endpoint, attempt, tried, left)
         attempt.result = result = answer.result
         if result == "served":
             endpoint.breaker.answered()
@@ -305,6 +307,16 @@ def _broke(
         raise _spent(call, error.code) from None
     if left <= 0 or not _is_servable(call, tried):
         raise _error_after(call, error) from None
+
+
+def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
+    """The engine does not take the key of its pool, which no client can help. True to try another instance."""
+    attempt.result, attempt.error = "failed_before_content", f"answered {attempt.status} to its engine key"
+    blame.failed(call, endpoint, blame.KEY)
+    tried[endpoint.id] = attempt.error
+    if left <= 0 or not _is_servable(call, tried):
+        raise ErrorResponse(502, "upstream_failed", f"{endpoint.id} {attempt.error}", result=attempt.result)
+    return True
 
 
 def _words(attempt: Attempt, answer: BegunAnswer) -> str:

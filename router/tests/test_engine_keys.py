@@ -101,7 +101,7 @@ async def test_a_key_that_changes_is_shown_without_a_restart(world, tmp_path):
     path.write_text("old")
     made = await world(guarded())
     await settled(made, f"file:{path}")
-    assert (await made.ask()).status_code == 401
+    assert (await made.ask()).status_code == 502
     path.write_text(KEY)
     assert (await made.ask()).status_code == 200
 
@@ -172,3 +172,29 @@ async def test_a_pool_whose_engines_all_refuse_says_so_on_the_public_page(world)
     made.published.fleet(entry("demo-0", url, state="draining", routable=False, reason="drained by ada: words of ada"))
     await made.until(lambda: pool.published[0].state == "draining", "it is drained")
     assert "words of ada" not in (await made.client.get("/healthz")).text
+
+
+async def test_an_engine_that_refuses_the_key_of_its_pool_is_at_fault_and_not_the_client(world):
+    made = await world(guarded("another"), None, failure__breaker_failures=2)
+    pool = await settled(made, VARIABLE, VARIABLE)
+    answers = [await made.ask() for _ in range(6)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert pool.endpoints["demo-0"].breaker.state == "open"
+    assert len(made.engines[0].received) == 2
+    attempts = [(await made.receipt(answer))["attempts"] for answer in answers]
+    first = next(two[0] for two in attempts if len(two) == 2)
+    assert (first["instance"], first["error"], first["result"]) == (
+        "demo-0",
+        "answered 401 to its engine key",
+        "failed_before_content",
+    )
+
+
+async def test_a_key_that_every_engine_refuses_is_told_as_a_failure_of_the_pool(world):
+    made = await world(guarded("another"), guarded("another"))
+    await settled(made, VARIABLE, VARIABLE)
+    answer = await made.ask()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_failed")
+    assert "answered 401 to its engine key" in answer.text
+    receipt = await made.receipt(answer)
+    assert (receipt["outcome"], len(receipt["attempts"])) == ("error", 2)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from router.contract.verdict import KEY_REFUSED
+
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"
 VARIABLE = "VLLM_API_KEY"  # in which vLLM looks for the key that it asks for, and a simulated engine
@@ -22,7 +24,6 @@ _KEY = re.compile(rb"[!-~]+")
 _REFUSAL = re.compile(r"GET \S+ answers 40[13]: ")
 _CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
 _OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
-KEY_REFUSED = (401, 403)  # what engines answer without their key, or to another one
 
 
 class EngineKeyMissing(OSError):
