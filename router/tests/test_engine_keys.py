@@ -1,6 +1,7 @@
 """An engine that asks for a key gets the one of its pool, whatever the client sent; nobody else gets it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from router.upstream.connection_pool import ConnectionPool
 from router.upstream.rank_numbering import counts_group
 from router.workers.pace_probes import _compute
 
+ROUTER = Path(engine_key.__file__).parents[2]
 KEY = "sk-engine-1"
 OWN = "sk-weir-" + "7" * 64
 VARIABLE = "env:QWEN_API_KEY"
@@ -198,3 +200,10 @@ async def test_a_key_that_every_engine_refuses_is_told_as_a_failure_of_the_pool(
     assert "answered 401 to its engine key" in answer.text
     receipt = await made.receipt(answer)
     assert (receipt["outcome"], len(receipt["attempts"])) == ("error", 2)
+
+
+def test_whatever_sends_a_request_to_an_engine_shows_the_key():
+    """The others send to the web process and to a collector of spans."""
+    sources = {path.relative_to(ROUTER): path.read_text() for path in ROUTER.rglob("*.py") if "tests" not in path.parts}
+    without = {str(path) for path, text in sources.items() if "upstream.open(" in text and "with_key(" not in text}
+    assert without == {"serving/web_relay.py", "telemetry/tracer.py"}
