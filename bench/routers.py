@@ -15,7 +15,8 @@ from typing import Any, cast
 from bench.decide import print_table
 from router.contract.redis import redis_keys
 from router.contract.redis.published import FleetValue, PublishedInstance
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
+from router.pool.lease import Lease
 from router.serving.pools import Pools
 from router.sync.peers import TELL_S, RouterPeers
 from router.sync.redis_link import RedisLink

@@ -15,7 +15,8 @@ from router.flows.decode import decode
 from router.flows.post import post
 from router.http.errors import ErrorResponse
 from router.policy.types import KV_UNKNOWN, Decision
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
+from router.pool.lease import Lease
 from router.pool.pull import Pull
 from router.pool.unheld import Unheld
 from router.request import blame

@@ -21,7 +21,8 @@ from router.http.errors import ErrorResponse
 from router.limits import charge
 from router.picker.stream import Answered, GatewayStream, pairs
 from router.policy.types import Decision
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
+from router.pool.lease import Lease
 from router.pool.pool import Pool
 from router.request import blame, predict
 from router.request.call import Call

@@ -10,7 +10,8 @@ from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
-from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
+from router.pool.gpu_clock import GpuClock, GpuSpent
+from router.pool.lease import Lease
 from router.pool.load_order import Load
 from router.pool.progress import Progress
 from router.pool.ranks import InstanceRanks
@@ -54,6 +55,7 @@ class Endpoint:
         self.waiting = 0
         self.sampled_at = 0.0  # by the clock of its node
         self.heard_at = 0.0  # of that sample, by the clock of this host: clocks differ
+        self._tells = (False, False)  # KV usage, waiting requests
         self.engine_id = ""  # from its bootstrap server, where its connector has one
         self.refused: Counter[str] = Counter()  # of its answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
@@ -168,15 +170,14 @@ class Endpoint:
         if sample.at != self.sampled_at:
             self.heard_at = sample.at if now - sample.at > SAMPLE_OFFLINE_S else now
             if sample.epoch == self.epoch:
-                self.progress.read_sample(sample, mine)
+                self.progress.read_sample(sample, mine, holds=self.holds_requests)
         self.sampled_at = sample.at
-        if now - self.heard_at > SAMPLE_UNKNOWN_S or self.progress.is_unmoved:
-            self.kv_usage, self.waiting = KV_UNKNOWN, 0
+        if now - self.heard_at > SAMPLE_UNKNOWN_S:
+            self._forget_load()
         elif sample.epoch != self.epoch:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            self.kv_usage = round(mine.kv_usage or 0.0, 6)  # receipts write it unrounded
-            self.waiting = int(mine.waiting or 0)
+            self._take_load(mine)
             if not self.kv_tokens:
                 self.kv_tokens = (sample.kv_blocks or 0) * (sample.block_size or self.block_size)
         if (self.kv_usage, self.waiting, self.kv_tokens) != before:
@@ -185,9 +186,23 @@ class Endpoint:
     def look(self, now: float) -> None:
         """Forget a load that was told too long ago, whether or not samples still come; `now` is Unix time."""
         if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
-            self.progress.unread()
-            self.kv_usage, self.waiting = KV_UNKNOWN, 0
+            self._forget_load()
             self.touch()
+
+    def _forget_load(self) -> None:
+        self.kv_usage, self.waiting = KV_UNKNOWN, 0
+        self.progress.unread()
+
+    def _take_load(self, told: InstanceSample | RankSample) -> None:
+        """A figure that it told before and does not tell now is not known; one that it never tells counts as 0."""
+        tells = told.kv_usage is not None, told.waiting is not None
+        missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
+        self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
+        if missing or self.progress.is_unmoved:
+            self.kv_usage, self.waiting = KV_UNKNOWN, 0
+            return
+        self.kv_usage = round(told.kv_usage or 0.0, 6)  # receipts write it unrounded
+        self.waiting = int(told.waiting or 0)
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:
@@ -211,114 +226,3 @@ class Endpoint:
         """Inside the context, a request with this many new tokens counts as load here. `given_back` is called at its
         end; `spent` is charged the GPU time."""
         return Lease(self, tokens, given_back, spent)
-
-
-class Lease:
-    """One request's share of an instance's load and of its breaker, from sending to its end."""
-
-    __slots__ = (
-        "_decoding",
-        "_endpoint",
-        "_given_back",
-        "_probe",
-        "_since",
-        "_spent",
-        "_trial",
-        "_unseen",
-        "_weight",
-        "alone",
-        "tokens",
-    )
-
-    def __init__(
-        self, endpoint: Endpoint, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None
-    ) -> None:
-        self._endpoint: Endpoint | None = endpoint
-        self.tokens = tokens
-        self._given_back = given_back
-        self._decoding = False
-        self._probe = endpoint.breaker.begin()
-        self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
-        self._unseen = False  # the answer passes elsewhere
-        endpoint.prefilling.add(self)
-        endpoint.requests += 1
-        endpoint.prefill_tokens += tokens
-        self._spent = spent
-        self._weight = prefill_weight(tokens)
-        self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
-        self.alone = endpoint.requests == 1  # no other request of this router, up to the first token
-        endpoint.touch()
-
-    def __enter__(self) -> "Lease":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def charge(self, tokens: int) -> None:
-        """Add new tokens: the prompt is computed here after all."""
-        endpoint = self._endpoint
-        if endpoint is not None and not self._decoding:
-            self.tokens += tokens
-            endpoint.prefill_tokens += tokens
-            self._weigh(endpoint, prefill_weight(self.tokens))
-            endpoint.touch()
-
-    def pass_elsewhere(self) -> None:
-        """The answer does not pass through this process, which can wait for no token of it."""
-        if self._endpoint is not None:
-            self._unseen = True
-            self._endpoint.unheld += 1
-
-    def first_content(self) -> None:
-        """The prompt has been computed: a token has come."""
-        if self._endpoint is not None and not self._decoding:
-            self._endpoint.progress.came()
-        self.prefilled()
-
-    def goes_on(self) -> None:
-        """Content has come. What comes before the first of it may be the API server's."""
-        if self._endpoint is not None and self._decoding:
-            self._endpoint.progress.came()
-
-    def prefilled(self) -> None:
-        """The prompt has been computed, as far as can be told without seeing the answer."""
-        endpoint = self._endpoint
-        if endpoint is not None and not self._decoding:
-            self._decoding = True
-            endpoint.prefilling.discard(self)
-            self.alone = self.alone and endpoint.requests == 1
-            endpoint.prefill_tokens -= self.tokens
-            endpoint.decodes += 1
-            if self._weight != 1.0:
-                self._weigh(endpoint, 1.0)
-            endpoint.decodes_changed()
-
-    def _weigh(self, endpoint: Endpoint, weight: float) -> None:
-        self._since = endpoint.gpu_clock.change(self._weight, self._since, perf_counter(), self._spent, weight)
-        self._weight = weight
-
-    def end(self) -> None:
-        """Once; further calls change nothing."""
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is None:
-            return
-        endpoint.breaker.end(self._probe)
-        if self._trial:
-            endpoint.progress.end()
-        endpoint.requests -= 1
-        if self._unseen:
-            endpoint.unheld -= 1
-        elif self._decoding:
-            endpoint.progress.served()
-        else:
-            endpoint.progress.ended_without()
-        endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
-        if self._decoding:
-            endpoint.decodes -= 1
-            endpoint.decodes_changed()
-        else:
-            endpoint.prefilling.discard(self)
-            endpoint.prefill_tokens -= self.tokens
-            endpoint.touch()
-        self._given_back()

@@ -15,11 +15,12 @@ from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, Rates, RoutingRequest
 from router.pool.affinity import Affinity
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
 from router.pool.gpu_clock import GpuSpent
 from router.pool.key_troubles import KeyTroubles, refusals
 from router.pool.kv_event_state import KvEventState
+from router.pool.lease import Lease
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version

@@ -15,7 +15,7 @@ LEAST_S = 10.0  # a shorter silence is never too long
 CONFIRM_S = 3.0  # beyond the limit, for an answer to the router's own request
 KEPT_S = 1800.0  # a silence is remembered for one to two times as long
 SURPRISE = 2.0  # times the limit: as much as one silence can teach, so that a hang does not hide the next one
-ASSUMED_TOKENS_PER_S = 2_000.0  # of a prefill, until one was measured
+ASSUMED_TOKENS_PER_S = 1_000.0  # of a prefill, until one was measured
 EQUAL_COST_TOKENS = 32_768.0  # of context that costs a new token as much as everything else, until it is known
 SERVED = 3  # answers, after which counters must have moved
 UNMOVED_READINGS = 5  # of a page that does not count them
@@ -77,24 +77,28 @@ class Progress:
         """A request with tokens has ended."""
         self._served += 1
 
-    def read(self, requests: float, *totals: float | None) -> None:
-        """A new reading of its page: requests running and waiting, and its counters where it has them."""
+    def read(self, requests: float | None, *totals: float | None, holds: bool = False) -> None:
+        """A new reading of its page: requests running and waiting, and its counters, where it tells them. `holds`:
+        requests of this router."""
         known = [total for total in totals if total is not None]
         counted = sum(known) if known else None
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
             self._counted, self._served, self._unmoved = counted, 0, 0
-        elif counted is not None and self._served >= SERVED:
+        elif (counted is not None and self._served >= SERVED) or (holds and requests == 0):
             self._unmoved += 1
-        self._page_holds = requests > 0 and not self.is_unmoved
+        elif requests or not self.is_unmoved:
+            self._unmoved = 0
+        self._page_holds = bool(requests) and not self.is_unmoved
 
-    def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample) -> None:
+    def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample, *, holds: bool) -> None:
         """`mine`: of this rank. Older nodes tell no totals of ranks: those of the whole engine move for all of them."""
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
             prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
-        self.read((mine.running or 0) + (mine.waiting or 0), prompts, tokens, sample.preemptions_total)
+        told = [figure for figure in (mine.running, mine.waiting) if figure is not None]
+        self.read(sum(told) if told else None, prompts, tokens, sample.preemptions_total, holds=holds)
 
     def unread(self) -> None:
         """Its page has stopped."""
@@ -102,7 +106,7 @@ class Progress:
 
     @property
     def is_unmoved(self) -> bool:
-        """Its page does not count what it serves: the figures beside them say nothing either."""
+        """Its page does not count what it serves, or does not see what it holds: no figure of it says anything."""
         return self._unmoved >= UNMOVED_READINGS
 
     # Once a second

@@ -19,9 +19,10 @@ from router.http.errors import ErrorResponse
 from router.policy.types import Decision, RoutingRequest
 from router.policy.value import replace
 from router.pool.admission import Admission, Refusal, Wait
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import failed_with
 from router.pool.fleet_view import FleetView
+from router.pool.lease import Lease
 from router.pool.wake import Hold
 from router.request import bands, blame, predict
 from router.request.call import Call

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from router.contract.redis.sample import InstanceSample
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
+from router.pool.lease import Lease
 from router.tests.conftest import instance
 
 OPEN_S = 10.0

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from router.pool.endpoint import Endpoint, Lease
+from router.pool.endpoint import Endpoint
+from router.pool.lease import Lease
 from router.tests.conftest import instance
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 from router.upstream.breaker import NO_PROBE, Breaker

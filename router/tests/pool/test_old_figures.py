@@ -1,6 +1,7 @@
 """What an instance told of its load counts until it is too old, by this host's clock; then its load is not known."""
 
 import pytest
+from msgspec import structs
 
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
@@ -94,3 +95,28 @@ def test_an_idle_instance_whose_figures_stand_still_has_no_load(endpoint: Endpoi
     for second in range(1, 60):
         endpoint.take_sample(counted(NOW + second, 7.0), NOW + second)
     assert load(endpoint) == (0.0, 0)
+
+
+@pytest.mark.parametrize("figure", ["kv_usage", "waiting"])
+def test_a_figure_that_is_left_out_all_at_once_is_not_zero(endpoint: Endpoint, figure: str) -> None:
+    endpoint.take_sample(structs.replace(sampled(NOW + 1), **{figure: None}), NOW + 1)
+    assert load(endpoint) == (KV_UNKNOWN, 0)
+    endpoint.take_sample(sampled(NOW + 2), NOW + 2)
+    assert load(endpoint) == (0.4, 2)
+
+
+def test_a_figure_that_an_engine_never_tells_counts_as_zero() -> None:
+    plain = Endpoint(instance("a", "http://127.0.0.1:1"))
+    for second in range(3):
+        plain.take_sample(InstanceSample(id="a", epoch=1, at=NOW + second, waiting=2), NOW + second)
+    assert load(plain) == (0.0, 2)
+
+
+def test_requests_on_a_page_that_stopped_count_no_longer_as_held(endpoint: Endpoint) -> None:
+    endpoint.progress.came()
+    endpoint.take_sample(structs.replace(sampled(NOW + 1), running=4.0), NOW + 1)
+    for second in range(2, 60):
+        endpoint.take_sample(structs.replace(sampled(NOW + 1), running=4.0), NOW + second)
+        endpoint.look(NOW + second)
+        endpoint.progress.look(1.0, holds=False, alive=True)
+    assert endpoint.progress.quiet_s <= 5

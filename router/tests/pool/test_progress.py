@@ -172,6 +172,27 @@ def test_figures_that_do_not_change_while_it_serves_stand(proven: Progress) -> N
     assert not proven.is_unmoved
 
 
+def test_a_page_that_sees_no_request_while_some_are_there_is_not_believed(proven: Progress) -> None:
+    for _ in range(UNMOVED_READINGS - 1):
+        proven.read(0, holds=True)
+    assert not proven.is_unmoved
+    proven.read(0, holds=False)
+    for _ in range(UNMOVED_READINGS):
+        assert not proven.is_unmoved
+        proven.read(0, holds=True)
+    assert proven.is_unmoved
+    proven.read(0, holds=False)
+    assert proven.is_unmoved
+    proven.read(2, holds=True)
+    assert not proven.is_unmoved
+
+
+def test_a_page_that_tells_of_no_requests_at_all_is_not_asked_for_them(proven: Progress) -> None:
+    for _ in range(60):
+        proven.read(None, holds=True)
+    assert not proven.is_unmoved
+
+
 def test_an_idle_engine_and_one_that_streams_for_long_have_figures_that_stand_rightly(proven: Progress) -> None:
     for _ in range(60):
         proven.read(1, 7.0, 5.0)

@@ -1,0 +1,121 @@
+"""One request's share of an instance's load."""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from router.pool.gpu_clock import GpuSpent, prefill_weight
+
+if TYPE_CHECKING:
+    from router.pool.endpoint import Endpoint
+
+
+class Lease:
+    """One request's share of an instance's load and of its breaker, from sending to its end."""
+
+    __slots__ = (
+        "_decoding",
+        "_endpoint",
+        "_given_back",
+        "_probe",
+        "_since",
+        "_spent",
+        "_trial",
+        "_unseen",
+        "_weight",
+        "alone",
+        "tokens",
+    )
+
+    def __init__(
+        self, endpoint: "Endpoint", tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None
+    ) -> None:
+        self._endpoint: Endpoint | None = endpoint
+        self.tokens = tokens
+        self._given_back = given_back
+        self._decoding = False
+        self._probe = endpoint.breaker.begin()
+        self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
+        self._unseen = False  # the answer passes elsewhere
+        endpoint.prefilling.add(self)
+        endpoint.requests += 1
+        endpoint.prefill_tokens += tokens
+        self._spent = spent
+        self._weight = prefill_weight(tokens)
+        self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
+        self.alone = endpoint.requests == 1  # no other request of this router, up to the first token
+        endpoint.touch()
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def charge(self, tokens: int) -> None:
+        """Add new tokens: the prompt is computed here after all."""
+        endpoint = self._endpoint
+        if endpoint is not None and not self._decoding:
+            self.tokens += tokens
+            endpoint.prefill_tokens += tokens
+            self._weigh(endpoint, prefill_weight(self.tokens))
+            endpoint.touch()
+
+    def pass_elsewhere(self) -> None:
+        """The answer does not pass through this process, which can wait for no token of it."""
+        if self._endpoint is not None:
+            self._unseen = True
+            self._endpoint.unheld += 1
+
+    def first_content(self) -> None:
+        """The prompt has been computed: a token has come."""
+        if self._endpoint is not None and not self._decoding:
+            self._endpoint.progress.came()
+        self.prefilled()
+
+    def goes_on(self) -> None:
+        """Content has come. What comes before the first of it may be the API server's."""
+        if self._endpoint is not None and self._decoding:
+            self._endpoint.progress.came()
+
+    def prefilled(self) -> None:
+        """The prompt has been computed, as far as can be told without seeing the answer."""
+        endpoint = self._endpoint
+        if endpoint is not None and not self._decoding:
+            self._decoding = True
+            endpoint.prefilling.discard(self)
+            self.alone = self.alone and endpoint.requests == 1
+            endpoint.prefill_tokens -= self.tokens
+            endpoint.decodes += 1
+            if self._weight != 1.0:
+                self._weigh(endpoint, 1.0)
+            endpoint.decodes_changed()
+
+    def _weigh(self, endpoint: "Endpoint", weight: float) -> None:
+        self._since = endpoint.gpu_clock.change(self._weight, self._since, perf_counter(), self._spent, weight)
+        self._weight = weight
+
+    def end(self) -> None:
+        """Once; further calls change nothing."""
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is None:
+            return
+        endpoint.breaker.end(self._probe)
+        if self._trial:
+            endpoint.progress.end()
+        endpoint.requests -= 1
+        if self._unseen:
+            endpoint.unheld -= 1
+        elif self._decoding:
+            endpoint.progress.served()
+        else:
+            endpoint.progress.ended_without()
+        endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
+        if self._decoding:
+            endpoint.decodes -= 1
+            endpoint.decodes_changed()
+        else:
+            endpoint.prefilling.discard(self)
+            endpoint.prefill_tokens -= self.tokens
+            endpoint.touch()
+        self._given_back()
