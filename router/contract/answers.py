@@ -29,6 +29,7 @@ _CLIENTS_CODES = frozenset(
 )
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
+_NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
@@ -109,17 +110,24 @@ def _generates(kind: str, event: Said) -> bool:
 
 
 def _of_choices(choices: list[_Choice]) -> Sign:
-    if any(choice.finish_reason in ABORTED for choice in choices if isinstance(choice.finish_reason, str)):
-        return "error"
-    generates = any(choice.text or choice.finish_reason is not None or _has_content(choice.delta) for choice in choices)
-    return "content" if generates else "quiet"
+    sign: Sign = "quiet"
+    for choice in choices:
+        finish = choice.finish_reason
+        if finish is not None and finish in ABORTED:
+            return "error"
+        if choice.text or finish is not None or _has_content(choice.delta):
+            sign = "content"
+    return sign
 
 
 def _has_content(delta: object) -> bool:
     """Whether a delta holds something generated: text, reasoning, a tool call, a refusal, audio."""
     if not isinstance(delta, dict):
         return bool(delta)
-    return any(value for name, value in delta.items() if name not in ("role", "type", "index"))
+    for name, value in delta.items():  # noqa: SIM110 - a generator costs a call for each field
+        if value and name not in _NO_CONTENT:
+            return True
+    return False
 
 
 def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
@@ -201,12 +209,17 @@ class Ending(msgspec.Struct, frozen=True):
     error: AnswerError | None = None  # among the last events
     is_whole: bool = False  # the last event of its API has come
     finishes: bool = False  # a choice has its finish reason
+    usage: JsonObject | None = None
+
+
+LAST = 8  # events at the end of a stream that are looked at
 
 
 def ending(stream: bytes) -> Ending:
-    """What the last part of a stream says of its end."""
-    error, whole, finishes = None, False, False
-    for data in events(stream):
+    """What the last part of a stream says of its end: from its last event back to the usage, or to content that does
+    not finish."""
+    error, whole, finishes, usage = None, False, False, None
+    for data in _last_events(stream):
         if data == b"[DONE]":
             whole = True
             continue
@@ -215,6 +228,25 @@ def ending(stream: bytes) -> Ending:
             continue
         of = sign_of(event)
         whole = whole or of == "end"
-        finishes = finishes or (event.choices is not None and any(c.finish_reason is not None for c in event.choices))
         error = error or (error_of(event, data) if of in ("error", "end") else None)
-    return Ending(error, whole, finishes)
+        finishes = finishes or _finishes(event)
+        usage = usage_of(event)
+        if usage is not None and whole and error is None:
+            break
+        if of == "content" and not finishes:
+            break
+    return Ending(error, whole, finishes, usage)
+
+
+def _finishes(event: Said) -> bool:
+    return event.choices is not None and any([choice.finish_reason is not None for choice in event.choices])
+
+
+def _last_events(stream: bytes) -> Iterator[bytes]:
+    """The payloads of the last whole events, last first."""
+    if stream.endswith(b"\r\n\r\n"):
+        stream = stream.replace(b"\r\n\r\n", b"\n\n")
+    *parts, _ = stream.rsplit(b"\n\n", LAST + 1)
+    for event in parts[: -LAST - 1 : -1]:
+        if data := payload(event):
+            yield data

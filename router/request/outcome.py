@@ -37,7 +37,9 @@ class Outcome(GpuSpent):
     """Times are seconds of the clock of `Call.started`."""
 
     # serving/proxy.py
-    result: Result | None = None  # None until it has ended
+    result: Result | None = None  # None until it has ended, like the next two
+    label: Label = ""
+    fault: Fault = ""
     code: str = ""
     error: str = ""
     attempts: list[Attempt] = field(default_factory=list)
@@ -63,18 +65,10 @@ class Outcome(GpuSpent):
     ttft_ms: float | None = None
     tpot_ms: float | None = None
 
-    @property
-    def label(self) -> Label:
-        """Empty until it has ended."""
-        return VERDICTS[self.result].label if self.result is not None else ""
-
-    @property
-    def fault(self) -> Fault:
-        return VERDICTS[self.result].fault if self.result is not None else ""
-
     def close(self, result: Result, code: str = "", error: str = "") -> None:
         """Set what the request came to."""
         self.result, self.code, self.error = result, code, error
+        self.label, self.fault, _ = VERDICTS[result]
 
     @property
     def retries(self) -> int:
@@ -86,7 +80,8 @@ class Outcome(GpuSpent):
         return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, started: float, now: float) -> None:
-        self.result = self.result or "router_failed"
+        if self.result is None:
+            self.close("router_failed")
         self.e2e_ms = (now - started) * 1000
         # The one time of a whole answer, or of one that another instance replaced, is not that of a first token
         if self.streamed and self.begun and self.first_content is not None:

@@ -172,9 +172,11 @@ class _Relay:
         self._strip = strip
         self._rename = rename
         self._in_event = False
-        tail = StreamTail() if answer.streams else None
+        tail = StreamTail(reports_twice=call.api_path == "/v1/messages") if answer.streams else None
         self._add_event = tail.add_event if tail is not None else None
-        self._tail: _Tail = tail or WholeTail()
+        self._tail: _Tail | None = tail if answer.ended is None else None
+        if tail is None and answer.ended is None:
+            self._tail = WholeTail()
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""
@@ -198,7 +200,8 @@ class _Relay:
         return self._client.write_chunk(chunk)
 
     def _note(self, data: bytes) -> None:
-        self._tail.add(data)
+        if self._tail is not None:
+            self._tail.add(data)
         beginning = self._answer.beginning
         if beginning is not None and beginning.feed(data) != "quiet":
             self._answer.beginning = None
@@ -222,7 +225,9 @@ class _Relay:
         """Take note of the end, whatever it is."""
         call, outcome, answer = self._call, self._call.outcome, self._answer
         outcome.last_byte = time.perf_counter()
-        ended = answer.ended = answer.ended or self._tail.ended()
+        ended = answer.ended
+        if ended is None:
+            ended = answer.ended = self._tail.ended() if self._tail is not None else Ended()
         outcome.usage = _usage(call, ended)
         answer.error = answer.error or ended.error
         if answer.error is None and answer.streams and not _is_whole(call, ended):

@@ -253,7 +253,8 @@ def call(number, *, label="ok", ttft_ms=100.0, has_session=True, request_class="
     made.request = SimpleNamespace(prompt=SimpleNamespace(stream=True))
     made.prediction.prompt_tokens = 3_000 + number
     usage = Usage(prompt_tokens=3_000 + number, cached_tokens=1_700, output_tokens=90)
-    made.outcome = Outcome(result=RESULTS[label], ttft_ms=ttft_ms, tpot_ms=11.3 + number / 7, usage=usage, e2e_ms=900.0)
+    made.outcome = Outcome(ttft_ms=ttft_ms, tpot_ms=11.3 + number / 7, usage=usage, e2e_ms=900.0)
+    made.outcome.close(RESULTS[label])
     made.assigned = Assignment(7, 3, arm, cell, number, has_session, request_class)
     return made
 

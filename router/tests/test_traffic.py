@@ -226,7 +226,8 @@ def test_traffic_dropped_while_redis_is_away_is_counted(monkeypatch):
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome(result="served"))
+        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome())
+        call.outcome.close("served")
         call.end(1.0)
         recorder.ended(call)
     assert (recorder.lost, recorder.traffic["dropped"]) == (2, 1)

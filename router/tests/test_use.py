@@ -29,7 +29,7 @@ def ended(at=NOON, key="1", pool="demo", model="llama", label="ok", **outcome):
     call = Call("r", "/v1/completions", at, 0.0, pool=Pool(pool))
     call.pool.model = model
     call.key = PublishedKey(id=key, name=f"key {key}", sha256="") if key else None
-    call.outcome.result = RESULTS[label]
+    call.outcome.close(RESULTS[label])
     for name, value in outcome.items():
         setattr(call.outcome, name, value)
     return call

@@ -1,8 +1,11 @@
 """The beginning of a stream, until its first content. Pure."""
 
+import re
+
 from router.contract import answers
 from router.contract.answers import AnswerError, Sign
 
+_END = re.compile(rb"\n\r?\n")
 LARGEST = 256 * 1024  # bytes; a longer beginning counts as content
 
 
@@ -18,15 +21,14 @@ class Beginning:
         self._size = 0
 
     def feed(self, data: bytes) -> Sign:
-        data = self._rest + data
         self._size += len(data)
-        bare, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")
-        end = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
-        self._rest = data[end:]
-        for payload in answers.events(data[:end]):
-            self.sign, self.error = answers.sign(payload)
-            if self.sign != "quiet":
-                return self.sign
-        if self._size > LARGEST:
+        data = self._rest + data
+        start = 0
+        while self.sign == "quiet" and (end := _END.search(data, start)) is not None:
+            if payload := answers.payload(data[start : end.start()]):
+                self.sign, self.error = answers.sign(payload)
+            start = end.end()
+        self._rest = data[start:] if self.sign == "quiet" else b""
+        if self._size > LARGEST and self.sign == "quiet":
             self.sign = "content"
         return self.sign

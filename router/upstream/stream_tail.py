@@ -12,7 +12,7 @@ from router.upstream.field_scan import FieldScan
 
 PARTS = 8  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; of a larger one only some fields are read
-TRIES = 16  # events of a part that are searched for a usage, from its end
+TRIES = 16  # events of a part that are searched for a usage, last first
 USAGE = b'"usage"'
 _FIELDS = (
     *(("type",), ("usage",), ("error",), ("status",)),
@@ -45,7 +45,10 @@ class WholeTail:
 
 
 class StreamTail:
-    def __init__(self) -> None:
+    """`reports_twice`: the API reports its usage at the beginning of a stream, too."""
+
+    def __init__(self, *, reports_twice: bool = False) -> None:
+        self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
         self.add_event = self._parts.append  # for one whole event without a usage
         self._first_usage = self._last_usage = b""  # parts
@@ -70,7 +73,9 @@ class StreamTail:
             self._close(b"\n\n")
         ending = answers.ending(b"".join(self._parts))
         large = self._large
-        usage, first = self._usage(self._last_usage, last=True), self._usage(self._first_usage, last=False)
+        usage, first = ending.usage or _last_usage(self._last_usage), None
+        if self._reports_twice:
+            first = _first_usage(self._first_usage)
         if large is None:
             return Ended(usage, first, ending.error, ending.is_whole, ending.finishes)
         whole = ending.is_whole or answers.sign_of(large) == "end"
@@ -116,19 +121,38 @@ class StreamTail:
 
     def _add_whole(self, data: bytes) -> None:
         self._parts.append(data)
-        if data.find(USAGE) >= 0:
+        if data.rfind(USAGE) >= 0:
             self._last_usage = data
             self._first_usage = self._first_usage or data
 
-    @staticmethod
-    def _usage(part: bytes, *, last: bool) -> JsonObject | None:
-        """The last usage of an event in the part, or the first one."""
-        payloads = [data for data in answers.events(part) if USAGE in data]
-        for data in payloads[: -TRIES - 1 : -1] if last else payloads[:TRIES]:
-            event = answers.said(data)
-            if event is not None and (usage := answers.usage_of(event)) is not None:
-                return usage
+
+def _last_usage(part: bytes) -> JsonObject | None:
+    """The last usage of an event in the part."""
+    end = len(part)
+    for _ in range(TRIES):
+        key = part.rfind(USAGE, 0, end)
+        if key < 0:
+            return None
+        start = max(part.rfind(b"\n\n", 0, key), part.rfind(b"\r\n\r\n", 0, key), 0)
+        if (usage := _usage_at(part, start, key)) is not None:
+            return usage
+        end = start
+    return None
+
+
+def _first_usage(part: bytes) -> JsonObject | None:
+    """The first usage of an event in the part."""
+    key = part.find(USAGE)
+    if key < 0:
         return None
+    return _usage_at(part, max(part.rfind(b"\n\n", 0, key), part.rfind(b"\r\n\r\n", 0, key), 0), key)
+
+
+def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:
+    """The usage of the event from `start`, in which a key stands at `key`."""
+    ends = [at for blank in (b"\n\n", b"\r\n\r\n") if (at := part.find(blank, key)) >= 0]
+    event = answers.said(answers.payload(part[start : min(ends, default=len(part))].lstrip()))
+    return answers.usage_of(event) if event is not None else None
 
 
 def _from_fields(fields: JsonObject) -> Said:

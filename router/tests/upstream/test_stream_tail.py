@@ -84,7 +84,7 @@ def test_a_finish_reason_without_a_last_event_is_told():
 
 
 def test_messages_report_their_usage_in_two_parts():
-    tail = StreamTail()
+    tail = StreamTail(reports_twice=True)
     tail.add(event({"type": "message_start", "message": {"usage": {"input_tokens": 9}}}))
     tail.add(event({"type": "message_delta", "usage": {"output_tokens": 5}}) + event({"type": "message_stop"}))
     ended = tail.ended()
