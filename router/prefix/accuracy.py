@@ -1,6 +1,7 @@
 """How well an index predicts: cached tokens predicted, against those that engines report."""
 
 from array import array
+from collections import deque
 
 KEPT = 1_000  # requests
 JUDGED = 64  # latest requests that `recent_error` covers
@@ -10,14 +11,25 @@ FEWEST = 16  # requests before `recent_error` is known
 class Accuracy:
     """Prediction error over the last requests of one instance."""
 
-    __slots__ = ("_actual", "_next", "_predicted", "_prompt", "_recent", "actual", "error", "n", "predicted")
+    __slots__ = (
+        "_actual",
+        "_next",
+        "_predicted",
+        "_recent",
+        "_recent_prompt",
+        "_recent_wrong",
+        "actual",
+        "error",
+        "n",
+        "predicted",
+    )
 
     def __init__(self) -> None:
         self._predicted = array("I")
         self._actual = array("I")
-        self._prompt = array("I")
         self._next = 0  # position of the oldest, once there are KEPT
-        self._recent: float | None = None  # recent_error, until the next answer
+        self._recent: deque[tuple[int, int]] = deque()  # (|predicted − actual|, tokens of the prompt), the latest
+        self._recent_wrong = self._recent_prompt = 0  # sums over `_recent`
         self.n = 0  # requests in the sums
         self.predicted = 0  # tokens
         self.actual = 0
@@ -26,16 +38,25 @@ class Accuracy:
     def add(self, predicted: int, actual: int, prompt: int) -> None:
         """Add one request, in tokens; `prompt`: the whole prompt."""
         if self.n < KEPT:
-            for kept in (self._predicted, self._actual, self._prompt):
-                kept.append(0)
+            self._predicted.append(0)
+            self._actual.append(0)
             self.n += 1
         else:
             self._count(self._predicted[self._next], self._actual[self._next], -1)
         position = self._next
-        self._predicted[position], self._actual[position], self._prompt[position] = predicted, actual, prompt
+        self._predicted[position], self._actual[position] = predicted, actual
         self._next = (position + 1) % KEPT
-        self._recent = None
         self._count(predicted, actual, 1)
+        self._judge(abs(predicted - actual), prompt)
+
+    def _judge(self, wrong: int, prompt: int) -> None:
+        self._recent.append((wrong, prompt))
+        self._recent_wrong += wrong
+        self._recent_prompt += prompt
+        if len(self._recent) > JUDGED:
+            oldest_wrong, oldest_prompt = self._recent.popleft()
+            self._recent_wrong -= oldest_wrong
+            self._recent_prompt -= oldest_prompt
 
     def _count(self, predicted: int, actual: int, sign: int) -> None:
         self.predicted += sign * predicted
@@ -51,11 +72,4 @@ class Accuracy:
         """Sum of |predicted − actual| over the prompts' tokens, of the latest requests; None when there are too few."""
         if self.n < FEWEST:
             return None
-        if self._recent is None:
-            self._recent = self._error_share()
-        return self._recent
-
-    def _error_share(self) -> float:
-        latest = [(self._next - back) % self.n for back in range(1, min(JUDGED, self.n) + 1)]
-        wrong = sum(abs(self._predicted[one] - self._actual[one]) for one in latest)
-        return wrong / max(sum(self._prompt[one] for one in latest), 1)
+        return self._recent_wrong / max(self._recent_prompt, 1)
