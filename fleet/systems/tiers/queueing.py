@@ -83,19 +83,23 @@ def serve(
 ) -> Served:
     """`gaps`: between arrivals at one request per second."""
     writes = _Writes(engine, device, contention)
-    now = free = ttft = queued = written = exposed = computed = 0.0
+    api_s, tokenize_s, is_written = engine.api_s, engine.tokenize_s, writes.kind != "none"
+    delay = now = free = ttft = queued = written = exposed = computed = 0.0
     for job, gap in zip(work, gaps, strict=True):
+        prompt, _, _, _, compute_s, exposed_s, _, _, _ = job
         now += gap / rate
-        ready = now + engine.api_s + engine.tokenize_s * job.prompt
-        start = max(ready, free)
-        delay = writes.delay_s(start, start - free, job)
-        free = start + delay + job.busy_s
-        writes.computed(free, job)
+        ready = now + api_s + tokenize_s * prompt
+        start = ready if ready >= free else free
+        if is_written:
+            delay = writes.delay_s(start, start - free, job)
+        free = start + delay + (compute_s + exposed_s)
+        if is_written:
+            writes.computed(free, job)
         ttft += free - now
         queued += start - ready
         written += delay
-        exposed += job.exposed_s
-        computed += job.compute_s
+        exposed += exposed_s
+        computed += compute_s
     n = len(work)
     busy = (written + exposed + computed) / max(now, 1e-9)
     backlog = writes.most_s * device.write_bytes_per_s if device else 0.0

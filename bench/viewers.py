@@ -1,0 +1,126 @@
+"""What viewers who ask large questions cost an operator: the time of a page and of REST, and the web process' CPU.
+
+    .venv/bin/python -m bench.viewers [--viewers 5] [--seconds 20] [--slug tutti]
+
+A web process with a database and a Redis of its own. First the operator works alone, then beside the viewers, each of
+whom asks a system again as soon as it is answered, with inputs that nobody asked before. A checkout of another version
+is measured by the same file: put it into its `bench/`.
+"""
+
+import argparse
+import json
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import httpx
+
+from controlplane.testing_browser import Web, serving
+
+PAUSE_S = 0.2  # between two requests of the operator
+LIMIT_S = 120.0
+MAKE = """
+import json
+from django.contrib.auth.models import Group, User
+from controlplane.accounts.services import create_token
+from controlplane.audit.services import Actor
+tokens = {{}}
+for number in range({viewers}):
+    user = User.objects.create_user(f"viewer{{number}}")
+    user.groups.add(Group.objects.get(name="viewer"))
+    tokens[user.username] = create_token(user, "bench", ["experiments:read"], Actor("user", "ada"))[1]
+otto = User.objects.get(username="otto")
+tokens["otto"] = create_token(otto, "bench", ["policy:read", "fleet:read"], Actor("user", "ada"))[1]
+open({path!r}, "w").write(json.dumps(tokens))
+"""
+
+
+@dataclass
+class Told:
+    """What one phase showed."""
+
+    times: dict[str, list[float]] = field(default_factory=dict)  # of the operator, s by path
+    statuses: Counter[int] = field(default_factory=Counter)  # of the viewers
+    took: list[float] = field(default_factory=list)  # s of a viewer's answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--viewers", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--slug", default="tutti")
+    given = parser.parse_args()
+    with serving() as web:
+        path = web.folder / "tokens.json"
+        web.manage("shell", "--verbosity", "0", "-c", MAKE.format(viewers=given.viewers, path=str(path)))
+        tokens = json.loads(path.read_text())
+        otto = tokens.pop("otto")
+        measure(web, otto, {}, 5.0, given.slug)  # imports and first connections
+        for name, viewers in (("alone", {}), (f"beside {given.viewers} viewers", tokens)):
+            before = cpu_s(web)
+            told = measure(web, otto, viewers, given.seconds, given.slug)
+            show(name, told, cpu_s(web) - before)
+
+
+def measure(web: Web, otto: str, viewers: dict[str, str], seconds: float, slug: str) -> Told:
+    told, end = Told(), time.monotonic() + seconds
+    askers = [
+        threading.Thread(target=ask, args=(web.url, token, number, slug, end, told))
+        for number, token in enumerate(viewers.values())
+    ]
+    for asker in askers:
+        asker.start()
+    work(web.url, otto, end, told)
+    for asker in askers:
+        asker.join()
+    return told
+
+
+def work(url: str, token: str, end: float, told: Told) -> None:
+    """The operator."""
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S) as client:
+        while time.monotonic() < end:
+            for path in ("/api/v1/policies", "/login"):
+                began = time.monotonic()
+                client.get(path)
+                told.times.setdefault(path, []).append(time.monotonic() - began)
+            time.sleep(PAUSE_S)
+
+
+def ask(url: str, token: str, number: int, slug: str, end: float, told: Told) -> None:
+    """A viewer."""
+    asked = 0
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S) as client:
+        while time.monotonic() < end:
+            asked += 1
+            inputs = {"rate": 1.0 + number + asked / 1_000} if slug != "offload" else {"tpot_ms": 30 + number + asked}
+            began = time.monotonic()
+            answer = client.post(f"/api/v1/systems/{slug}", json={"inputs": inputs})
+            told.statuses[answer.status_code] += 1
+            told.took.append(time.monotonic() - began)
+
+
+def cpu_s(web: Web) -> float:
+    """Of the web process itself, without the processes beside it."""
+    text = Path(f"/proc/{web.processes['web'].pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show(name: str, told: Told, cpu: float) -> None:
+    print(f"{name}:")
+    for path, times in told.times.items():
+        print(
+            f"  {path:<18} median {median(times) * 1e3:6.0f} ms, slowest {max(times) * 1e3:6.0f} ms, {len(times)} times"
+        )
+    answered = sum(told.statuses.values())
+    if answered:
+        each = f"median {median(told.took):.1f} s, slowest {max(told.took):.1f} s"
+        print(f"  viewers' answers   {dict(told.statuses)}, {each}; {cpu / answered:.2f} s of the web's CPU for each")
+
+
+if __name__ == "__main__":
+    main()
