@@ -26,7 +26,6 @@ WHOLE += [
         "incomplete_details": {"reason": "max_output_tokens"},
     },
     {"object": "list", "data": [{"embedding": [0.1]}]},
-    {"choices": [{"finish_reason": {"type": "stop"}}]},
 ]
 
 
@@ -42,11 +41,10 @@ def test_a_whole_answer_is_answered(document: Any) -> None:
         ({"error": "out of memory"}, "out of memory"),
         ({"error": {}}, "the answer is an error"),
         ({"object": "error", "message": "no", "code": 500}, "no"),
-        ({"object": "response", "status": "failed", "error": None}, "the response is failed"),
-        ({"object": "response", "status": "cancelled"}, "the response is cancelled"),
+        ({"object": "response", "status": "failed", "error": None}, "the response failed"),
+        ({"object": "response", "status": "cancelled"}, "the response was cancelled"),
         ({"choices": [{"finish_reason": "stop"}, {"finish_reason": "error"}]}, "finish_reason error"),
         ({"choices": [{"finish_reason": "abort", "message": {"content": "half"}}]}, "finish_reason abort"),
-        ({"choices": [{"finish_reason": {"type": "abort"}}]}, "finish_reason abort"),
         ([], "not a JSON object"),
         (b"<html>", "not a JSON object"),
         (b"", "not a JSON object"),
@@ -62,12 +60,17 @@ def test_an_error_of_status_200_is_tried_again_and_never_answered(document: Any,
 def test_an_error_of_status_200_that_blames_the_request_is_not_tried_again() -> None:
     for document in ({"error": {"code": 400, "message": "too long"}}, {"object": "error", "code": 422}):
         assert meant(200, document).outcome == "failed"
-    assert meant(200, {"error": {"code": 429, "message": "busy"}}).outcome == "again"
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"), [(400, "failed"), (404, "failed"), (500, "again"), (502, "again"), (504, "again")]
-)
+def test_a_refusal_for_now_is_one_whatever_its_status() -> None:
+    busy = meant(200, {"error": {"code": 429, "message": "busy"}})
+    assert (busy.outcome, busy.reason) == ("later", answers.Reason("status_200", "busy"))
+
+
+STATUSES = {201: "failed", 400: "failed", 404: "failed", 408: "again", 500: "again", 502: "again", 504: "again"}
+
+
+@pytest.mark.parametrize(("status", "outcome"), STATUSES.items())
 def test_other_statuses_fail_or_are_tried_again(status: int, outcome: str) -> None:
     assert (meant(status, {}).outcome, meant(status, {}).reason) == (outcome, None)
 
