@@ -26,7 +26,6 @@ from router.serving.pools import Pools
 from router.tokenize import prompt
 from router.tokenize.prompt import InvalidBody, Prompt
 
-_APART = "\0"  # ends the id of a key, which has none
 # A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
@@ -46,7 +45,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
         parsed = prompt.read(body, api_path, content_types)
-        if not prompt.is_for_engine(parsed, key_id):
+        if not prompt.is_for_engine(parsed, body, key_id):
             parsed, body = prompt.for_engine(parsed, key_id)
         return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
     except InvalidBody as error:
@@ -85,9 +84,11 @@ def prepare(
 
 def _of_key(key: PublishedKey | None, session: str | None) -> str | None:
     """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
-    if session is None or (key is None and _APART not in session and not session.startswith(UNNAMED)):
-        return session
-    return f"{key.id if key is not None else ''}{_APART}{session}"
+    if session is None:
+        return None
+    if key is None and session.startswith(UNNAMED):
+        return f"\0{session}"
+    return prompt.apart(key.id if key is not None else "", session)
 
 
 def _chosen(

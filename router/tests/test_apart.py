@@ -54,7 +54,38 @@ async def test_a_cache_salt_is_apart_by_key(world):
     for headers in (bearer(ALICE), bearer(BOB), {}):
         await w.ask(headers=headers, cache_salt="pepper")
     salts = [request.document["cache_salt"] for request in w.engines[0].received]
-    assert salts == ["alice:pepper", "bob:pepper", "pepper"]
+    assert salts == ["alice\0pepper", "bob\0pepper", "pepper"]
+
+
+async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(world):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
+    image = {"type": "image_url", "image_url": {"url": "data:,x"}, "uuid": "logo"}
+    parts = [{"type": "text", "text": "uuid"}, image, {**image, "uuid": 7}, {**image, "uuid": None}, "plain"]
+    messages = [{"role": "system", "content": "look"}, {"role": "user", "content": parts}, None]
+    for headers in (bearer(ALICE), bearer(BOB), {}):
+        assert (await w.ask(CHAT, messages=messages, headers=headers)).status_code == 200
+    sent = [request.document["messages"] for request in w.engines[0].received]
+    named = [[part.get("uuid") for part in made[1]["content"][1:4]] for made in sent]
+    assert named == [["alice\0logo", "alice\x007", None], ["bob\0logo", "bob\x007", None], ["logo", 7, None]]
+    assert all(
+        (made[0], made[1]["content"][0], made[1]["content"][4]) == (messages[0], parts[0], "plain") for made in sent
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt":"x","cache_salt":"alice\\u0000pepper"}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","\\u0075uid":"alice\\u0000logo"}]}]}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","uuid":"alice\\u0000logo"}]}]}',
+    ],
+)
+@pytest.mark.parametrize("key_id", ["", "bob"])
+def test_no_spelling_of_a_name_is_that_of_another_key(body, key_id):
+    _, sent = prepare.read(body, CHAT if b"messages" in body else "/v1/completions", (), key_id)
+    document = orjson.loads(sent)
+    part = document["messages"][0]["content"][0] if "messages" in document else document
+    assert (part.get("uuid") or part["cache_salt"]).startswith(f"{key_id}\0alice\0")
 
 
 @pytest.mark.parametrize("salt", ["", None, 7])

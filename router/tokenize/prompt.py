@@ -20,6 +20,7 @@ from router.tokenize import bounds
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 # Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS = frozenset({"priority", "request_id", "rid"})
+_APART = "\0"  # ends the id of a key, which has none
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
@@ -121,27 +122,63 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
         raise TooComplex(TOO_DEEP) from None
 
 
-def is_for_engine(read: Prompt, key_id: str) -> bool:
+def apart(key_id: str, name: str) -> str:
+    """What a client named, by a name that is no other key's, nor one without a key; `key_id` is empty without one."""
+    return f"{key_id}{_APART}{name}" if key_id or _APART in name else name
+
+
+def is_for_engine(read: Prompt, body: bytes, key_id: str) -> bool:
     """The body goes to the engine as the client wrote it."""
-    return ROUTERS.isdisjoint(read.document) and not (key_id and "cache_salt" in read.document)
+    document = read.document
+    salt = document.get("cache_salt")
+    if not ROUTERS.isdisjoint(document) or (isinstance(salt, str) and apart(key_id, salt) != salt):
+        return False
+    # An escaped letter looks like any other escaped character: what has one is looked at
+    hidden = b'uuid"' in body or b"\\u00" in body
+    return not hidden or _with_own_media(document.get("messages"), key_id) == document.get("messages")
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
-    """The request without the fields that are the router's, and the salt of its cache apart from those of other keys.
+    """The request without the fields that are the router's, and what it names in caches apart from those of other keys.
 
     It is the router's to order requests: engines that do not would refuse the field. It is its to name them, too: of
     two with one name an engine refuses the second, stores its answer over the first one's, or pairs it with the KV of
     the other.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
-    salt = document.get("cache_salt")
-    if key_id and isinstance(salt, str) and salt:
-        document["cache_salt"] = f"{key_id}:{salt}"
+    _set_apart(document, key_id)
     try:
         body = orjson.dumps(document)
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
     return replace(read, document=document, priority=read.document.get("priority"), rewritten=True), body
+
+
+def _set_apart(document: JsonObject, key_id: str) -> None:
+    """By the salt an engine finds a prompt's KV again, by the `uuid` of an image or a sound what it made of that: it
+    compares neither with what comes."""
+    salt = document.get("cache_salt")
+    if isinstance(salt, str) and salt:
+        document["cache_salt"] = apart(key_id, salt)
+    if "messages" in document:
+        document["messages"] = _with_own_media(document["messages"], key_id)
+
+
+def _with_own_media(messages: Any, key_id: str) -> Any:
+    return [_own_message(message, key_id) for message in messages] if isinstance(messages, list) else messages
+
+
+def _own_message(message: Any, key_id: str) -> Any:
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_own_part(part, key_id) for part in content]}
+
+
+def _own_part(part: Any, key_id: str) -> Any:
+    name = part.get("uuid") if isinstance(part, dict) else None
+    own = apart(key_id, str(name)) if name not in (None, "") else name
+    return part if own == str(name) or own is name else {**part, "uuid": own}
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:
