@@ -2,6 +2,7 @@
 
 import time
 
+from router.contract.verdict import KEY_REFUSED
 from router.http import body, doors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
@@ -56,6 +57,10 @@ class StoredCalls:
         connection = await endpoint.upstream.open(
             request, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S
         )
+        if endpoint.engine_key and connection.status in KEY_REFUSED:
+            connection.release()
+            message = f"{endpoint.instance} answered {connection.status} to its engine key"
+            raise ErrorResponse(502, "upstream_failed", message, result="failed_before_content")
         if connection.status in (404, 405) and b'"error"' not in await connection.peek_whole(LARGEST):
             connection.release()
             raise doors.not_served(incoming.path, f"{endpoint.instance} has no {incoming.method} for it")

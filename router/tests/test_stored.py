@@ -411,3 +411,21 @@ def test_changes_that_cannot_be_written_are_bounded(monkeypatch: pytest.MonkeyPa
     for number in range(5):
         directory.kept(str(number), StoredResponse(pool="demo", instance="demo-0", epoch=1))
     assert list(directory._changed) == ["2", "3", "4"]
+
+
+async def test_a_stored_response_of_an_engine_with_a_key_is_asked_for_with_it(world, monkeypatch):
+    async def guarded(engine: Engine, request: Received, writer: Writer) -> None:
+        shown = request.headers.get("authorization") == "Bearer sk-engine-1"
+        await (stored_there if shown else reply({"error": "Unauthorized"}, 401))(engine, request, writer)
+
+    stored_there = stores()
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    w = await world(guarded)
+    w.published.fleet(entry("demo-0", w.engines[0].url, engine_key="env:QWEN_API_KEY"))
+    await w.until(lambda: w.router.pools.get("demo").endpoints["demo-0"].engine_key, "the key is published")
+    name = await first(w)
+    assert (await w.client.get(f"{PATH}/{name}", headers={"authorization": "Bearer mine"})).status_code == 200
+    assert (await further(w, name)).status_code == 200
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-2")
+    told = "demo-0 answered 401 to its engine key"
+    assert error(await w.client.get(f"{PATH}/{name}")) == (502, "upstream_failed", told)
