@@ -2,14 +2,13 @@
 
 from collections import Counter
 
-import orjson
-
 from fleet.kinds.kind import Kind
 from fleet.kinds.servers import Server
 from fleet.models import Instance
 from fleet.plan.state import Health
 from router.contract.metrics.engine_metrics import parse_metrics
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.model_cards import cards, lengths
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.sample import EngineMetrics
@@ -44,10 +43,10 @@ class EnginePages:
 
     async def models(
         self, row: Instance, path: str, timeout_s: float, refused: Counter[str]
-    ) -> tuple[frozenset[str], str]:
-        """And what it means that the engine asks for a key."""
+    ) -> tuple[dict[str, int | None], str]:
+        """Their `max_model_len` by name, and what it means that the engine asks for a key."""
         status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
-        return _ids(body) if body is not None else frozenset(), refusal(status, path, row.engine_key)
+        return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
@@ -65,8 +64,8 @@ class EnginePages:
         return status, body if status == 200 else None
 
 
-def _ids(body: bytes) -> frozenset[str]:
+def _lengths(body: bytes) -> dict[str, int | None]:
     try:
-        return frozenset(str(model["id"]) for model in orjson.loads(body)["data"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return frozenset()
+        return lengths(cards(body))
+    except ValueError:
+        return {}

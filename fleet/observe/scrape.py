@@ -62,6 +62,7 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
+    models: dict[str, int | None] = field(default_factory=dict)  # that it lists, with their max_model_len
     listed_at: float = 0.0  # monotonic: the last question for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
@@ -79,6 +80,7 @@ class ScrapedAnswer:
     refused: Counter[str] = field(default_factory=Counter)
     identified: Identified | None = None  # of an engine that something else started, while it is loading
     has_page: bool = True  # it has a metrics page
+    models: dict[str, int | None] = field(default_factory=dict)  # empty: not asked for in this step
     key_refused: str = ""  # it asks for a key that it was not shown, or does not take it
 
 
@@ -143,8 +145,9 @@ class Scraper:
         (health, error), metrics = await asyncio.gather(
             self._health(row, kind, lost), self._pages.metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
         )
-        serves, asks = await self._serves_model(row, kind, refused) if health == "ok" else (False, "")
-        return ScrapedAnswer(health, serves, metrics, error, refused, identified, bool(kind.metrics_path), asks)
+        serves, models, asks = await self._models(row, kind, refused) if health == "ok" else (False, {}, "")
+        page = bool(kind.metrics_path)
+        return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, asks)
 
     async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
         """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
@@ -163,15 +166,20 @@ class Scraper:
             return found
         return await self._pages.health(row, kind.health_path, AGAIN_S)
 
-    async def _serves_model(self, row: Instance, kind: Kind | Server, refused: Counter[str]) -> tuple[bool, str]:
-        """And what it means that the engine asks for a key. Asked until true once per epoch, as the models of an engine
-        do not change while it runs; its key may, so one that has a key is asked again and again."""
+    async def _models(
+        self, row: Instance, kind: Kind | Server, refused: Counter[str]
+    ) -> tuple[bool, dict[str, int | None], str]:
+        """Whether it serves the pool's model, which ones it lists, and what it means that the engine asks for a key.
+
+        Asked until true once per epoch, as the models of an engine do not change while it runs; its key may, so one
+        that has a key is asked again and again.
+        """
         known = self._memory.get(row.name)
         is_known = known is not None and known.epoch == row.epoch and known.serves_model
         if not kind.models_path or (is_known and not self._is_key_due(row, known)):
-            return True, ""
-        names, asks = await self._pages.models(row, kind.models_path, PROBE_S, refused)
-        return (is_known and not asks) or row.pool.model in names, asks
+            return True, {}, ""
+        models, asks = await self._pages.models(row, kind.models_path, PROBE_S, refused)
+        return (is_known and not asks) or row.pool.model in models, models, asks
 
     def _is_key_due(self, row: Instance, known: InstanceMemory | None) -> bool:
         now = time.monotonic()
@@ -198,6 +206,7 @@ class Scraper:
 
     def _note(self, known: InstanceMemory, answer: ScrapedAnswer, at: float) -> None:
         known.serves_model |= answer.serves_model
+        known.models = answer.models or known.models
         if answer.health == "ok" or (answer.health == "slow" and answer.metrics is not None):
             known.answered_at = at
         if answer.metrics is not None:
@@ -232,6 +241,7 @@ class Scraper:
             hit_rate=known.history.hit_rate(),
             transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
             disk=known.disk,
+            models=known.models,
             refused=dict(known.refused),
         )
 

@@ -34,7 +34,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, json.dumps({"is_sleeping": behaviour.get("asleep", False)}))
         else:
             names = [f"{options.model}-{n}" for n in range(behaviour.get("models", 0))]
-            self.answer(200, json.dumps({"data": [{"id": name} for name in (*names, options.model)]}))
+            cards = [{"id": name} for name in names] + [{"id": options.model, "max_model_len": 32_768}]
+            self.answer(200, json.dumps({"data": cards}))
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))

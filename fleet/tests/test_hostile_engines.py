@@ -60,6 +60,10 @@ def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: Wo
     assert later.refused == bad.refused
 
 
+def test_a_sample_says_what_its_engine_lists_and_how_long_it_may_be(engine: World) -> None:
+    assert sample(engine).models == {"m": 32_768}
+
+
 def test_a_list_of_a_million_models_is_not_read(world: World) -> None:
     world.apply(1, models=100_000)
     world.until(world.is_in(State.LOADING))

@@ -335,7 +335,7 @@ def _used(call: Call) -> float:
 
 
 def _missing(what: str) -> ErrorResponse:
-    message = f"{what} requires an API key: send it as `Authorization: Bearer` or as `x-api-key`"
+    message = f"{what} requires an API key: send it as `Authorization: Bearer`, `x-api-key` or `api-key`"
     return ErrorResponse(401, "missing_api_key", message)
 
 

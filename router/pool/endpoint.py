@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.contract import ranks
+from router.contract.model_cards import Lengths
 from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
@@ -53,6 +54,7 @@ class Endpoint:
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
+        self.models: Lengths = {}  # that its engine lists; empty: not known
         self.sampled_at = 0.0  # by the clock of its node
         self.heard_at = 0.0  # of that sample, by the clock of this host: clocks differ
         self._tells = (False, False)  # KV usage, waiting requests
@@ -172,6 +174,8 @@ class Endpoint:
             if sample.epoch == self.epoch:
                 self.progress.read_sample(sample, mine, holds=self.holds_requests)
         self.sampled_at = sample.at
+        if sample.epoch == self.epoch:
+            self.models = sample.models
         if now - self.heard_at > SAMPLE_UNKNOWN_S:
             self._forget_load()
         elif sample.epoch != self.epoch:

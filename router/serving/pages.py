@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MODELS = "/v1/models"
 ONE_MODEL = "/v1/models/"
+PERMISSIONS = ("create_engine", "sampling", "logprobs", "search_indices", "view", "fine_tuning")
 JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -134,6 +135,20 @@ def _split(pool: Pool) -> JsonObject | None:
     }
 
 
+def _permission(model: ServedModel) -> JsonObject:
+    """As engines write it: some clients demand the field."""
+    allowed = {name: name in ("sampling", "logprobs", "view") for name in PERMISSIONS}
+    return {
+        "id": f"modelperm-{model.id}",
+        "object": "model_permission",
+        "created": model.created,
+        **{f"allow_{name}": is_allowed for name, is_allowed in allowed.items()},
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }
+
+
 def _described(model: ServedModel) -> JsonObject:
     return {
         "id": model.id,
@@ -142,4 +157,6 @@ def _described(model: ServedModel) -> JsonObject:
         "owned_by": "weir",
         "root": model.root,
         "parent": model.parent,
+        "max_model_len": model.max_model_len,
+        "permission": [_permission(model)],
     }

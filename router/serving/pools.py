@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from router.contract import models
-from router.contract.models import Alias, Models
+from router.contract.model_cards import Lengths, least
+from router.contract.models import Alias, Models, Target
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
@@ -26,6 +27,7 @@ class ServedModel:
     root: str
     parent: str | None  # the base model of an adapter
     pools: tuple[str, ...]  # that may serve it
+    max_model_len: int | None  # tokens: the least of those that serve it; None: not known
 
 
 class Pools:
@@ -128,18 +130,60 @@ class Pools:
         return self.auth.refusal(key, pool)
 
     def troubles(self) -> list[str]:
-        """Aliases with a target whose pool does not exist."""
+        """Aliases with a target that nobody serves."""
         missing = (
             (name, sorted({target.pool for target in self.aliases[name].targets} - self._pools.keys()))
             for name in sorted(self.aliases)
         )
-        return [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in missing if pools]
+        gone = [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in missing if pools]
+        targets = ((name, target) for name in sorted(self.aliases) for target in self.aliases[name].targets)
+        return gone + [
+            f"model {name}: no instance of the pool {target.pool} serves {self._engines_name(target)}"
+            for name, target in targets
+            if target.pool in self._pools and self._is_unserved(target)
+        ]
+
+    def _is_unserved(self, target: Target) -> bool:
+        """Its pool is gone, or all ready instances list what they serve, and not it. Adapters with a source are loaded
+        by Weir."""
+        pool = self._pools.get(target.pool)
+        if pool is None:
+            return True
+        listed = [one.models for one in pool.endpoints.values() if one.routable]
+        if not listed or not all(listed) or (target.adapter is not None and target.adapter.source):
+            return False
+        name = self._engines_name(target)
+        return name not in pool.adapters and not any(name in models for models in listed)
+
+    def _engines_name(self, target: Target) -> str:
+        """The name by which the engines of its pool know it."""
+        if target.adapter is not None:
+            return target.adapter.name
+        pool = self._pools.get(target.pool)
+        return target.model or (pool.model if pool is not None else "")
+
+    def _length(self, targets: Iterable[Target]) -> int | None:
+        """An adapter is as long as its base model where its card does not say."""
+        found = (
+            models.get(self._engines_name(target)) or models.get(self._pools[target.pool].model)
+            for target in targets
+            for models in self._listed_by(target.pool)
+        )
+        return least(found)
+
+    def _listed_by(self, pool: str) -> list[Lengths]:
+        """By the instances that take requests, or by all if none does."""
+        endpoints = self._pools[pool].endpoints.values() if pool in self._pools else ()
+        return [one.models for one in endpoints if one.routable] or [one.models for one in endpoints]
 
     def models(self) -> list[ServedModel]:
-        """The models that clients may ask for: the document's names, then the pools' own models."""
+        """The models that clients may ask for: the document's names that a target serves, then the pools' own."""
         serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
-        served = {name: _own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool}
-        served |= {name: self._alias(name, alias) for name, alias in self.aliases.items()}
+        served = {
+            name: self._own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool
+        }
+        servable = {name: alias for name, alias in self.aliases.items() if not self._is_ghost(alias)}
+        served |= {name: self._alias(name, alias) for name, alias in servable.items()}
         return [served[name] for name in sorted(served)]
 
     def visible(self, key: PublishedKey | None) -> list[ServedModel]:
@@ -155,9 +199,18 @@ class Pools:
         pool = self._pools.get(target.pool)
         base = pool.model if pool is not None else ""
         created = int(pool.fleet_at or 0) if pool is not None else 0
+        length = self._length(alias.targets)
         if target.adapter is not None:
-            return ServedModel(name, created, _no_path(target.adapter.name, name), _no_path(base, "") or None, pools)
-        return ServedModel(name, created, _no_path(target.model or base, name), None, pools)
+            root, parent = _no_path(target.adapter.name, name), _no_path(base, "") or None
+            return ServedModel(name, created, root, parent, pools, length)
+        return ServedModel(name, created, _no_path(target.model or base, name), None, pools, length)
+
+    def _own_model(self, pool: Pool) -> ServedModel:
+        length = self._length([Target(pool.name)])
+        return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None, (pool.name,), length)
+
+    def _is_ghost(self, alias: Alias) -> bool:
+        return all(self._is_unserved(target) for target in alias.targets)
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
         """Raises ErrorResponse if the request has no key and every pool that it could name requires one.
@@ -205,10 +258,6 @@ class Pools:
         if not model:
             return f"model: the body names none; known: {known}"
         return f"model: there is no {model[:100]!r}; known: {known}"
-
-
-def _own_model(pool: Pool) -> ServedModel:
-    return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None, (pool.name,))
 
 
 def _no_path(name: str, instead: str) -> str:

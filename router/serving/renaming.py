@@ -4,35 +4,81 @@ import json
 import re
 from functools import lru_cache
 
+import orjson
+
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
+LARGEST = 1024 * 1024  # bytes of a whole answer, or of an event, that is read for the engine's name of the model
+MOST_EVENTS = 8  # of a stream that are read for it
 # A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+_DATA = re.compile(rb"^data:(.*)$", re.MULTILINE)
+_READABLE = (b"{", b"data:", b"event:", b"id:", b"retry:", b":")  # beginnings of JSON and of events
 
 
 class Rename:
-    """Quotes inside JSON strings are escaped, so a match is always a key with its value, never generated text.
+    """Gives the model the client's name wherever the engine names it, by the name that it was asked for or by another.
 
-    Bytes that may turn out to be the key are held back until the rest arrives.
+    The engine's own name is read in the first events, or in a whole answer. Quotes inside JSON strings are escaped, so
+    a match is always a key with its value, never generated text. Bytes that may turn out to be the key are held back
+    until the rest arrives.
     """
 
-    __slots__ = ("_held", "_named", "_pattern")
+    __slots__ = ("_asked", "_beginning", "_events", "_held", "_named", "_pattern", "_served")
 
     def __init__(self, served: str, asked: str) -> None:
-        self._pattern = _pattern(served)
+        self._served, self._asked = served, asked
+        self._pattern = _pattern(served, served)
         self._named = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
         self._held = b""
+        self._beginning: bytes | None = b""  # not passed on yet; None: the engine's name is known, or not looked for
+        self._events = 0  # that were read for it
 
     def feed(self, data: bytes) -> bytes:
+        if self._beginning is not None:
+            data = self._learn(self._beginning + data)
         if self._held:
             data, self._held = self._held + data, b""
-        if not data.endswith(b"\n\n"):  # else no key is cut off there
-            data = self._hold(data)
-        return self._pattern.sub(self._replaced, data) if _KEY in data else data
+        if _KEY in data:
+            data = self._pattern.sub(self._replaced, data)
+        return data if data.endswith(b"\n\n") else self._hold(data)  # no key is cut off at the end of an event
 
     def finish(self) -> bytes:
+        beginning, self._beginning = self._beginning, None
         data, self._held = self._held, b""
+        if beginning:
+            self._take(_name_of(beginning))
+            data = self._pattern.sub(self._replaced, data + beginning)
         return data
+
+    def _learn(self, data: bytes) -> bytes:
+        """Look for the engine's name: what may be passed on."""
+        start = data.lstrip()
+        is_text = not start or start.startswith(_READABLE) or any(one.startswith(start) for one in _READABLE)
+        if not is_text or len(data) > LARGEST or self._events >= MOST_EVENTS:
+            self._beginning = None
+            return data
+        if start.startswith(b"{"):
+            self._beginning = data
+            return b""
+        return self._learn_by_event(data)
+
+    def _learn_by_event(self, data: bytes) -> bytes:
+        at = 0
+        for end in _EVENT_END.finditer(data):
+            name = _name_in(data[at : end.start()])
+            at, self._events = end.end(), self._events + 1
+            if name:
+                self._take(name)
+                self._beginning = None
+                return data
+        self._beginning = data[at:]
+        return data[:at]
+
+    def _take(self, name: str) -> None:
+        if name and name not in (self._served, self._asked):
+            self._pattern = _pattern(self._served, name)
 
     def _replaced(self, match: "re.Match[bytes]") -> bytes:
         return match[1] + self._named
@@ -45,9 +91,27 @@ class Rename:
         return data[: begun.start()]
 
 
+def _name_in(event: bytes) -> str:
+    return _name_of(b"\n".join(_DATA.findall(event)))
+
+
+def _name_of(text: bytes) -> str:
+    """The model of an answer or event, which some events have within; empty without one."""
+    if _KEY not in text:
+        return ""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ""
+    within = document if isinstance(document, dict) else {}
+    places = (within, *(within.get(name) for name in ("response", "message")))
+    names = (place.get("model") for place in places if isinstance(place, dict))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
 @lru_cache(maxsize=2000)
-def _pattern(served: str) -> "re.Pattern[bytes]":
-    written = {json.dumps(served, ensure_ascii=plain) for plain in (True, False)}
+def _pattern(*served: str) -> "re.Pattern[bytes]":
+    written = {json.dumps(name, ensure_ascii=plain) for name in served for plain in (True, False)}
     written |= {text.replace("/", "\\/") for text in written}
     either = b"|".join(sorted(re.escape(text.encode("utf-8", "replace")) for text in written))
     return re.compile(rb'("model"\s*:\s*)(?:%b)' % either)

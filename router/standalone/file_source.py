@@ -165,7 +165,7 @@ class FileSource:
 
     def degraded(self) -> list[str]:
         refused = [f"the last reload was refused: {self._refused}"] if self._refused else []
-        return refused + self._pool.troubles(time.time())
+        return refused + self._pool.troubles(time.time()) + self.pools.troubles()
 
     def health(self) -> JsonObject:
         policy, keys, models = self._in_force, self._keys_in_force, self._models_in_force

@@ -3,12 +3,11 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import orjson
+from dataclasses import dataclass, field
 
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics.metrics_page import LARGEST
+from router.contract.model_cards import LONGEST_NAME, Lengths, cards, lengths
 from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.net.engine_key import line_if_any, refusal, trouble
 from router.contract.net.probe import LARGEST as HEALTH_LARGEST
@@ -23,11 +22,12 @@ TIMEOUT_S = 0.9  # of one answer: a hanging engine is asked again at the next lo
 PATIENCE_S = 0.5  # of a look; later answers are taken by the next one
 AT_ONCE = 64  # instances
 MODELS_LARGEST = 1024 * 1024  # bytes
-MOST_MODELS = 1000
-LONGEST_NAME = 256  # characters
 NAMES_SHOWN = 5
 MODELS_S = 5.0  # between two questions for the models: adapters come and go
 FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed requests are retried elsewhere
+
+Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters of them, max_model_len of all
+NO_MODELS: Listing = (None, frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class WatchedAnswer:
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
     adapters: frozenset[str] = frozenset()  # of them, those that name another one as their parent
+    lengths: Lengths = field(default_factory=dict)  # of them
     refused: str = ""  # what it means that /v1/models asks for a key; empty: it does not
     unseen: str = ""  # likewise of /metrics
 
@@ -50,6 +51,7 @@ class Watched:
         self.failures = 0  # rounds in a row
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
+        self.lengths: Lengths = {}
         self.refused = ""  # of the last question for its models
         self.models_at = float("-inf")  # s, monotonic, of the last question for them
         self.metrics: EngineMetrics | None = None
@@ -61,7 +63,7 @@ class Watched:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
             self.failures = 0
-            self.models, self.adapters = answer.models, answer.adapters
+            self.models, self.adapters, self.lengths = answer.models, answer.adapters, answer.lengths
             self.state, self.reason = self._keyed(answer, model) or _serving(answer.models, model)
             self.reason = self.reason or answer.unseen
             return
@@ -177,9 +179,10 @@ class InstanceWatch:
         self._pools.take_listed(self._other_names())
         for each in self.watched:
             sample = each.sample(pool.name)
-            if sample is not None:
-                for endpoint in pool.endpoints_of(each.listed.id):
+            for endpoint in pool.endpoints_of(each.listed.id):
+                if sample is not None:
                     endpoint.take_sample(sample, now)
+                endpoint.models = each.lengths
 
     def _other_names(self) -> Models:
         """Adapters that an instance lists, and further names that every ready instance serves."""
@@ -200,13 +203,15 @@ class InstanceWatch:
                 (error, slow), (metrics, unseen) = await asyncio.gather(self._health(listed), self._metrics(listed))
             except NotAsked:
                 return None
-            known = (watched.models, watched.adapters) if watched.state == "ready" else (None, watched.adapters)
+            known: Listing = (watched.models, watched.adapters, watched.lengths)
+            if watched.state != "ready":
+                known = (None, *known[1:])
             refused = watched.refused
             due = known[0] is None or time.monotonic() - watched.models_at > MODELS_S
             if due and not error:
                 watched.models_at = time.monotonic()
-                models, adapters, refused = await self._models(listed)
-                known = known if models is None else (models, adapters)
+                found, refused = await self._models(listed)
+                known = known if found[0] is None else found
             return WatchedAnswer(error, slow, metrics, *known, refused, unseen)
 
     async def _get(self, listed: Listed, path: str, largest: int) -> tuple[int, bytes]:
@@ -230,16 +235,19 @@ class InstanceWatch:
         metrics = parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
         return metrics, refusal(status, "/metrics", listed.engine_key)
 
-    async def _models(self, listed: Listed) -> tuple[tuple[str, ...] | None, frozenset[str], str]:
+    async def _models(self, listed: Listed) -> tuple[Listing, str]:
         try:
             status, body = await self._get(listed, "/v1/models", MODELS_LARGEST)
             if why := refusal(status, "/v1/models", listed.engine_key):
-                return None, frozenset(), why
-            found = orjson.loads(body)["data"][:MOST_MODELS] if status == 200 else None
-            adapters = frozenset(str(each["id"])[:LONGEST_NAME] for each in found or () if each.get("parent"))
-            return tuple(str(each["id"])[:LONGEST_NAME] for each in found) if found is not None else None, adapters, ""
-        except (ProbeError, ValueError, LookupError, TypeError, AttributeError):
-            return None, frozenset(), ""
+                return NO_MODELS, why
+            if status != 200:
+                return NO_MODELS, ""
+            found = cards(body)
+            adapters = frozenset(str(card["id"])[:LONGEST_NAME] for card in found if card.get("parent"))
+            by_name = lengths(found)
+            return (tuple(by_name), adapters, by_name), ""
+        except (ProbeError, ValueError):
+            return NO_MODELS, ""
 
     def close(self) -> None:
         for task in self._asked.values():

@@ -17,12 +17,14 @@ def plain(
     models: tuple[str, ...] = ("llama",),
     health: int = 200,
     prompt_tokens: float = 7.0,
+    length: int | None = None,
 ) -> Behaviour:
     """`behaviour` answers whatever is not asked by GET."""
+    cards = [{"id": model, "max_model_len": length} for model in models]
     pages = {
         "/health": (health, ""),
         "/metrics": (200, PAGE.format(prompt_tokens=prompt_tokens)),
-        "/v1/models": (200, json.dumps({"object": "list", "data": [{"id": model} for model in models]})),
+        "/v1/models": (200, json.dumps({"object": "list", "data": cards})),
     }
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:

@@ -212,7 +212,8 @@ async def test_the_models_are_listed_with_their_parents_and_without_paths(world)
         ("chat", "llama", None),
         ("llama", "llama", None),
     ]
-    assert all(model.keys() == {"id", "object", "created", "owned_by", "root", "parent"} for model in listed)
+    fields = {"id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission"}
+    assert all(model.keys() == fields for model in listed)
     assert (await w.client.get("/v1/models/bot")).json() == listed[0]
     assert "/lora" not in json.dumps(listed)
 

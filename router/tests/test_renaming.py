@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.serving.renaming import LONGEST, Rename
+from router.serving.renaming import LARGEST, LONGEST, MOST_EVENTS, Rename
 from router.tokenize import prompt
 
 
@@ -23,6 +23,7 @@ def cut(data, places):
 EVENT = b'data: {"id":"x","model":"llama","choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
+@example([EVENT.index(b"llama") + len(b'llama"')])  # behind the name, before its last quote is known to be one
 @given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
 def test_every_event_is_renamed_wherever_the_stream_is_cut(places):
     assert passed("llama", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3
@@ -33,12 +34,19 @@ def test_every_event_is_renamed_wherever_the_stream_is_cut(places):
     [
         (b'{"model": "llama", "x": 1}', b'{"model": "chat", "x": 1}'),
         (b'{"message":{"model":"llama"}}', b'{"message":{"model":"chat"}}'),
-        (b'{"model":"other"}', b'{"model":"other"}'),
-        (b'{"model":"llama-2"}', b'{"model":"llama-2"}'),
+        (b'{"model":"llama-2"}', b'{"model":"chat"}'),
+        (b'{"input":{"model":"other"},"model":"llama-2"}', b'{"input":{"model":"other"},"model":"chat"}'),
+        (b'{"input":{"model":"other"}}', b'{"input":{"model":"other"}}'),
+        (
+            b'{"response":{"model":"long","input":{"model":"x"}}}',
+            b'{"response":{"model":"chat","input":{"model":"x"}}}',
+        ),
+        (b'[{"model":"other"}]', b'[{"model":"other"}]'),
+        (b'{"model":"cut', b'{"model":"cut'),
         (b'{"model":null}', b'{"model":null}'),
     ],
 )
-def test_only_the_key_with_the_served_name_is_renamed(body, renamed):
+def test_only_the_model_of_the_answer_is_renamed(body, renamed):
     assert passed("llama", "chat", body) == renamed
 
 
@@ -52,6 +60,35 @@ def test_names_are_found_as_any_writer_escapes_them(served):
     for text in (json.dumps(served), json.dumps(served, ensure_ascii=False), json.dumps(served).replace("/", "\\/")):
         body = b'{"model":%b}' % text.encode()
         assert json.loads(passed(served, "chat", body)) == {"model": "chat"}
+
+
+@given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
+def test_another_name_of_the_engine_is_renamed_wherever_the_stream_is_cut(places):
+    assert passed("short", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_the_name_is_found_behind_events_without_one(end):
+    first = b": ping" + end + b"event: ping" + end + b'data: {"type":"x"}' + end
+    begun = b'event: message_start\ndata: {"message":{"model":"long","usage":{}}}' + end
+    assert passed("short", "chat", first, begun) == first + begun.replace(b"long", b"chat")
+    rename = Rename("short", "chat")
+    assert rename.feed(first) == first
+
+
+def test_a_stream_that_names_no_model_is_read_no_further():
+    rename = Rename("short", "chat")
+    for _ in range(MOST_EVENTS):
+        assert rename.feed(b'data: {"x":1}\n\n')
+    assert b"long" in rename.feed(b'data: {"model":"long"}\n\n')
+
+
+def test_what_is_neither_events_nor_json_passes_at_once():
+    assert Rename("short", "chat").feed(b"RIFF....WAVE") == b"RIFF....WAVE"
+
+
+def test_a_large_answer_is_not_held_back():
+    assert len(Rename("short", "chat").feed(b'{"x":"' + b"y" * LARGEST)) > LARGEST
 
 
 def test_nothing_is_held_back_for_long():

@@ -103,11 +103,11 @@ def _whole(key: PublishedKey) -> PublishedKey:
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The secret in a request's headers, sent as OpenAI or as Anthropic clients do; None without one."""
+    """The secret in a request's headers, sent as OpenAI, Anthropic or Azure clients do; None without one."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
         token = bearer[7:].strip()
         if token.startswith(MARK):
             return token
-    given = headers.get(b"x-api-key")
-    return given.strip() if given is not None and given.strip().startswith(MARK) else None
+    given = (headers.get(name, b"").strip() for name in (b"x-api-key", b"api-key"))
+    return next((secret for secret in given if secret.startswith(MARK)), None)

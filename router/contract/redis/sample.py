@@ -80,6 +80,7 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     hit_rate: float | None = None  # 0–1 over the last 60 s; None: no prompt was looked up
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
     disk: tuple[int, int] | None = None  # bytes free and in total under its KV tier
+    models: dict[str, int | None] = {}  # that it lists, with max_model_len; empty: not known
     refused: dict[str, int] = {}  # reason → how often an answer, or a part of one, was refused in this epoch
 
 
