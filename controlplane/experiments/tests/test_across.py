@@ -2,6 +2,7 @@
 
 import pytest
 
+from controlplane import computing
 from controlplane.experiments import running
 from controlplane.experiments.matrix.presets import PEERS
 from controlplane.experiments.models import Experiment
@@ -35,6 +36,25 @@ def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choic
     assert f'value="{one}:round_robin"' in page
     assert f"arm={one}%3Alpwl&amp;arm={two}%3Alpwl+replicas%3D4&amp;class=all" in page
     assert f"compare?arm={one}:round_robin" in vera_client.get(f"/experiments/{one}/").content.decode()
+
+
+@pytest.mark.slow
+def test_a_comparison_is_resampled_beside_the_web_process_once_for_page_and_api(
+    performed, ci, vera_client, monkeypatch
+):
+    beside = []
+
+    def run(function, given):
+        beside.append(function.__name__)
+        return function(*given)
+
+    monkeypatch.setattr(computing, "_beside", run)
+    computing.REMEMBERING.clear()
+    one, two = performed(arms=["round_robin", "lpwl"]), performed(arms=["lpwl fleet.replicas=4"])
+    arms = f"arm={one}:lpwl&arm={two}:lpwl replicas=4"
+    assert vera_client.get(f"/experiments/compare?{arms}").status_code == 200
+    assert ci.get(f"/experiments/compare?{arms}").status_code == 200
+    assert beside == ["unwatched"]
 
 
 @pytest.mark.slow
