@@ -45,7 +45,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
         parsed = prompt.read(body, api_path, content_types)
-        if not prompt.is_for_engine(parsed, body, key_id):
+        if not prompt.is_for_engine(parsed, key_id):
             parsed, body = prompt.for_engine(parsed, key_id)
         return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
     except InvalidBody as error:

@@ -9,7 +9,6 @@ from router.http.client import ClientConnection
 
 LARGEST = 16 * 1024 * 1024  # bytes of an answer that are looked at; the first event repeats tools and instructions
 EVENTS = 8  # of a stream: the id is in the first, `response.created`
-_END = re.compile(rb"\r?\n\r?\n")
 SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
 
 
@@ -34,6 +33,12 @@ def of_event(event: bytes) -> str:
     data = b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
     read = _decoded(_OF_EVENT, data)
     return _sane(read.response if isinstance(read, _Event) else None)
+
+
+def _end_of_event(data: bytes) -> int:
+    """The position behind the first blank line; 0 without one."""
+    ends = [at + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank)) >= 0]
+    return min(ends, default=0)
 
 
 def _decoded(decoder: "msgspec.json.Decoder[_Response] | msgspec.json.Decoder[_Event]", raw: bytes) -> object:
@@ -116,13 +121,14 @@ class IdNoted:
             self._look_at_events()
 
     def _look_at_events(self) -> None:
-        *events, rest = _END.split(self._joined())
-        for event in events:
+        joined = self._joined()
+        while end := _end_of_event(joined):
+            event, joined = joined[:end], joined[end:]
             self._events += 1
             if (found := of_event(event)) or self._events >= EVENTS:
                 self._told(found)
                 return
-        self._parts = [rest] if rest else []
+        self._parts = [joined] if joined else []
 
     def _told(self, found: str) -> None:
         """Nothing more is looked at."""

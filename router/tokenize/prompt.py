@@ -127,15 +127,21 @@ def apart(key_id: str, name: str) -> str:
     return f"{key_id}{_APART}{name}" if key_id or _APART in name else name
 
 
-def is_for_engine(read: Prompt, body: bytes, key_id: str) -> bool:
+def is_for_engine(read: Prompt, key_id: str) -> bool:
     """The body goes to the engine as the client wrote it."""
     document = read.document
     salt = document.get("cache_salt")
     if not ROUTERS.isdisjoint(document) or (isinstance(salt, str) and apart(key_id, salt) != salt):
         return False
-    # An escaped letter looks like any other escaped character: what has one is looked at
-    hidden = b'uuid"' in body or b"\\u00" in body
-    return not hidden or _with_own_media(document.get("messages"), key_id) == document.get("messages")
+    messages = document.get("messages")
+    return not isinstance(messages, list) or not any(_names_media(message, key_id) for message in messages)
+
+
+def _names_media(message: Any, key_id: str) -> bool:
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and any(
+        "uuid" in part and _own_part(part, key_id) is not part for part in content if isinstance(part, dict)
+    )
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:

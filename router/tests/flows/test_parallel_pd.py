@@ -55,7 +55,7 @@ async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> No
     assert joined.count('"role"') == 1
     assert joined.count('"finish_reason":"length"') == 1
     tail = StreamTail()
-    tail.add(joined.encode())
+    tail.add("\n\n".join(lines).encode())
     used = parse(tail.ended().usage)
     assert used is not None
     assert used.output_tokens == 20
