@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 from django.utils import timezone
 
 from controlplane.batches import answers, line_queue, places, services
@@ -223,12 +223,8 @@ class Dispatcher:
 
 
 def _close(pk: int) -> None:
-    close_old_connections()
-    try:
-        for row in Batch.objects.filter(pk=pk):
-            services.close(row)
-    finally:
-        close_old_connections()
+    for row in Batch.objects.filter(pk=pk):
+        services.close(row)
 
 
 def _answer_of(future: "Future[LineAnswer]") -> LineAnswer:

@@ -2,11 +2,12 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import redis
+from django.db import close_old_connections
 from django.utils import timezone
 
 from controlplane.batches import services, store
@@ -21,7 +22,26 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
 
-Files = partial(ThreadPoolExecutor, 1, "files of batches")
+
+class Files:
+    """A thread that reads and makes whole files, and keeps no connection of the database that has grown old."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "files of batches")
+
+    def submit(self, work: Callable[..., Any], /, *given: Any) -> "Future[Any]":
+        return self._thread.submit(_with_connection, work, *given)
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        self._thread.shutdown(cancel_futures=cancel_futures)
+
+
+def _with_connection(work: Callable[..., Any], *given: Any) -> Any:
+    close_old_connections()
+    try:
+        return work(*given)
+    finally:
+        close_old_connections()
 
 
 def run_batches() -> None:
