@@ -31,13 +31,13 @@ def stall_step(now: dt.datetime) -> list[str]:
 def reported(routers: Iterable[RouterStatus]) -> dict[tuple[str, int], str]:
     """The reason, by instance and epoch."""
     every = list(routers)
-    found = {
-        (name, one.epoch): stalled_reason(one.why, proven=one.proven)
+    reasons = {
+        (name, report.epoch): stalled_reason(report.why, proven=report.proven)
         for router in every
-        for name, one in router.stalled.items()
+        for name, report in router.stalled.items()
     }
     served = {name for router in every for name in router.inflight if name not in router.stalled}
-    return {key: why for key, why in found.items() if key[0] not in served}
+    return {key: why for key, why in reasons.items() if key[0] not in served}
 
 
 def _advance(row: Instance, reasons: Mapping[tuple[str, int], str], at: float) -> bool:

@@ -44,7 +44,7 @@ def _as_known(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]
     if KV_UNKNOWN not in by_field[_KV_USAGE]:
         return by_field
     known = [instance.known for instance in instances]
-    nulled = {FIELDS.index(name): tuple(one[name] for one in known) for name in UNKNOWN}
+    nulled = {FIELDS.index(name): tuple(row[name] for row in known) for name in UNKNOWN}
     return [nulled.get(place, column) for place, column in enumerate(by_field)]
 
 

@@ -197,16 +197,16 @@ class Endpoint:
         self.kv_usage, self.waiting = KV_UNKNOWN, 0
         self.progress.unread()
 
-    def _take_load(self, told: InstanceSample | RankSample) -> None:
+    def _take_load(self, figures: InstanceSample | RankSample) -> None:
         """A figure that it told before and does not tell now is not known; one that it never tells counts as 0."""
-        tells = told.kv_usage is not None, told.waiting is not None
+        tells = figures.kv_usage is not None, figures.waiting is not None
         missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
         self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
         if missing or self.progress.is_unmoved:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
-        self.kv_usage = round(told.kv_usage or 0.0, 6)  # receipts write it unrounded
-        self.waiting = int(told.waiting or 0)
+        self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it unrounded
+        self.waiting = int(figures.waiting or 0)
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:

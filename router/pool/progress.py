@@ -97,8 +97,8 @@ class Progress:
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
             prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
-        told = [figure for figure in (mine.running, mine.waiting) if figure is not None]
-        self.read(sum(told) if told else None, prompts, tokens, sample.preemptions_total, holds=holds)
+        requests = [count for count in (mine.running, mine.waiting) if count is not None]
+        self.read(sum(requests) if requests else None, prompts, tokens, sample.preemptions_total, holds=holds)
 
     def unread(self) -> None:
         """Its page has stopped."""

@@ -9,7 +9,7 @@ SHOWN = 20  # by name
 
 def stall_troubles(endpoints: Iterable[Endpoint]) -> list[str]:
     stalled = [endpoint for endpoint in endpoints if endpoint.progress.stalled]
-    named = [f"{one.id} is {one.progress.stalled}" for one in stalled[:SHOWN]]
+    named = [f"{endpoint.id} is {endpoint.progress.stalled}" for endpoint in stalled[:SHOWN]]
     return [*named, f"{len(stalled) - SHOWN} more are stalled"] if len(stalled) > SHOWN else named
 
 

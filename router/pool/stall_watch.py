@@ -42,5 +42,5 @@ def _longest_prompt(endpoint: Endpoint) -> float:
 
 def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
     """One of each instance that is stalled with all of its ranks."""
-    every = [endpoint for pool in pools for endpoint in pool.endpoints.values() if endpoint.progress.stalled]
-    return [one for one in every if one is one.ranks.endpoints[0] and stalled_why(one.ranks.endpoints)]
+    firsts = {endpoint.ranks.endpoints[0]: None for pool in pools for endpoint in pool.endpoints.values()}
+    return [endpoint for endpoint in firsts if endpoint.progress.stalled and stalled_why(endpoint.ranks.endpoints)]

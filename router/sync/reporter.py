@@ -162,7 +162,7 @@ class Reporter:
             indexes=indexes(self._pools.all()),
             aliases={pool: counts.read(now) for pool, counts in self._recorder.aliases.items()},
             models=self._pools.models_version,
-            stalled={one.instance: _stalled(one) for one in stalled(self._pools.all())},
+            stalled={endpoint.instance: _stalled(endpoint) for endpoint in stalled(self._pools.all())},
         )
 
     async def flush(self) -> None:
