@@ -4,10 +4,21 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+import redis
+from django.db import InterfaceError, OperationalError
+
 log = logging.getLogger(__name__)
-NAMED = 3  # failures in the message; all of them are logged
+NAMED = 3  # failures in the message; each is logged by itself, unless it comes from outside
+OUTSIDE = (redis.RedisError, OperationalError, InterfaceError, OSError)  # one cause for many rows: no traceback helps
 
 Try = Callable[[object], AbstractContextManager[None]]
+
+
+def is_outside(error: Exception) -> bool:
+    """Whether a store, the disk or the network failed, and not our code."""
+    if isinstance(error, RowsFailed):
+        return all(map(is_outside, error.errors.values()))
+    return isinstance(error, OUTSIDE)
 
 
 class RowsFailed(Exception):
@@ -23,6 +34,8 @@ def log_failure(name: object) -> Iterator[None]:
     """A row of a reading that goes on without it."""
     try:
         yield
+    except OUTSIDE as error:
+        log.warning("%s: %s: %s", name, type(error).__name__, error)
     except Exception:
         log.exception("%s", name)
 
@@ -37,7 +50,8 @@ def tries() -> Iterator[Try]:
         try:
             yield
         except Exception as error:
-            log.exception("%s", name)
+            if not is_outside(error):
+                log.exception("%s", name)
             failed[str(name)] = error
 
     yield row

@@ -1,6 +1,7 @@
 """A file as a source, as Prometheus' file_sd has it: a list of {targets, labels}, as JSON or YAML.
 
-It is read again when it has changed. What is wrong with it is told without its content, which may be any file's.
+It is read again when it has changed. What is wrong with it is told without its content, which may be any file's; and
+only where administrators say which files may be named, as otherwise the answer would tell of any path what lies there.
 """
 
 import os
@@ -17,6 +18,10 @@ from fleet.spec import allow_lists
 from router.contract import strict_text
 
 LARGEST = 1024 * 1024  # bytes
+UNTOLD = (
+    f"it cannot be read as a list of {{targets, labels}}, a JSON or YAML file of at most {LARGEST} bytes. "
+    "What is wrong with it is told where WEIR_ALLOWED_FOLDERS is set"
+)
 _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 
 
@@ -28,6 +33,14 @@ class FileSource:
 
     def look(self) -> list[ListedEngine]:
         """SourceAway: it cannot be read, or is no such list."""
+        try:
+            return self._look()
+        except (SourceAway, ValueError):  # ValueError: a NUL in the path
+            if settings.ALLOWED_FOLDERS:
+                raise
+            raise SourceAway(UNTOLD) from None
+
+    def _look(self) -> list[ListedEngine]:
         path = os.path.join(settings.BASE_DIR, self.path)
         if allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", {"file": path}, "", os.path.realpath):
             raise SourceAway("the file lies outside the folders that administrators allow (WEIR_ALLOWED_FOLDERS)")

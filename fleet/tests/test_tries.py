@@ -8,7 +8,7 @@ from fleet import services
 from fleet.control import autoscaler, publish, reconciler
 from fleet.models import Instance, Pool
 from fleet.tests.world import document, roll_back
-from fleet.tries import RowsFailed, tries
+from fleet.tries import RowsFailed, is_outside, log_failure, tries
 
 
 def try_each(numbers: range, odd: set[int], seen: list[int]) -> None:
@@ -30,6 +30,34 @@ def test_each_row_has_its_turn_and_the_failed_ones_are_named() -> None:
 def test_of_many_failures_a_few_are_named() -> None:
     with pytest.raises(RowsFailed, match=r"^row 0: .* row 1: .* row 2: ValueError: odd; and 7 more$"):
         try_each(range(10), set(range(10)), [])
+
+
+def test_rows_that_a_store_refuses_are_told_once_and_mistakes_of_ours_by_themselves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors = {"full": redis.exceptions.OutOfMemoryError("full"), "ours": KeyError("a"), "disk": OSError(28, "No space")}
+
+    def try_all() -> None:
+        with tries() as attempt:
+            for name, error in errors.items():
+                with attempt(name):
+                    raise error
+
+    with pytest.raises(RowsFailed) as failed:
+        try_all()
+    assert [record.getMessage() for record in caplog.records] == ["ours"]
+    assert not is_outside(failed.value)
+    assert is_outside(RowsFailed({"full": errors["full"], "disk": errors["disk"]}))
+
+
+def test_a_reading_goes_on_without_a_row_and_says_in_a_line_that_its_store_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for error in (redis.exceptions.ConnectionError("away"), KeyError("a")):
+        with log_failure("pool a"):
+            raise error
+    lines = [(record.getMessage(), record.exc_info is not None) for record in caplog.records]
+    assert lines == [("pool a: ConnectionError: away", False), ("pool a", True)]
 
 
 def two_pools() -> dict[str, object]:

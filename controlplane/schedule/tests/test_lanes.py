@@ -1,7 +1,7 @@
 """Steps are taken in time by the worker that leads, whatever another lane or another step does."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from controlplane.schedule.lease import Leadership
 from controlplane.schedule.models import Lease
 from controlplane.schedule.tests.test_lease import Clock
 from controlplane.steps import STEPS
-from fleet.tries import RowsFailed
+from fleet.tries import RowsFailed, tries
 
 PATIENCE_S = 30.0
 
@@ -72,6 +72,70 @@ def test_a_worker_that_does_not_lead_takes_only_what_every_worker_takes(leader: 
     steps = {"led": Step(led, 1.0, "x", "led"), "own": Step(own, 1.0, "x", "own", by_leader=False)}
     Lane(steps, Leadership("control@b", clock=clock), clock).step()
     assert (led.runs, own.runs) == (0, 1)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
+    """Each line of the steps, and whether a traceback follows it."""
+    return [(record.getMessage(), record.exc_info is not None) for record in caplog.records if record.name != "root"]
+
+
+def rows_that_fail(error: Exception) -> Callable[[], None]:
+    def run() -> None:
+        with tries() as row:
+            for number in range(20):
+                with row(f"row {number}"):
+                    raise error
+
+    return run
+
+
+def test_a_store_that_is_full_is_one_line_for_each_step_and_minute(
+    leader: Leadership, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
+    steps = {"one": Step(Counted(full), 1.0, "x", "one"), "rows": Step(rows_that_fail(full), 1.0, "x", "rows")}
+    go_on(Lane(steps, leader, clock), clock, leader, 150)
+    lines = [line for line, _ in told(caplog)]
+    assert len(lines) == 2 * 3
+    assert not any(traceback for _, traceback in told(caplog))
+    assert lines[0] == f"step one failed: OutOfMemoryError: {full}"
+    assert lines[1].startswith("step rows failed: RowsFailed: row 0: OutOfMemoryError: ")
+    assert lines[1].endswith("; and 17 more")
+
+
+def test_a_mistake_of_ours_has_its_traceback_and_another_reason_is_told_at_once(
+    leader: Leadership, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = Counted(KeyError("a"))
+    made = lane(leader, clock, a=Step(bad, 1.0, "x", "a"))
+    go_on(made, clock, leader, 10)
+    bad.error = ConnectionResetError("by the store")
+    go_on(made, clock, leader, 10)
+    bad.error = None
+    caplog.set_level("INFO")
+    go_on(made, clock, leader, 10)
+    assert told(caplog) == [
+        ("step a failed", True),
+        ("step a failed: ConnectionResetError: by the store", False),
+        ("step a works again", False),
+    ]
+
+
+def test_no_step_fills_the_log_while_redis_is_full(
+    leader: Leadership, clock: Clock, live_redis: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All steps of the product, each three times."""
+    steps = {name: Step(step.run, 1.0, "all", step.what, step.by_leader) for name, step in STEPS.items()}
+    before = live_redis.config_get("maxmemory")["maxmemory"]
+    live_redis.config_set("maxmemory", 1)
+    try:
+        go_on(Lane(steps, leader, clock), clock, leader, 3)
+    finally:
+        live_redis.config_set("maxmemory", before)
+    of_steps = [record for record in caplog.records if record.name == "controlplane.schedule.lanes"]
+    assert of_steps
+    assert len(of_steps) <= len(steps)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 def test_a_step_that_fails_is_reported_and_keeps_neither_itself_nor_others_from_their_next_turn(

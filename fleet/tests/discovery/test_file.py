@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.file import LARGEST, FileSource
+from fleet.discovery.file import LARGEST, UNTOLD, FileSource
 
 YAML = """
 - targets: ["10.0.0.7:8000", "http://10.0.0.8:8000/"]
@@ -36,6 +36,30 @@ def test_json_is_read_and_read_again_when_it_has_changed(tmp_path: Path) -> None
     assert [one.url for one in source.look()] == ["http://10.0.0.7:8000", "http://10.0.0.9:8000"]
 
 
+@pytest.fixture
+def allowed(tmp_path: Path, settings: object) -> None:
+    settings.ALLOWED_FOLDERS = (str(tmp_path),)  # type: ignore[attr-defined]
+
+
+def test_where_no_folder_is_allowed_by_name_all_that_is_no_list_is_answered_alike(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("root:x:0:0:root")
+    (tmp_path / "torn").write_text("{a: [")
+    (tmp_path / "list").write_text("[{targets: [1]}]")
+    (tmp_path / "binary").write_bytes(b"\x00\xff" * 20)
+    (tmp_path / "huge").write_bytes(b" " * (LARGEST + 1))
+    (tmp_path / "closed").write_text("[]")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    names = ("text", "torn", "list", "binary", "huge", "loop", "missing", ".", "text/below", "n" * 300)
+    paths = [*(str(tmp_path / name) for name in names), "/dev/zero", "/proc/self/environ", "/root/none", "a\0b"]
+    told = set()
+    for path in paths:
+        with pytest.raises(SourceAway) as caught:
+            FileSource(path).look()
+        told.add(str(caught.value))
+    assert told == {UNTOLD}
+
+
+@pytest.mark.usefixtures("allowed")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -55,6 +79,7 @@ def test_another_kind_of_file_is_refused_without_its_content(tmp_path: Path, tex
     assert "root" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("allowed")
 def test_a_folder_a_missing_file_and_a_huge_one_are_refused(tmp_path: Path) -> None:
     for path, words in ((tmp_path, "not that of a file"), (tmp_path / "no", "cannot be read")):
         with pytest.raises(SourceAway, match=words):

@@ -14,6 +14,7 @@ from fleet import selectors, services
 from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.discovery.answer import SourceAway
+from fleet.discovery.file import UNTOLD
 from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
 from fleet.models import Instance, InstanceEvent, InstanceSource, State
@@ -130,7 +131,7 @@ def test_a_source_that_is_away_keeps_its_engines_and_says_since_when(others: Oth
         others.tick()
     source = InstanceSource.objects.get()
     assert source.away_since is not None
-    assert source.trouble == "the file cannot be read: No such file or directory"
+    assert source.trouble == UNTOLD
     assert others.routable() == [engine.url]
     # Another control worker takes over and has never seen the source answer: the rows still hold.
     others.sources = Sources()
