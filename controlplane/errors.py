@@ -3,17 +3,20 @@
 import sys
 from collections.abc import Callable
 
+from django.contrib import messages
 from django.core.exceptions import SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.accounts.decorators import RoleMissing
 from controlplane.api import problems
 from controlplane.api.auth import principal_of
 from controlplane.api.handlers import full, is_full
 from controlplane.api.problems import ApiProblem, request_id_of
+from controlplane.as_seen import ChangedMeanwhile
 from controlplane.computing import Busy, asked_by
 from controlplane.permissions import who_can
 from router.contract.net.retry_after import retry_after
@@ -139,3 +142,21 @@ class NoNul:
         if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return bad_request(request, SuspiciousOperation("the address contains a NUL character"))
         return self.get_response(request)
+
+
+class StaleForm:
+    """Refuses a form that somebody else's change has overtaken, and leads back to what is there now."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, ChangedMeanwhile):
+            return None
+        messages.error(request, f"Nothing was done: {exception}.")
+        back = request.headers.get("Referer", "")
+        own = url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure())
+        return redirect(back if own else "/")

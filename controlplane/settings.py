@@ -87,6 +87,7 @@ MIDDLEWARE = [
     "controlplane.errors.Asker",
     "controlplane.accounts.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "controlplane.errors.StaleForm",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "controlplane.api.middleware.ApiProblems",
@@ -101,6 +102,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["controlplane.dashboard.templatetags.as_seen"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiToken, OidcIdentity, SignInLink, digest
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.permissions import ROLES, SCOPES
@@ -207,12 +208,12 @@ def create_token(
     return row, token
 
 
-@transaction.atomic
-def revoke_token(row: ApiToken, actor: Actor) -> bool:
-    """False when it was revoked before."""
-    if not row.revoke():
-        return False
-    audit.record(actor, "token.revoke", f"token {row.name} ({row.user.username})")
+def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) -> bool:
+    """False when it was revoked before. ChangedMeanwhile."""
+    with held(ApiToken.objects.filter(pk=row.pk), f"token {row.name}", if_match) as row:
+        if not row.revoke():
+            return False
+        audit.record(actor, "token.revoke", f"token {row.name} ({row.user.username})")
     return True
 
 

@@ -21,6 +21,7 @@ from controlplane.accounts.models import ApiToken, OidcIdentity
 from controlplane.accounts.oidc import views as oidc
 from controlplane.accounts.secret_page import secret_page
 from controlplane.accounts.sign_in_page import page_after_sign_in, sign_in_page
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
 
@@ -142,7 +143,7 @@ def _person(request: HttpRequest) -> User:
 @require_POST
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(_tokens_for(request), pk=pk)
-    services.revoke_token(row, actor_of(request))
+    services.revoke_token(row, actor_of(request), if_match=posted(request))
     messages.success(request, f"Token {row.name} revoked.")
     return redirect("tokens")
 

@@ -20,6 +20,7 @@ from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe, describe_table
 from controlplane.api.problems import ApiProblem, response
 from controlplane.api.tables import table_of
+from controlplane.as_seen import ChangedMeanwhile
 from controlplane.computing import Busy
 from controlplane.experiments.results.across import NotComparable
 from controlplane.experiments.services import InvalidExperiment
@@ -30,7 +31,7 @@ from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.conflicts import disputes
 from controlplane.traces.library import NameTaken, NoSuchTrace
 from controlplane.traces.types import BadTrace
-from fleet.services import NotPossible
+from fleet.services import FleetChanged, NotPossible, digest
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.problem import Problem
@@ -166,6 +167,14 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
     return ApiProblem(status, detail=str(error), conflicts=fields, current=error.current)
 
 
+def from_changed(error: ChangedMeanwhile) -> ApiProblem:
+    return ApiProblem(412, detail=str(error), current=error.current)
+
+
+def from_fleet_changed(error: FleetChanged) -> ApiProblem:
+    return ApiProblem(412, detail=str(error), current=digest())
+
+
 def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
     """403 where the rules forbid it, 409 where something else is in the way."""
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
@@ -186,6 +195,7 @@ def _status(status: int) -> Callable[[Exception], ApiProblem]:
 def install(api: NinjaAPI) -> None:
     table: dict[type[Exception], Callable[[Any], ApiProblem]] = {
         ApiProblem: lambda error: error,
+        ChangedMeanwhile: from_changed,
         policy_errors.Conflict: from_conflict,
         policy_errors.PolicyInvalid: lambda error: ApiProblem(422, detail=str(error), errors=error.errors),
         policy_errors.RulesForbid: from_rules,
@@ -200,6 +210,7 @@ def install(api: NinjaAPI) -> None:
         NoSuchTrace: _status(404),
         NotPossible: _status(409),
         Busy: _status(429),
+        FleetChanged: from_fleet_changed,
         UnreadableDocument: _status(400),
         InvalidFields: from_validation,
         AuthenticationError: unauthenticated,

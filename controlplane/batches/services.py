@@ -14,6 +14,7 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.batches import lines as batch_lines
@@ -112,12 +113,12 @@ def _is_metadata(given: object) -> bool:
     return all(isinstance(value, str) and len(name) <= 64 and len(value) <= 512 for name, value in given.items())
 
 
-@transaction.atomic
-def cancel_batch(row: Batch, actor: Actor) -> bool:
-    """Cancel it; False if it had ended before."""
-    if not jobs.cancel(row, actor.name):
-        return False
-    audit.record(actor, "batch.cancel", f"batch {row.name}", "", None, None)
+def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Cancel it; False if it had ended before. ChangedMeanwhile."""
+    with held(Batch.objects.filter(pk=row.pk), f"batch {row.name}", if_match):
+        if not jobs.cancel(row, actor.name):
+            return False
+        audit.record(actor, "batch.cancel", f"batch {row.name}", "", None, None)
     return True
 
 

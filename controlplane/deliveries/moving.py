@@ -74,14 +74,14 @@ def move_and_tell(
     generation = delivery.generation
     with transaction.atomic():
         if as_it_is:
-            _hold(delivery)
+            hold(delivery)
         delivery = move(delivery, wanted, now)
     if delivery.generation != generation:
         publication.tell(delivery.policy)
     return delivery
 
 
-def _hold(delivery: Delivery) -> None:
+def hold(delivery: Delivery) -> None:
     """Read the delivery again; until the transaction ends, nobody else can move it."""
     versions.lock(delivery.policy.name)
     Delivery.objects.filter(pk=delivery.pk).update(revision=F("revision"))

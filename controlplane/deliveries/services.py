@@ -22,7 +22,7 @@ from controlplane.deliveries.going_live.rules import (
 )
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
-from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
+from controlplane.deliveries.moving import TransitionRequest, hold, move, move_and_tell, moved, tell
 from controlplane.deliveries.plan import stored_plan
 from controlplane.deliveries.plan.reader import NUMBERS
 from controlplane.deliveries.proposing import check_plan, propose
@@ -56,14 +56,15 @@ MORE_PAIRS = 4  # unless the caller says how many
 
 def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: str | None = None) -> Delivery:
     """Approve a delivery; the last missing approval makes it ready."""
-    _check_etag(delivery, if_match)
-    if delivery.state != State.PROPOSED:
-        raise Conflict(f"the delivery is {delivery.state}: only a proposed one is approved", kind="state")
-    refusal = selectors.approval_refusal(delivery, actor.person)
-    if refusal:
-        raise PermissionDenied(refusal)
-    needed = stored_plan.read(delivery.plan).approvals.needed
     with transaction.atomic():
+        hold(delivery)
+        _check_etag(delivery, if_match)
+        if delivery.state != State.PROPOSED:
+            raise Conflict(f"the delivery is {delivery.state}: only a proposed one is approved", kind="state")
+        refusal = selectors.approval_refusal(delivery, actor.person)
+        if refusal:
+            raise PermissionDenied(refusal)
+        needed = stored_plan.read(delivery.plan).approvals.needed
         _add_approval(delivery, actor, comment)
         if selectors.is_approved(delivery, needed):
             return move(delivery, TransitionRequest(Trigger.APPROVE, Origin.PERSON, actor, comment))

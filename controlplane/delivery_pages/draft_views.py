@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from msgspec import Struct
 
 from controlplane.accounts.decorators import admin_required, operator_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.foresight import foresee
@@ -290,9 +291,10 @@ def rules(request: HttpRequest, name: str) -> HttpResponse:
     """Who may go live without a delivery, how many approvals a plan must ask for, and what it must contain."""
     policy = find(name)
     typed = {key: request.POST[key].strip() for key in RULE_FIELDS if key in request.POST}
-    read = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}
+    read: dict[str, Any] = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}
     try:
-        services.set_rules(policy, actor_of(request), request.POST.get("reason", ""), **read)
+        reason, seen = request.POST.get("reason", ""), posted(request)
+        services.set_rules(policy, actor_of(request), reason, if_match=seen, **read)
     except PolicyInvalid as error:
         for problem in error.errors:
             messages.error(request, f"Not changed: {RULE_TITLES.get(problem.path, problem.path)}: {problem.text}.")

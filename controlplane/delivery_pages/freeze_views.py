@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from msgspec import convert
 
 from controlplane.accounts.decorators import RoleMissing, admin_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.timing import freezes as times
@@ -100,6 +101,6 @@ def remove(request: HttpRequest, number: int) -> HttpResponse:
         freeze = freezing.freeze(number)
     except NoSuchPolicy as error:
         raise Http404(str(error)) from None
-    freezing.remove_freeze(freeze, actor_of(request))
+    freezing.remove_freeze(freeze, actor_of(request), if_match=posted(request))
     messages.success(request, f"The freeze {freeze.name} is removed.")
     return redirect("freezes")

@@ -84,6 +84,11 @@ class Matrix(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def statuses(self) -> list[str]:
+        """Of its cells."""
+        return [cell.status for cell in self.cells.all()]
+
 
 class Experiment(Job):
     """A comparison of arms under the same load."""

@@ -6,6 +6,7 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit.services import Actor, record
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
@@ -108,9 +109,9 @@ def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> Ex
     return provenance.settle(selection, asked.trace, arms, changed, simulated=MODES[asked.mode].simulated)
 
 
-def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
-    """Stop the experiment, within a second if it runs; False if it had already ended."""
-    with transaction.atomic():
+def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Stop the experiment, within a second if it runs; False if it had already ended. ChangedMeanwhile."""
+    with held(Experiment.objects.filter(pk=experiment.pk), f"experiment {experiment.pk}", if_match):
         if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
         cancel_queued_runs(experiment, experiment.cause)

@@ -1,13 +1,16 @@
 """Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 from msgspec import to_builtins
 
 from controlplane.aliases import check as models_check
+from controlplane.as_seen import held
 from controlplane.audit.services import SYSTEM, Actor, record
 from controlplane.deliveries.going_live import joining
 from controlplane.deliveries.going_live.joining import Join, ServedPool
@@ -125,12 +128,18 @@ def _check_models(spec: FleetSpec, applied: Applied) -> None:
 
 
 def act(
-    verb: str, instance_name: str, actor: Actor, reason: str, *, group: bool = False, **more: int
+    verb: str,
+    instance_name: str,
+    actor: Actor,
+    reason: str,
+    *,
+    if_match: str | None = None,
+    group: bool = False,
+    **more: int,
 ) -> tuple[Instance, ...]:
-    """Instance.DoesNotExist or NotPossible. `group`: all that serve only together with it; `more`: the level of a
+    """Http404, NotPossible or ChangedMeanwhile. `group`: all that serve only together with it; `more`: the level of a
     sleep."""
-    with transaction.atomic():
-        asked = selectors.instance(instance_name)
+    with _held_instance(instance_name, if_match) as asked:
         whole = selectors.group(asked) if group else []
         if not group:
             services.check_group(asked, verb)
@@ -160,31 +169,33 @@ def calibrate(
     return row
 
 
-def cancel_calibration(instance_name: str, actor: Actor) -> Calibration:
-    """The latest one of the instance. NotPossible when none is queued or running."""
+def cancel_calibration(instance_name: str, actor: Actor, *, if_match: str | None = None) -> Calibration:
+    """The latest one of the instance. NotPossible when none is queued or running; ChangedMeanwhile."""
     row = last_asked(instance_name)
-    with transaction.atomic():
-        if row is None or not calibrations.cancel(row, actor.name):
-            raise NotPossible(f"{instance_name} is not being calibrated: there is nothing to cancel")
+    nothing = NotPossible(f"{instance_name} is not being calibrated: there is nothing to cancel")
+    if row is None:
+        raise nothing
+    with held(Calibration.objects.filter(pk=row.pk), f"calibration of {instance_name}", if_match):
+        if not calibrations.cancel(row, actor.name):
+            raise nothing
         record(actor, "instance.cancel_calibration", instance_name)
     return row
 
 
-def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
-    """Pool.DoesNotExist or NotPossible."""
-    with transaction.atomic():
-        services.hold_fleet()
-        before = {"replicas": selectors.pool(pool_name).replicas}
+def scale(pool_name: str, replicas: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
+    """Http404, NotPossible or ChangedMeanwhile."""
+    with _as_seen(pool_name, if_match) as held_pool:
+        before = {"replicas": held_pool.replicas}
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
         record(actor, "pool.scale", pool_name, reason, before, {"replicas": pool.replicas})
     return pool
 
 
-def set_mode(pool_name: str, mode: str, actor: Actor, reason: str) -> Pool:
-    """Observe the pool or serve it, as a document that says so would. Pool.DoesNotExist, InvalidFleet or RulesForbid;
-    NotPossible when it is in that mode already."""
-    with transaction.atomic():
-        if selectors.pool(pool_name).mode == mode:
+def set_mode(pool_name: str, mode: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
+    """Observe the pool or serve it, as a document that says so would. Http404, InvalidFleet, RulesForbid or
+    ChangedMeanwhile; NotPossible when it is in that mode already."""
+    with _as_seen(pool_name, if_match) as held_pool:
+        if held_pool.mode == mode:
             raise NotPossible(f"{pool_name} is in the mode {mode} already")
         whole = services.export()
         for pool in whole["spec"]["pools"]:
@@ -195,12 +206,12 @@ def set_mode(pool_name: str, mode: str, actor: Actor, reason: str) -> Pool:
     return selectors.pool(pool_name)
 
 
-def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
-    """Pool.DoesNotExist, NotPossible or RulesForbid. `number`: the version; default: the latest other one that
+def roll_back(
+    pool_name: str, actor: Actor, reason: str, number: int | None = None, *, if_match: str | None = None
+) -> PoolVersion:
+    """Http404, NotPossible, RulesForbid or ChangedMeanwhile. `number`: the version; default: the latest other one that
     worked."""
-    with transaction.atomic():
-        services.hold_fleet()
-        pool = selectors.pool(pool_name)
+    with _as_seen(pool_name, if_match) as pool:
         versions.lock(pool.policy)
         pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
@@ -223,19 +234,37 @@ def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
         raise NotPossible("; ".join(map(said, error.refusals))) from None
 
 
-def resume(pool_name: str, actor: Actor, reason: str) -> Pool:
-    """Pool.DoesNotExist, or NotPossible when no change is halted."""
-    with transaction.atomic():
-        before = {"halted": selectors.pool(pool_name).halted}
+def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
+    """Http404, ChangedMeanwhile, or NotPossible when no change is halted."""
+    with _as_seen(pool_name, if_match) as held_pool:
+        before = {"halted": held_pool.halted}
         pool = rollback.resume_pool(pool_name, actor.name, reason)
         record(actor, "pool.resume", pool_name, reason, before, {"halted": ""})
     return pool
 
 
-def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
-    """Node.DoesNotExist; NotPossible to drain a part of a group."""
+@contextmanager
+def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
+    """The pool, while nobody else changes it or any other part of the fleet."""
     with transaction.atomic():
-        before = _openness(Node.objects.get(name=name))
+        services.hold_fleet()
+        with held(Pool.objects.filter(name=pool_name, removed=False), f"pool {pool_name}", if_match) as pool:
+            yield pool
+
+
+@contextmanager
+def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
+    """The instance, while nobody else asks anything of the instances of its pool: a group is asked as a whole."""
+    with transaction.atomic():
+        Pool.objects.filter(instances__name=name).update(name=F("name"))
+        with held(Instance.objects.filter(name=name), f"instance {name}", if_match) as instance:
+            yield instance
+
+
+def act_on_node(verb: str, name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Node:
+    """Http404 or ChangedMeanwhile; NotPossible to drain a part of a group."""
+    with held(Node.objects.filter(name=name), f"node {name}", if_match) as held_node:
+        before = _openness(held_node)
         if verb == "drain":
             services.check_node_groups(name)
         node = NODE_VERBS[verb](name, actor.name, reason)
@@ -243,9 +272,9 @@ def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
     return node
 
 
-def forget_node(name: str, actor: Actor, reason: str) -> None:
-    """Node.DoesNotExist; NotPossible while it reports or holds instances."""
-    with transaction.atomic():
+def forget_node(name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> None:
+    """Http404 or ChangedMeanwhile; NotPossible while it reports or holds instances."""
+    with held(Node.objects.filter(name=name), f"node {name}", if_match):
         node = forget.forget(name, actor.name, reason)
         seen = node.last_seen and node.last_seen.isoformat()
         before = {"hostname": node.hostname, "address": node.address, "labels": node.labels, "last_seen": seen}

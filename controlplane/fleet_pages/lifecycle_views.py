@@ -8,6 +8,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.decorators import operator_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.policies.errors import RulesForbid
@@ -45,7 +46,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
         replicas = _number(request, "replicas")
         if replicas is None:
             raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS:,}")
-        actions.scale(name, replicas, actor_of(request), reason_of(request))
+        actions.scale(name, replicas, actor_of(request), reason_of(request), if_match=posted(request))
         return f"{name}: scaled to {counted(replicas, 'replica')}."
 
     return _done(request, name, change)
@@ -58,7 +59,7 @@ def set_mode(request: HttpRequest, name: str, mode: str) -> HttpResponse:
         raise Http404(f"no mode is named {mode}")
 
     def change() -> str:
-        actions.set_mode(name, mode, actor_of(request), reason_of(request))
+        actions.set_mode(name, mode, actor_of(request), reason_of(request), if_match=posted(request))
         return f"{name}: routers take its requests." if mode == SERVE else f"{name}: observed only."
 
     return _done(request, name, change)
@@ -68,7 +69,8 @@ def set_mode(request: HttpRequest, name: str, mode: str) -> HttpResponse:
 @require_POST
 def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
-        made = actions.roll_back(name, actor_of(request), reason_of(request), _number(request, "version"))
+        seen, number = posted(request), _number(request, "version")
+        made = actions.roll_back(name, actor_of(request), reason_of(request), number, if_match=seen)
         return f"{name}: {made.reason}, as version {made.number}."
 
     return _done(request, name, change)
@@ -78,7 +80,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def resume(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
-        actions.resume(name, actor_of(request), reason_of(request))
+        actions.resume(name, actor_of(request), reason_of(request), if_match=posted(request))
         return f"{name}: the change continues."
 
     return _done(request, name, change)

@@ -7,6 +7,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
@@ -72,7 +73,7 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         raise Http404(f"no such action: {verb}")
     _find(name)
     try:
-        actions.act_on_node(verb, name, actor_of(request), reason_of(request))
+        actions.act_on_node(verb, name, actor_of(request), reason_of(request), if_match=posted(request))
         messages.success(request, f"{verb.capitalize()} of {name} requested.")
     except NotPossible as error:
         messages.error(request, str(error))
@@ -87,7 +88,7 @@ def forget(request: HttpRequest, name: str) -> HttpResponse:
         messages.error(request, f"Nothing was done: type {name} to confirm.")
         return redirect("fleet-node", name=name)
     try:
-        actions.forget_node(name, actor_of(request), reason_of(request))
+        actions.forget_node(name, actor_of(request), reason_of(request), if_match=posted(request))
     except NotPossible as error:
         messages.error(request, str(error))
         return redirect("fleet-node", name=name)

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.dashboard.frame.tiers import tier_rows
 from controlplane.dashboard.page import CONSTANTS
@@ -269,7 +270,8 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         raise Http404(f"no such action: {verb}")
     instance = _find(name)
     try:
-        done = actions.act(verb, instance.name, actor_of(request), reason_of(request), group="group" in request.POST)
+        more: dict[str, Any] = {"if_match": posted(request), "group": "group" in request.POST}
+        done = actions.act(verb, instance.name, actor_of(request), reason_of(request), **more)
     except services.NotPossible as error:
         messages.error(request, str(error))
     else:

@@ -1,18 +1,22 @@
 """Create, change and revoke API keys, each with an audit entry. Routers are told after the commit."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from controlplane.accounts.models import can_expire_at
+from controlplane.as_seen import check, digest, held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.keys import publishing
 from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool
 from fleet.models import Pool
+from fleet.services import hold_fleet
 from router.contract.models import LONGEST_NAME
 from router.contract.redis.api_keys import BAND_MAX
 
@@ -63,34 +67,43 @@ def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
     return row, secret
 
 
-def change_key(row: ApiKey, name: str, terms: KeyTerms, actor: Actor) -> ApiKey:
-    """Raises InvalidKey."""
-    before = _shown(row.name, terms_of(row))
-    name, terms = name.strip(), _checked(name, terms, kept=row.expires_at)
-    with _one_of_a_name(name), transaction.atomic():
-        if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(name=name, **asdict(terms)):
+def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> ApiKey:
+    """Write the given fields: `name` and those of KeyTerms. InvalidKey, ChangedMeanwhile."""
+    with _one_of_a_name(str(changes.get("name", row.name))), _held(row, if_match) as row:
+        if row.revoked_at is not None:
             raise InvalidKey("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
+        before, given = terms_of(row), dict(changes)
+        name = str(given.pop("name", row.name)).strip()
+        terms = _checked(name, replace(before, **given), kept=row.expires_at)
+        values = {"name": name, **asdict(terms)}
+        ApiKey.objects.filter(pk=row.pk).update(**{field: values[field] for field in changes})
+        audit.record(actor, "key.change", f"API key {name}", "", _shown(row.name, before), _shown(name, terms))
         row.refresh_from_db()
-        audit.record(actor, "key.change", f"API key {name}", "", before, _shown(name, terms))
         transaction.on_commit(publishing.publish)
     return row
 
 
-@transaction.atomic
-def revoke_key(row: ApiKey, actor: Actor) -> bool:
-    """False when it was revoked before."""
-    if not row.revoke():
-        return False
-    audit.record(actor, "key.revoke", f"API key {row.name}")
-    transaction.on_commit(publishing.publish)
+def revoke_key(row: ApiKey, actor: Actor, *, if_match: str | None = None) -> bool:
+    """False when it was revoked before. ChangedMeanwhile."""
+    with _held(row, if_match) as row:
+        if not row.revoke():
+            return False
+        audit.record(actor, "key.revoke", f"API key {row.name}")
+        transaction.on_commit(publishing.publish)
     return True
 
 
+def _held(row: ApiKey, if_match: str | None) -> AbstractContextManager[ApiKey]:
+    return held(ApiKey.objects.filter(pk=row.pk), f"API key {row.name}", if_match)
+
+
 @transaction.atomic
-def require_keys(pools: Iterable[str], actor: Actor) -> list[str]:
-    """Require a key for these pools ("*": all pools) and for no others."""
+def require_keys(pools: Iterable[str], actor: Actor, *, if_match: str | None = None) -> list[str]:
+    """Require a key for these pools ("*": all pools) and for no others. InvalidKey, ChangedMeanwhile."""
     wanted = sorted(set(pools))
+    hold_fleet()
     _check_pools("pools", wanted, ALL_POOLS)
+    check("which pools require a key", required_etag(), if_match)
     before = required_pools()
     if wanted == before:
         return before
@@ -99,6 +112,10 @@ def require_keys(pools: Iterable[str], actor: Actor) -> list[str]:
     audit.record(actor, "key.require", "API keys", "", {"pools": before}, {"pools": wanted})
     transaction.on_commit(publishing.publish)
     return wanted
+
+
+def required_etag() -> str:
+    return digest("required", required_pools())
 
 
 def required_pools() -> list[str]:

@@ -7,6 +7,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.accounts.secret_page import secret_page
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.forms import KeyForm, RequiredForm
@@ -45,6 +46,7 @@ def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = N
         "keys": ApiKey.objects.all(),
         "issued": issued,
         "required": required,
+        "required_etag": services.required_etag(),
         "required_form": RequiredForm(initial={"required": required}, pools=services.pool_names()),
         "may_change": can_administer(request.user),
     }
@@ -55,7 +57,7 @@ def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = N
 @require_POST
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(ApiKey, pk=pk)
-    services.revoke_key(row, actor_of(request))
+    services.revoke_key(row, actor_of(request), if_match=posted(request))
     messages.success(request, f"API key {row.name} revoked. Routers refuse it from now on.")
     return redirect("keys")
 
@@ -65,7 +67,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
 def require(request: HttpRequest) -> HttpResponse:
     form = RequiredForm(request.POST, pools=services.pool_names())
     if form.is_valid():
-        pools = services.require_keys(form.cleaned_data["required"], actor_of(request))
+        pools = services.require_keys(form.cleaned_data["required"], actor_of(request), if_match=posted(request))
         said = "no pool" if not pools else "every pool" if "*" in pools else ", ".join(pools)
         messages.success(request, f"An API key is required for {said}.")
     else:

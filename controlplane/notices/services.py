@@ -3,12 +3,14 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.notices import display, wordless
@@ -104,14 +106,14 @@ def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channe
     return row, secret
 
 
-def change_channel(row: Channel, change: ChannelEdit, actor: Actor) -> Channel:
-    """Raises InvalidInput. An unchanged URL is not checked again."""
-    before, given = _audited(row), {name: value for name, value in asdict(change).items() if value is not None}
-    kept = ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled, words=row.words)
-    terms = replace(kept, **given)
-    checked = _checked(row.kind, terms, url_changed=change.url is not None)
-    with _name_free(checked.name), transaction.atomic():
-        Channel.objects.filter(pk=row.pk).update(**asdict(checked))
+def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match: str | None = None) -> Channel:
+    """Write the given fields. InvalidInput, ChangedMeanwhile. An unchanged URL is not checked again."""
+    given = {name: value for name, value in asdict(change).items() if value is not None}
+    with _name_free(change.name or row.name), _held(row, if_match) as row:
+        before = _audited(row)
+        kept = ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled, words=row.words)
+        checked = asdict(_checked(row.kind, replace(kept, **given), url_changed=change.url is not None))
+        Channel.objects.filter(pk=row.pk).update(**{name: checked[name] for name in given})
         row.refresh_from_db()
         if not row.enabled:
             _give_up(row)
@@ -121,39 +123,43 @@ def change_channel(row: Channel, change: ChannelEdit, actor: Actor) -> Channel:
     return row
 
 
+def _held(row: Channel, if_match: str | None) -> AbstractContextManager[Channel]:
+    return held(Channel.objects.filter(pk=row.pk), f"channel {row.name}", if_match)
+
+
 def _give_up(row: Channel) -> None:
     waiting = row.notices.filter(status=Status.WAITING)
     waiting.update(status=Status.GIVEN_UP, ended_at=timezone.now(), outcome="the channel was disabled")
 
 
-@transaction.atomic
-def rotate_secret(row: Channel, actor: Actor) -> str:
+def rotate_secret(row: Channel, actor: Actor, *, if_match: str | None = None) -> str:
     """A new secret, shown once. For a day both sign, so that the receiver can change over."""
-    if row.kind != ChannelKind.WEBHOOK:
-        raise InvalidInput("", row.name, "only webhooks have a secret")
-    row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
-    row.save(update_fields=["secret", "old_secret", "rotated_until"])
-    audit.record(actor, "channel.rotate", f"channel {row.name}")
+    with _held(row, if_match) as row:
+        if row.kind != ChannelKind.WEBHOOK:
+            raise InvalidInput("", row.name, "only webhooks have a secret")
+        row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
+        row.save(update_fields=["secret", "old_secret", "rotated_until"])
+        audit.record(actor, "channel.rotate", f"channel {row.name}")
     return row.secret
 
 
-@transaction.atomic
-def delete_channel(row: Channel, actor: Actor) -> None:
-    audit.record(actor, "channel.delete", f"channel {row.name}", "", _audited(row), None)
-    row.delete()
+def delete_channel(row: Channel, actor: Actor, *, if_match: str | None = None) -> None:
+    with _held(row, if_match) as row:
+        audit.record(actor, "channel.delete", f"channel {row.name}", "", _audited(row), None)
+        row.delete()
 
 
-@transaction.atomic
 def test_channel(row: Channel, actor: Actor) -> Notice:
     """Queue the test notice, also for a disabled channel."""
-    notice = _notice(row, TEST, f"channel {row.name}", f"{actor.name} tests this channel.", {"by": actor.name})
-    notice.save()
-    audit.record(actor, "channel.test", f"channel {row.name}")
+    with _held(row, None) as row:
+        notice = _notice(row, TEST, f"channel {row.name}", f"{actor.name} tests this channel.", {"by": actor.name})
+        notice.save()
+        audit.record(actor, "channel.test", f"channel {row.name}")
     return notice
 
 
-def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
-    return change_channel(row, ChannelEdit(enabled=enabled), actor)
+def set_enabled(row: Channel, enabled: bool, actor: Actor, *, if_match: str | None = None) -> Channel:
+    return change_channel(row, ChannelEdit(enabled=enabled), actor, if_match=if_match)
 
 
 def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> ChannelTerms:

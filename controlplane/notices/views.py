@@ -7,6 +7,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.accounts.secret_page import secret_page
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.display import masked_url
@@ -62,7 +63,7 @@ def channel(request: HttpRequest, pk: int) -> HttpResponse:
     form = ChangeChannelForm(request.POST)
     if form.is_valid():
         try:
-            services.change_channel(row, form.change(), actor_of(request))
+            services.change_channel(row, form.change(), actor_of(request), if_match=posted(request))
         except InvalidInput as error:
             form.refuse(error)
         else:
@@ -94,10 +95,11 @@ def _one(
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Channel, pk=pk)
     try:
-        secret = services.rotate_secret(row, actor_of(request))
+        secret = services.rotate_secret(row, actor_of(request), if_match=posted(request))
     except InvalidInput as error:
         messages.error(request, f"Not rotated: {error}.")
         return redirect("channel", pk=pk)
+    row.refresh_from_db()
     return _one(request, row, _filled(row), issued={"name": row.name, "secret": secret})
 
 
@@ -116,7 +118,7 @@ def enable(request: HttpRequest, pk: int) -> HttpResponse:
     """Enables a disabled channel and disables an enabled one, by the button's value."""
     row = get_object_or_404(Channel, pk=pk)
     enabled = request.POST.get("enabled") == "1"
-    services.set_enabled(row, enabled, actor_of(request))
+    services.set_enabled(row, enabled, actor_of(request), if_match=posted(request))
     messages.success(request, f"Channel {row.name} {'enabled' if enabled else 'disabled'}.")
     return redirect("channel", pk=pk)
 
@@ -125,6 +127,6 @@ def enable(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Channel, pk=pk)
-    services.delete_channel(row, actor_of(request))
+    services.delete_channel(row, actor_of(request), if_match=posted(request))
     messages.success(request, f"Channel {row.name} deleted, with its log.")
     return redirect("channels")

@@ -1,6 +1,7 @@
 """The base of previews and tunings: a job that simulates versions of a policy on a pool's traffic."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import redis
 from django.db import models, transaction
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit.services import Actor, record
 from controlplane.policies.errors import NoSuchPolicy, PolicyError
 from controlplane.policies.models import Policy
@@ -77,9 +79,13 @@ def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) ->
     jobs.perform(model, job_id, work, EXPECTED)
 
 
-def cancel(job: PolicyJob, actor: Actor) -> bool:
-    """Cancel the job, which stops within a second if it runs; False if it had already ended."""
-    with transaction.atomic():
+def as_seen(job: J, if_match: str | None) -> AbstractContextManager[J]:
+    return held(of_policy(type(job), job.policy).filter(pk=job.pk), f"{job._meta.model_name} {job.pk}", if_match)
+
+
+def cancel(job: PolicyJob, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Cancel the job, which stops within a second if it runs; False if it had already ended. ChangedMeanwhile."""
+    with as_seen(job, if_match):
         if not jobs.cancel(job, actor.name):
             return False
         record(actor, f"{job._meta.model_name}.cancel", str(job))

@@ -6,6 +6,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.models import can_expire_at, digest
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.shares.models import Share
@@ -34,12 +35,12 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
     return row, token
 
 
-@transaction.atomic
-def revoke_share(row: Share, actor: Actor) -> bool:
-    """Revoke it; its walls close within 5 s. False if it was revoked before."""
-    if not row.revoke():
-        return False
-    audit.record(actor, "share.revoke", f"share {row.name}")
+def revoke_share(row: Share, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Revoke it; its walls close within 5 s. False if it was revoked before. ChangedMeanwhile."""
+    with held(Share.objects.filter(pk=row.pk), f"share {row.name}", if_match) as row:
+        if not row.revoke():
+            return False
+        audit.record(actor, "share.revoke", f"share {row.name}")
     return True
 
 

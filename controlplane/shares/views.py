@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import admin_required
 from controlplane.accounts.secret_page import secret_page
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.dashboard import page
 from controlplane.dashboard.frame.latency import LATENCIES
@@ -51,7 +52,7 @@ def shares(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Share, pk=pk)
-    services.revoke_share(row, actor_of(request))
+    services.revoke_share(row, actor_of(request), if_match=posted(request))
     messages.success(request, f"Share {row.name} revoked: its walls close within 5 s.")
     return redirect("shares")
 

@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db import transaction
-
 from controlplane.audit.services import Actor, record
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts.services import open_draft, patch_draft
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import services as previews
-from controlplane.previews.policy_job import store
+from controlplane.previews.policy_job import as_seen, store
 from controlplane.previews.source import TrafficPart
 from controlplane.tuning import evidence, search
 from controlplane.tuning.goals import OBJECTIVES
@@ -139,9 +137,9 @@ def cut(count: int, held_out: float) -> int:
     return round((1 - held_out) * count)
 
 
-def resume(tuning: Tuning, actor: Actor) -> bool:
-    """Continue from the trials so far; False unless the tuning failed or was cancelled."""
-    with transaction.atomic():
+def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Continue from the trials so far; False unless the tuning failed or was cancelled. ChangedMeanwhile."""
+    with as_seen(tuning, if_match):
         if not jobs.resume(tuning):
             return False
         record(actor, "tuning.resume", str(tuning))
@@ -149,12 +147,16 @@ def resume(tuning: Tuning, actor: Actor) -> bool:
     return True
 
 
-def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
+def draft_of(tuning: Tuning, trial: int, actor: Actor, *, if_match: str | None = None) -> Draft:
     """Open a draft with a winner's values and its evidence as the note. It is never published automatically.
 
     PolicyInvalid: the trial was not checked. Conflict: a draft is open, or another version is live by now.
     """
-    winner = _winner(tuning, trial)
+    with as_seen(tuning, if_match) as tuning:
+        return _drafted(tuning, _winner(tuning, trial), trial, actor)
+
+
+def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     policy = tuning.policy
     live = policies.live_version(policy)
     if live.number != tuning.live_version:
@@ -163,16 +165,14 @@ def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
         raise Conflict(text, kind="live", theirs=live.upgraded, current=live.etag)
     _check_no_draft(policy)
     document = documents.apply_overrides(live.upgraded, winner["values"])
-    with transaction.atomic():
-        draft = open_draft(policy, actor)
-        if draft.revision > 1 or draft.opened_by != actor.name:  # opened by another person a moment ago
-            raise _open(policy, draft)
-        draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
-        note = evidence.note(tuning, winner)
-        Draft.objects.filter(pk=draft.pk).update(note=note)
-        Tuning.objects.filter(pk=tuning.pk).update(drafted=trial)
-        record(actor, "tuning.draft", str(tuning), f"trial {trial}", live.upgraded, document)
-    draft.note, tuning.drafted = note, trial
+    draft = open_draft(policy, actor)
+    if draft.revision > 1 or draft.opened_by != actor.name:  # opened by another person a moment ago
+        raise _open(policy, draft)
+    draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
+    draft.note = evidence.note(tuning, winner)
+    Draft.objects.filter(pk=draft.pk).update(note=draft.note)
+    Tuning.objects.filter(pk=tuning.pk).update(drafted=trial)
+    record(actor, "tuning.draft", str(tuning), f"trial {trial}", live.upgraded, document)
     return draft
 
 

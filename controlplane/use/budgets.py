@@ -1,12 +1,16 @@
 """Create, change and delete budgets of keys and pools, each with an audit entry. Routers are told after the commit."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
 
 import redis
 import structlog
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.keys import publishing
@@ -60,24 +64,30 @@ def _gather() -> None:
         log.warning("budget.begins_with_the_ledger", error=str(error))
 
 
-def change_budget(row: Budget, terms: BudgetTerms, actor: Actor) -> Budget:
-    """Raises InvalidInput. Notices of the present period are sent again if the new limit calls for them."""
-    values = _checked(row.unit, terms)
-    with transaction.atomic():
+def change_budget(row: Budget, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> Budget:
+    """Write the given fields of BudgetTerms. InvalidInput, ChangedMeanwhile. Notices of the present period are sent
+    again if the new limit calls for them."""
+    with _held(row, if_match) as row:
+        values = _checked(row.unit, replace(terms_of(row), **changes))
         _check_usable(row)
         before = _audited(row)
-        Budget.objects.filter(pk=row.pk).update(**values, warned="", exceeded="")
+        given = {name: values[name] for name in changes}
+        Budget.objects.filter(pk=row.pk).update(**given, warned="", exceeded="")
         row.refresh_from_db()
         audit.record(actor, "budget.change", row.owner, "", before, _audited(row))
         transaction.on_commit(lambda: _publish(row))
     return row
 
 
-@transaction.atomic
-def delete_budget(row: Budget, actor: Actor) -> None:
-    audit.record(actor, "budget.delete", row.owner, "", _audited(row), None)
-    row.delete()
-    transaction.on_commit(publishing.publish)
+def delete_budget(row: Budget, actor: Actor, *, if_match: str | None = None) -> None:
+    with _held(row, if_match) as row:
+        audit.record(actor, "budget.delete", row.owner, "", _audited(row), None)
+        row.delete()
+        transaction.on_commit(publishing.publish)
+
+
+def _held(row: Budget, if_match: str | None) -> AbstractContextManager[Budget]:
+    return held(Budget.objects.filter(pk=row.pk), f"budget {row.pk}", if_match)
 
 
 def terms_of(row: Budget) -> BudgetTerms:

@@ -1,5 +1,6 @@
 """The page Use: what each key, pool or model consumed and cost in a time."""
 
+from dataclasses import asdict
 from datetime import datetime
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
+from controlplane.as_seen import posted
 from controlplane.audit.services import actor_of
 from controlplane.keys.models import Budget
 from controlplane.notices.errors import InvalidInput
@@ -43,7 +45,7 @@ def add_budget(request: HttpRequest) -> HttpResponse:
     found = Budget.objects.filter(key=key, pool=pool, unit=unit, per=per).select_related("key").first()
     try:
         if found is not None:
-            row = budgets.change_budget(found, form.terms(), actor_of(request))
+            row = budgets.change_budget(found, asdict(form.terms()), actor_of(request))
         else:
             row = budgets.create_budget(key or pool, unit, per, form.terms(), actor_of(request))
     except InvalidInput as error:
@@ -58,7 +60,7 @@ def add_budget(request: HttpRequest) -> HttpResponse:
 @require_POST
 def delete_budget(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Budget.objects.select_related("key"), pk=pk)
-    budgets.delete_budget(row, actor_of(request))
+    budgets.delete_budget(row, actor_of(request), if_match=posted(request))
     messages.success(request, f"Budget deleted: {row}.")
     return redirect("use")
 

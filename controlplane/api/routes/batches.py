@@ -6,8 +6,9 @@ from typing import Any, Literal
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import answers
+from controlplane.api.openapi import IF_MATCH, answers
 from controlplane.api.problems import ApiProblem
 from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
@@ -50,17 +51,27 @@ def list_batches(request: HttpRequest) -> Any:
 )
 def get_batch_file(request: HttpRequest, name: str, which: Literal["output", "errors"]) -> Any:
     """The answers of a batch, or the lines without one, as its client gets them; audited"""
-    row = found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")
+    row = _row(name)
     path = found(services.download(row, which, actor_of(request)), f"the batch has no file of its {which}")
     answer = HttpResponse(path.read_bytes(), content_type="application/jsonl")
     answer.headers["Content-Disposition"] = f'attachment; filename="{row.name}_{which}.jsonl"'
     return answer
 
 
-@router.post("/{name}/cancel", response=BatchOut, auth=needs("keys:write"))
-def cancel_batch(request: HttpRequest, name: str) -> Any:
+@router.get("/{name}", response=BatchOut, auth=needs("use:read"))
+def get_batch(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    """One batch"""
+    return etags.of(response, _row(name))
+
+
+@router.post("/{name}/cancel", response=BatchOut, openapi_extra=IF_MATCH, auth=needs("keys:write"))
+def cancel_batch(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """Cancel a batch; what was answered is kept. 409 when it has ended"""
-    row = found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")
-    if not services.cancel_batch(row, actor_of(request)):
+    row = _row(name)
+    if not services.cancel_batch(row, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"the batch has ended: it is {row.state}")
-    return row
+    return etags.of(response, row)
+
+
+def _row(name: str) -> Batch:
+    return found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")

@@ -3,14 +3,17 @@
 from datetime import datetime
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.etags import Versioned
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.rows import found
 from controlplane.api.unread import Body
+from controlplane.as_seen import etag
 from controlplane.audit.services import actor_of
 from controlplane.keys.models import ApiKey, Budget
 from controlplane.notices.errors import InvalidInput
@@ -21,7 +24,7 @@ from router.contract.redis.budgets import Per, Unit
 router = Router(tags=["use"])
 
 
-class BudgetOut(Schema):
+class BudgetOut(Versioned):
     id: int
     key: int | None = Field(description="Id of the API key; null: the budget is a pool's")
     key_name: str
@@ -61,6 +64,7 @@ def _shown(one: BudgetNow) -> dict[str, Any]:
     row = one.row
     return {
         "id": row.pk,
+        "etag": etag(row),
         "key": row.key_id,
         "key_name": row.key.name if row.key is not None else "",
         "pool": row.pool,
@@ -100,24 +104,26 @@ def create_budget(request: HttpRequest, payload: BudgetIn) -> Any:
     )
 
 
-@router.patch("/{budget_id}", response=BudgetOut, auth=needs("keys:write"))
-def change_budget(request: HttpRequest, budget_id: Number, payload: BudgetChange) -> Any:
+@router.get("/{budget_id}", response=BudgetOut, auth=needs("use:read"))
+def get_budget(request: HttpRequest, response: HttpResponse, budget_id: Number) -> Any:
+    """One budget, and what is spent of it"""
+    return _now(etags.of(response, _row(budget_id)))
+
+
+@router.patch("/{budget_id}", response=BudgetOut, openapi_extra=IF_MATCH, auth=needs("keys:write"))
+def change_budget(request: HttpRequest, response: HttpResponse, budget_id: Number, payload: BudgetChange) -> Any:
     """Change the given fields; what is spent stays"""
-    row = _row(budget_id)
-    before, changes = budgets.terms_of(row), payload.dict(exclude_unset=True)
+    changes = payload.dict(exclude_unset=True)
     for field, value in changes.items():
         if value is None:
             raise InvalidInput(field, None, "must not be null")
-    terms = budgets.BudgetTerms(
-        limit=changes.get("limit", before.limit),
-        warn_at=changes.get("warn_at", before.warn_at),
-        refuse=changes.get("refuse", before.refuse),
-    )
-    return _now(budgets.change_budget(row, terms, actor_of(request)))
+    seen = etags.if_match(request)
+    row = budgets.change_budget(_row(budget_id), changes, actor_of(request), if_match=seen)
+    return _now(etags.of(response, row))
 
 
-@router.delete("/{budget_id}", response={204: None}, auth=needs("keys:write"))
+@router.delete("/{budget_id}", response={204: None}, openapi_extra=IF_MATCH, auth=needs("keys:write"))
 def delete_budget(request: HttpRequest, budget_id: Number) -> Any:
     """Delete a budget; routers stop refusing at once"""
-    budgets.delete_budget(_row(budget_id), actor_of(request))
+    budgets.delete_budget(_row(budget_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)

@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
+from controlplane.api.openapi import IF_MATCH
 from controlplane.api.routes.fleet import InstanceName, find_instance
 from controlplane.api.routes.fleet_schemas import ReasonIn
 from controlplane.api.rows import found
@@ -116,17 +118,20 @@ def calibrate_instance(request: HttpRequest, name: InstanceName, payload: Calibr
 
 
 @router.get("/instances/{name}/calibration", response=InstanceCalibrationOut, auth=needs("fleet:read"))
-def get_instance_calibration(request: HttpRequest, name: InstanceName) -> Any:
+def get_instance_calibration(request: HttpRequest, response: HttpResponse, name: InstanceName) -> Any:
     """The calibration of an instance"""
     instance = find_instance(name)
     detail = f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate"
     last, measured = found(selectors.last_asked(name), detail), selectors.newest(name)
+    etags.of(response, last)
     stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
     return {"measured": measured, "stale": stale, "last": last}
 
 
-@router.post("/instances/{name}/calibration/cancel", response=CalibrationOut, auth=needs("fleet:write"))
+@router.post(
+    "/instances/{name}/calibration/cancel", response=CalibrationOut, openapi_extra=IF_MATCH, auth=needs("fleet:write")
+)
 def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
     """Stop the calibration, within a second; the constants measured before stay in force"""
     find_instance(name)
-    return actions.cancel_calibration(name, actor_of(request))
+    return actions.cancel_calibration(name, actor_of(request), if_match=etags.if_match(request))

@@ -7,8 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.etags import Versioned
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import errors
 from controlplane.api.rows import found
 from controlplane.api.unread import Body
@@ -23,7 +25,7 @@ WORDS_HELP = "Whether its receivers may read what people wrote; else notices hav
 EVENTS_HELP = "Names of events, groups such as delivery.*, or *"
 
 
-class ChannelOut(Schema):
+class ChannelOut(Versioned):
     id: int
     name: str
     kind: str
@@ -101,32 +103,37 @@ def create_channel(request: HttpRequest, response: HttpResponse, payload: Channe
 
 
 @router.get("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
-def get_channel(request: HttpRequest, channel_id: Number) -> Any:
+def get_channel(request: HttpRequest, response: HttpResponse, channel_id: Number) -> Any:
     """One channel"""
-    return _row(channel_id)
+    return etags.of(response, _row(channel_id))
 
 
-@router.patch("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
-def change_channel(request: HttpRequest, channel_id: Number, payload: ChannelChange) -> Any:
+@router.patch("/channels/{channel_id}", response=ChannelOut, openapi_extra=IF_MATCH, auth=needs("admin"))
+def change_channel(request: HttpRequest, response: HttpResponse, channel_id: Number, payload: ChannelChange) -> Any:
     """Change the given fields of a channel"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
-    return services.change_channel(_row(channel_id), services.ChannelEdit(**changes), actor_of(request))
+    edit, seen = services.ChannelEdit(**changes), etags.if_match(request)
+    return etags.of(response, services.change_channel(_row(channel_id), edit, actor_of(request), if_match=seen))
 
 
-@router.delete("/channels/{channel_id}", response={204: None}, auth=needs("admin"))
+@router.delete("/channels/{channel_id}", response={204: None}, openapi_extra=IF_MATCH, auth=needs("admin"))
 def delete_channel(request: HttpRequest, channel_id: Number) -> Any:
     """Delete a channel with its log"""
-    services.delete_channel(_row(channel_id), actor_of(request))
+    services.delete_channel(_row(channel_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
 
 
-@router.post("/channels/{channel_id}/rotate", response={200: IssuedChannelOut, **errors(415)}, auth=needs("admin"))
+@router.post(
+    "/channels/{channel_id}/rotate",
+    response={200: IssuedChannelOut, **errors(415)},
+    openapi_extra=IF_MATCH,
+    auth=needs("admin"),
+)
 def rotate_channel(request: HttpRequest, response: HttpResponse, channel_id: Number) -> Any:
     """Make a new secret; the old one signs too for 24 hours"""
-    row = _row(channel_id)
-    secret = services.rotate_secret(row, actor_of(request))
+    secret = services.rotate_secret(_row(channel_id), actor_of(request), if_match=etags.if_match(request))
     response.headers["Cache-Control"] = "no-store"
-    return _issued(row, secret)
+    return _issued(etags.of(response, _row(channel_id)), secret)
 
 
 @router.post("/channels/{channel_id}/test", response={202: NoticeOut, **errors(415)}, auth=needs("admin"))

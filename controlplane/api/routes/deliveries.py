@@ -7,7 +7,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from msgspec import convert
-from msgspec.structs import asdict
 from ninja import Router, Status
 from ninja.params.functions import Query
 
@@ -269,15 +268,16 @@ def _done(service: Any, request: HttpRequest, response: HttpResponse, delivery_i
 
 
 @router.get("/policies/{name}/delivery-rules", response=RulesOut, auth=needs("policy:read"))
-def get_delivery_rules(request: HttpRequest, name: str) -> Any:
+def get_delivery_rules(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """Who may go live without a delivery, how many approvals a plan needs, and what it has to contain"""
-    return policies.policy(name)
+    return etags.of(response, policies.policy(name))
 
 
-@router.put("/policies/{name}/delivery-rules", response=RulesOut, auth=needs("freeze:write"))
-def set_delivery_rules(request: HttpRequest, name: str, payload: RulesIn) -> Any:
+@router.put("/policies/{name}/delivery-rules", response=RulesOut, openapi_extra=IF_MATCH, auth=needs("freeze:write"))
+def set_delivery_rules(request: HttpRequest, response: HttpResponse, name: str, payload: RulesIn) -> Any:
     """Set them"""
-    return services.set_rules(policies.policy(name), actor_of(request), **payload.dict())
+    given = payload.dict() | {"if_match": etags.if_match(request)}
+    return etags.of(response, services.set_rules(policies.policy(name), actor_of(request), **given))
 
 
 @router.get("/freezes", response=list[FreezeOut], auth=needs("policy:read"))
@@ -293,22 +293,21 @@ def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
 
 
 @router.get("/freezes/{freeze_id}", response=FreezeOut, auth=needs("policy:read"))
-def get_freeze(request: HttpRequest, freeze_id: Number) -> Any:
+def get_freeze(request: HttpRequest, response: HttpResponse, freeze_id: Number) -> Any:
     """One freeze"""
-    return freezing.freeze(freeze_id)
+    return etags.of(response, freezing.freeze(freeze_id))
 
 
-@router.patch("/freezes/{freeze_id}", response={200: FreezeOut, **errors(409)}, auth=needs("freeze:write"))
-def change_freeze(request: HttpRequest, freeze_id: Number, payload: FreezeChange) -> Any:
+@router.patch("/freezes/{freeze_id}", response=FreezeOut, openapi_extra=IF_MATCH, auth=needs("freeze:write"))
+def change_freeze(request: HttpRequest, response: HttpResponse, freeze_id: Number, payload: FreezeChange) -> Any:
     """Change the given fields of a freeze"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
-    row = freezing.freeze(freeze_id)
-    rule = convert({**asdict(row.rule), **changes}, FreezeRule)
-    return freezing.change_freeze(row, rule, actor_of(request))
+    row, seen = freezing.freeze(freeze_id), etags.if_match(request)
+    return etags.of(response, freezing.change_freeze(row, changes, actor_of(request), if_match=seen))
 
 
-@router.delete("/freezes/{freeze_id}", response={204: None}, auth=needs("freeze:write"))
+@router.delete("/freezes/{freeze_id}", response={204: None}, openapi_extra=IF_MATCH, auth=needs("freeze:write"))
 def remove_freeze(request: HttpRequest, freeze_id: Number) -> Any:
     """Remove a freeze"""
-    freezing.remove_freeze(freezing.freeze(freeze_id), actor_of(request))
+    freezing.remove_freeze(freezing.freeze(freeze_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from django.utils import timezone
 from ninja import Field, Schema
 
+from controlplane.api.etags import Versioned
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.unread import Body
 from controlplane.deliveries import outcome, selectors
@@ -230,7 +231,7 @@ class ApproveIn(Body):
     )
 
 
-class RulesOut(Schema):
+class RulesOut(Versioned):
     direct: str = Field(description="Who may go live without a delivery: allowed, admin or never")
     approvals_needed: int = Field(description="The least that a plan may ask for")
     least_share: float = Field(description="0 to 0.5, of a canary, in the plans of those who may not go live directly")
@@ -247,7 +248,7 @@ class RulesIn(Body):
     reason: str = Field(max_length=REASON_MAX)
 
 
-class FreezeOut(Schema):
+class FreezeOut(Versioned):
     id: int
     name: str
     policies: list[str] = Field(description="Empty: all")

@@ -8,8 +8,9 @@ from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import CSV, ROW_MAX, Number, answers
+from controlplane.api.openapi import CSV, IF_MATCH, ROW_MAX, Number, answers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
@@ -173,9 +174,9 @@ def _started(response: HttpResponse, made: Experiment) -> Any:
 
 
 @router.get("/{number}", response=ExperimentOut, auth=needs("experiments:read"))
-def get_experiment(request: HttpRequest, number: Number) -> Any:
+def get_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One experiment with the progress of its runs"""
-    return _experiment(number)
+    return etags.of(response, _experiment(number))
 
 
 @router.get("/{number}/results", response=Results, auth=needs("experiments:read"))
@@ -288,10 +289,10 @@ def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Numb
     return _started(response, services.repeat_experiment(_experiment(number), actor_of(request)))
 
 
-@router.post("/{number}/cancel", response=ExperimentOut, auth=needs("experiments:write"))
+@router.post("/{number}/cancel", response=ExperimentOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def cancel_experiment(request: HttpRequest, number: Number) -> Any:
     """Cancel: queued runs end at once, the running one within seconds; finished results are kept"""
     experiment = _experiment(number)
-    if not services.cancel_experiment(experiment, actor_of(request)):
+    if not services.cancel_experiment(experiment, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
     return _experiment(number)

@@ -22,6 +22,7 @@ from controlplane.api.routes.fleet_schemas import (
     PoolOut,
     SourceOut,
 )
+from controlplane.as_seen import etag
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import InstanceRow, PoolRow, instance_rows, pool_rows
@@ -67,6 +68,7 @@ def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
     """`secrets`: with the values of environment variables."""
     pool = {name: getattr(row.pool, name) for name in _POOL_FIELDS}
     return PoolOut(
+        etag=etag(row.pool),
         **(pool if secrets else masking.shown(pool)),
         replicas_now=row.desired.replicas,
         because=row.desired.because,
@@ -94,6 +96,7 @@ def instance_out(row: InstanceRow) -> InstanceOut:
     return InstanceOut(
         **{name: getattr(instance, name) for name in _INSTANCE_FIELDS},
         id=instance.name,
+        etag=etag(instance),
         pool=instance.pool.name,
         command=masked_words(instance.command),
         routable=row.routable,
@@ -165,10 +168,7 @@ def put_fleet(
         "expected": seen,
         "emergency": emergency,
     }
-    try:
-        applied = actions.apply(document, actor_of(request), **wanted)
-    except services.FleetChanged as error:
-        raise ApiProblem(412, detail=str(error), current=f'"{services.digest()}"') from None
+    applied = actions.apply(document, actor_of(request), **wanted)
     etags.put(response, services.digest())
     return applied
 
@@ -196,10 +196,10 @@ def list_pools(
 
 
 @router.get("/pools/{name}", response=PoolOut, auth=needs("fleet:read"))
-def get_pool(request: HttpRequest, name: PoolName) -> Any:
+def get_pool(request: HttpRequest, response: HttpResponse, name: PoolName) -> Any:
     """One pool"""
     secrets = sees_secrets(request)
-    return pool_out(pool_rows([find_pool(name)])[0], secrets)
+    return pool_out(pool_rows([etags.of(response, find_pool(name))])[0], secrets)
 
 
 @router.get("/instances", response=list[InstanceOut], auth=needs("fleet:read"))
@@ -214,9 +214,9 @@ def list_instances(
 
 
 @router.get("/instances/{name}", response=InstanceOut, auth=needs("fleet:read"))
-def get_instance(request: HttpRequest, name: InstanceName) -> Any:
+def get_instance(request: HttpRequest, response: HttpResponse, name: InstanceName) -> Any:
     """One instance"""
-    return instance_out(instance_rows([find_instance(name)])[0])
+    return instance_out(instance_rows([etags.of(response, find_instance(name))])[0])
 
 
 @router.get("/instances/{name}/logs", response=LogOut, auth=needs("fleet:read"))
@@ -231,7 +231,7 @@ def list_instance_events(request: HttpRequest, name: InstanceName, limit: int = 
     return list(selectors.events(find_instance(name).name, limit))
 
 
-@router.post("/instances/{name}/{verb}", response=InstanceOut, auth=needs("fleet:write"))
+@router.post("/instances/{name}/{verb}", response=InstanceOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def act_on_instance(
     request: HttpRequest,
     name: InstanceName,
@@ -242,5 +242,6 @@ def act_on_instance(
     find_instance(name)
     given = payload or ActIn.model_validate({})
     more = {"level": given.level} if verb == "sleep" else {}
-    actions.act(verb, name, actor_of(request), given.reason, group=given.group, **more)
+    seen = etags.if_match(request)
+    actions.act(verb, name, actor_of(request), given.reason, if_match=seen, group=given.group, **more)
     return instance_out(instance_rows([find_instance(name)])[0])

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from ninja import Field, Schema
 
+from controlplane.api.etags import Etag
 from controlplane.api.unread import Body
 from fleet.spec.sections import MAX_REPLICAS
 
@@ -81,7 +82,7 @@ class SourceOut(Schema):
     age_s: float = Field(description="Age of its latest answer, in seconds; 0 while it answers")
 
 
-class PoolOut(Schema):
+class PoolOut(Etag):
     name: str
     model: str
     policy: str
@@ -141,7 +142,7 @@ class FoundOut(Schema):
     models: list[str] = Field(description="Models that they serve, that of most of them first")
 
 
-class InstanceOut(Schema):
+class InstanceOut(Etag):
     id: str
     pool: str
     ordinal: int
@@ -222,7 +223,7 @@ class PoolVersionOut(Schema):
     changes: list[FieldChangeOut] = Field(description="Changes against the previous version")
 
 
-class NodeOut(Schema):
+class NodeOut(Etag):
     name: str
     hostname: str
     address: str

@@ -1,14 +1,15 @@
 """API keys of the data plane over REST."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import Number
+from controlplane.api.etags import Versioned
+from controlplane.api.openapi import IF_MATCH, Number
 from controlplane.api.problems import errors
 from controlplane.api.rows import found
 from controlplane.api.unread import Body
@@ -20,7 +21,7 @@ from router.contract.redis.api_keys import BAND_MAX
 router = Router(tags=["keys"])
 
 
-class KeyOut(Schema):
+class KeyOut(Versioned):
     id: int
     name: str
     prefix: str
@@ -70,6 +71,10 @@ class Required(Body):
     pools: list[str] = Field(max_length=1000, description='Pools that require a key; "*" for every pool')
 
 
+class RequiredOut(Required, Versioned):
+    pass
+
+
 def _row(key_id: int) -> ApiKey:
     return found(ApiKey.objects.filter(pk=key_id).first(), f"there is no API key {key_id}")
 
@@ -90,34 +95,46 @@ def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> 
     return Status(201, IssuedKeyOut.model_construct(**dict(KeyOut.from_orm(row)), key=secret))
 
 
-@router.get("/required", response=Required, auth=needs("keys:read"))
-def required_keys(request: HttpRequest) -> Any:
+@router.get("/required", response=RequiredOut, auth=needs("keys:read"))
+def required_keys(request: HttpRequest, response: HttpResponse) -> Any:
     """Pools that require a key"""
-    return {"pools": services.required_pools()}
+    return _required(response)
 
 
-@router.put("/required", response=Required, auth=needs("keys:write"))
-def require_keys(request: HttpRequest, payload: Required) -> Any:
+@router.put("/required", response=RequiredOut, openapi_extra=IF_MATCH, auth=needs("keys:write"))
+def require_keys(request: HttpRequest, response: HttpResponse, payload: Required) -> Any:
     """Set which pools require a key"""
-    return {"pools": services.require_keys(payload.pools, actor_of(request))}
+    services.require_keys(payload.pools, actor_of(request), if_match=etags.if_match(request))
+    return _required(response)
 
 
-@router.patch("/{key_id}", response=KeyOut, auth=needs("keys:write"))
-def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
+def _required(response: HttpResponse) -> dict[str, Any]:
+    etag = services.required_etag()
+    etags.put(response, etag)
+    return {"pools": services.required_pools(), "etag": etag}
+
+
+@router.get("/{key_id}", response=KeyOut, auth=needs("keys:read"))
+def get_key(request: HttpRequest, response: HttpResponse, key_id: Number) -> Any:
+    """One API key"""
+    return etags.of(response, _row(key_id))
+
+
+@router.patch("/{key_id}", response=KeyOut, openapi_extra=IF_MATCH, auth=needs("keys:write"))
+def change_key(request: HttpRequest, response: HttpResponse, key_id: Number, payload: KeyChange) -> Any:
     """Change the given fields; a revoked key cannot be changed"""
     changes = payload.dict(exclude_unset=True)
     for field in ("name", "pools", "models", "priority"):
         if changes.get(field, "") is None:
             raise services.InvalidKey(field, None, "must not be null")
-    row = _row(key_id)
-    name = changes.pop("name", row.name)
-    return services.change_key(row, name, replace(services.terms_of(row), **changes), actor_of(request))
+    seen = etags.if_match(request)
+    return etags.of(response, services.change_key(_row(key_id), changes, actor_of(request), if_match=seen))
 
 
-@router.post("/{key_id}/revoke", response={200: KeyOut, **errors(415)}, auth=needs("keys:write"))
-def revoke_key(request: HttpRequest, key_id: Number) -> Any:
+@router.post(
+    "/{key_id}/revoke", response={200: KeyOut, **errors(415)}, openapi_extra=IF_MATCH, auth=needs("keys:write")
+)
+def revoke_key(request: HttpRequest, response: HttpResponse, key_id: Number) -> Any:
     """Revoke a key; idempotent"""
-    row = _row(key_id)
-    services.revoke_key(row, actor_of(request))
-    row.refresh_from_db()
-    return row
+    services.revoke_key(_row(key_id), actor_of(request), if_match=etags.if_match(request))
+    return etags.of(response, _row(key_id))

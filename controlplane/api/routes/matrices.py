@@ -9,8 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
@@ -98,9 +99,9 @@ def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn
 
 
 @router.get("/{number}", response=MatrixOut, auth=needs("experiments:read"))
-def get_matrix(request: HttpRequest, number: Number) -> Any:
+def get_matrix(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One matrix with the status of its cells"""
-    return matrix_out(_matrix(number))
+    return matrix_out(etags.of(response, _matrix(number)))
 
 
 @router.get("/{number}/results", response=MatrixResultsOut, auth=needs("experiments:read"))
@@ -125,15 +126,15 @@ def get_matrix_results(request: HttpRequest, number: Number, format: Literal["js
     }
 
 
-@router.post("/{number}/cancel", response=MatrixOut, auth=needs("experiments:write"))
+@router.post("/{number}/cancel", response=MatrixOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def cancel_matrix(request: HttpRequest, number: Number) -> Any:
     """Cancel every cell that has not ended"""
-    services.cancel_matrix(_matrix(number), actor_of(request))
+    services.cancel_matrix(_matrix(number), actor_of(request), if_match=etags.if_match(request))
     return matrix_out(_matrix(number))
 
 
-@router.post("/{number}/resume", response=MatrixOut, auth=needs("experiments:write"))
+@router.post("/{number}/resume", response=MatrixOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def resume_matrix(request: HttpRequest, number: Number) -> Any:
     """Queue cells that failed or were cancelled again; finished runs are kept"""
-    services.resume_matrix(_matrix(number), actor_of(request))
+    services.resume_matrix(_matrix(number), actor_of(request), if_match=etags.if_match(request))
     return matrix_out(_matrix(number))

@@ -2,13 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Path, Router, Status
 from ninja.params.functions import Query
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
+from controlplane.api.openapi import IF_MATCH
 from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
 from controlplane.api.rows import found
+from controlplane.as_seen import etag
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
@@ -24,7 +27,7 @@ _FIELDS = ("name", "hostname", "address", "last_seen", "cordoned", "draining", "
 def node_out(row: NodeRow) -> NodeOut:
     own = {name: getattr(row.node, name) for name in _FIELDS}
     names = [instance.name for instance in row.instances]
-    return NodeOut(**own, age_s=row.age_s, reports=row.reports, instances=names)
+    return NodeOut(**own, age_s=row.age_s, etag=etag(row.node), reports=row.reports, instances=names)
 
 
 def _find(name: str) -> NodeRow:
@@ -38,9 +41,11 @@ def list_nodes(request: HttpRequest) -> Any:
 
 
 @router.get("/{name}", response=NodeOut, auth=needs("fleet:read"))
-def get_node(request: HttpRequest, name: NodeName) -> Any:
+def get_node(request: HttpRequest, response: HttpResponse, name: NodeName) -> Any:
     """One node"""
-    return node_out(_find(name))
+    row = _find(name)
+    etags.of(response, row.node)
+    return node_out(row)
 
 
 @router.get("/{name}/events", response=list[EventOut], auth=needs("fleet:read"))
@@ -49,19 +54,21 @@ def list_node_events(request: HttpRequest, name: NodeName, limit: int = Query(50
     return list(selectors.node_events(name, limit))
 
 
-@router.post("/{name}/forget", response={204: None}, auth=needs("fleet:write"))
+@router.post("/{name}/forget", response={204: None}, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def forget_node(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
     """Forget a node that is gone for good; refused while it reports or holds instances"""
     _find(name)
-    actions.forget_node(name, actor_of(request), payload.reason if payload else "")
+    reason, seen = payload.reason if payload else "", etags.if_match(request)
+    actions.forget_node(name, actor_of(request), reason, if_match=seen)
     return Status(204, None)
 
 
-@router.post("/{name}/{verb}", response=NodeOut, auth=needs("fleet:write"))
+@router.post("/{name}/{verb}", response=NodeOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def act_on_node(
     request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
 ) -> Any:
     """Cordon, drain or reopen the node"""
     _find(name)
-    actions.act_on_node(verb, name, actor_of(request), payload.reason if payload else "")
+    reason, seen = payload.reason if payload else "", etags.if_match(request)
+    actions.act_on_node(verb, name, actor_of(request), reason, if_match=seen)
     return node_out(_find(name))

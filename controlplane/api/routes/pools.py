@@ -6,7 +6,9 @@ from django.http import HttpRequest
 from ninja import Router
 from ninja.params.functions import Query
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
+from controlplane.api.openapi import IF_MATCH
 from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, find_pool, pool_out, sees_secrets
 from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.audit.services import actor_of
@@ -23,21 +25,21 @@ def _shown(name: str) -> PoolOut:
     return pool_out(pool_rows([find_pool(name)])[0], secrets=True)  # all of these need fleet:write
 
 
-@router.post("/pools/{name}/scale", response=PoolOut, auth=needs("fleet:write"))
+@router.post("/pools/{name}/scale", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     """Set the number of replicas"""
     find_pool(name)
-    actions.scale(name, payload.replicas, actor_of(request), payload.reason)
+    actions.scale(name, payload.replicas, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return _shown(name)
 
 
-@router.post("/pools/{name}/serve", response=PoolOut, auth=needs("fleet:write"))
+@router.post("/pools/{name}/serve", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def serve_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
     """Let routers send requests to a pool that was observed only"""
     return _in_mode(request, name, SERVE, payload)
 
 
-@router.post("/pools/{name}/observe", response=PoolOut, auth=needs("fleet:write"))
+@router.post("/pools/{name}/observe", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
     """Only show a pool whose engines something else started; routers send it no requests"""
     return _in_mode(request, name, OBSERVE, payload)
@@ -45,24 +47,26 @@ def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None 
 
 def _in_mode(request: HttpRequest, name: str, mode: str, payload: ReasonIn | None) -> PoolOut:
     find_pool(name)
-    actions.set_mode(name, mode, actor_of(request), payload.reason if payload else "")
+    reason, seen = payload.reason if payload else "", etags.if_match(request)
+    actions.set_mode(name, mode, actor_of(request), reason, if_match=seen)
     return _shown(name)
 
 
-@router.post("/pools/{name}/rollback", response=PoolOut, auth=needs("fleet:write"))
+@router.post("/pools/{name}/rollback", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def rollback_pool(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
     """Roll the engines back to an earlier configuration"""
     given = payload or PoolRollbackIn.model_validate({})
     find_pool(name)
-    actions.roll_back(name, actor_of(request), given.reason, given.version)
+    actions.roll_back(name, actor_of(request), given.reason, given.version, if_match=etags.if_match(request))
     return _shown(name)
 
 
-@router.post("/pools/{name}/resume", response=PoolOut, auth=needs("fleet:write"))
+@router.post("/pools/{name}/resume", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def resume_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
     """Resume a halted rollout"""
     find_pool(name)
-    actions.resume(name, actor_of(request), payload.reason if payload else "")
+    reason, seen = payload.reason if payload else "", etags.if_match(request)
+    actions.resume(name, actor_of(request), reason, if_match=seen)
     return _shown(name)
 
 

@@ -79,16 +79,18 @@ def list_previews(
 
 
 @router.get("/{name}/previews/{number}", response=PreviewView, auth=needs("policy:read"))
-def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
+def get_preview(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One preview with its progress, result and cautions"""
-    return selectors.as_dict(_preview(name, number))
+    return selectors.as_dict(etags.of(response, _preview(name, number)))
 
 
-@router.post("/{name}/previews/{number}/cancel", response=PreviewView, auth=needs("policy:write"))
+@router.post(
+    "/{name}/previews/{number}/cancel", response=PreviewView, openapi_extra=IF_MATCH, auth=needs("policy:write")
+)
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the preview; it stops within seconds"""
     preview = _preview(name, number)
-    if not policy_job.cancel(preview, actor_of(request)):
+    if not policy_job.cancel(preview, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
     return selectors.as_dict(preview)
 

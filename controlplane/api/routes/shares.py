@@ -5,10 +5,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
+from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import Number
+from controlplane.api.etags import Versioned
+from controlplane.api.openapi import IF_MATCH, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.rows import found
 from controlplane.api.unread import Body
@@ -19,7 +21,7 @@ from controlplane.shares.models import Share
 router = Router(tags=["shares"])
 
 
-class ShareOut(Schema):
+class ShareOut(Versioned):
     id: int
     name: str
     prefix: str
@@ -60,9 +62,18 @@ def create_share(request: HttpRequest, response: HttpResponse, payload: ShareIn)
     return Status(201, IssuedShareOut.model_construct(**dict(ShareOut.from_orm(row)), token=token, wall=wall))
 
 
-@router.delete("/{share_id}", response={204: None}, auth=needs("admin"))
+@router.get("/{share_id}", response=ShareOut, auth=needs("admin"))
+def get_share(request: HttpRequest, response: HttpResponse, share_id: Number) -> Any:
+    """One share of live state"""
+    return etags.of(response, _row(share_id))
+
+
+@router.delete("/{share_id}", response={204: None}, openapi_extra=IF_MATCH, auth=needs("admin"))
 def revoke_share(request: HttpRequest, share_id: Number) -> Any:
     """Revoke a share; idempotent. Its walls close within 5 s"""
-    row = Share.objects.filter(pk=share_id).first()
-    services.revoke_share(found(row, f"there is no share {share_id}"), actor_of(request))
+    services.revoke_share(_row(share_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
+
+
+def _row(share_id: int) -> Share:
+    return found(Share.objects.filter(pk=share_id).first(), f"there is no share {share_id}")

@@ -5,12 +5,14 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken, can_expire_at
+from controlplane.api import etags
 from controlplane.api.auth import caller, needs
-from controlplane.api.openapi import Number
+from controlplane.api.etags import Versioned
+from controlplane.api.openapi import IF_MATCH, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.rows import found
 from controlplane.api.unread import Body
@@ -21,7 +23,7 @@ from router.contract.problem import Problem
 router = Router(tags=["tokens"])
 
 
-class TokenOut(Schema):
+class TokenOut(Versioned):
     id: int
     name: str
     prefix: str
@@ -73,9 +75,18 @@ def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
         raise ApiProblem(422, errors=found)
 
 
-@router.delete("/{token_id}", response={204: None}, auth=needs("admin"))
+@router.get("/{token_id}", response=TokenOut, auth=needs("admin"))
+def get_token(request: HttpRequest, response: HttpResponse, token_id: Number) -> Any:
+    """One API token"""
+    return etags.of(response, _row(token_id))
+
+
+@router.delete("/{token_id}", response={204: None}, openapi_extra=IF_MATCH, auth=needs("admin"))
 def revoke_token(request: HttpRequest, token_id: Number) -> Any:
     """Revoke a token; idempotent"""
-    row = ApiToken.objects.select_related("user").filter(pk=token_id).first()
-    services.revoke_token(found(row, f"there is no token {token_id}"), actor_of(request))
+    services.revoke_token(_row(token_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
+
+
+def _row(token_id: int) -> ApiToken:
+    return found(ApiToken.objects.select_related("user").filter(pk=token_id).first(), f"there is no token {token_id}")

@@ -1,5 +1,6 @@
 """Tunings over REST: searches for better values of a policy's parameters, in the twin."""
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -8,7 +9,7 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.policy_schemas import DraftOut
 from controlplane.api.rows import page
@@ -88,33 +89,37 @@ def list_tunings(
 
 
 @router.get("/{name}/tunings/{number}", response=TuningWithTrials, auth=needs("policy:read"))
-def get_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+def get_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One tuning with its trials, winners and what it did not test"""
-    return selectors.with_trials(_tuning(name, number))
+    return selectors.with_trials(etags.of(response, _tuning(name, number)))
 
 
-@router.post("/{name}/tunings/{number}/cancel", response=TuningView, auth=needs("policy:write"))
+_act = partial(router.post, openapi_extra=IF_MATCH, auth=needs("policy:write"))
+
+
+@_act("/{name}/tunings/{number}/cancel", response=TuningView)
 def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the tuning; it stops within seconds"""
     tuning = _tuning(name, number)
-    if not policy_job.cancel(tuning, actor_of(request)):
+    if not policy_job.cancel(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
     return selectors.as_dict(tuning)
 
 
-@router.post("/{name}/tunings/{number}/resume", response={202: TuningView}, auth=needs("policy:write"))
+@_act("/{name}/tunings/{number}/resume", response={202: TuningView})
 def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Go on with a tuning that failed or was cancelled; its trials are kept"""
     tuning = _tuning(name, number)
-    if not services.resume(tuning, actor_of(request)):
+    if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
     return Status(202, selectors.as_dict(tuning))
 
 
-@router.post("/{name}/tunings/{number}/draft", response={201: DraftOut}, auth=needs("policy:write"))
+@_act("/{name}/tunings/{number}/draft", response={201: DraftOut})
 def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
     """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
-    draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request))
+    seen = etags.if_match(request)
+    draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request), if_match=seen)
     etags.put(response, draft.etag)
     return Status(201, draft)
 

@@ -307,10 +307,12 @@ WEEKLY = {
 def test_rules_are_read_by_all_and_set_by_administrators(policy, ci, ada_api, ada):
     path = "/policies/default/delivery-rules"
     least = {"least_share": 0.05, "least_for_s": 600, "least_bake_s": 600}
-    assert ci.get(path).json() == {"direct": "allowed", "approvals_needed": 0, **least}
+    read = ci.get(path)
+    assert read.json() == {"direct": "allowed", "approvals_needed": 0, **least, "etag": read["ETag"].strip('"')}
     body = {"direct": "never", "approvals_needed": 1, "reason": "two people look at each change"}
     assert ci.call("PUT", path, body).status_code == 403
     changed = ada_api.call("PUT", path, {**body, "least_share": 0.1}).json()
+    assert changed.pop("etag") != read.json()["etag"]
     assert changed == {"direct": "never", "approvals_needed": 1, **least, "least_share": 0.1}
     assert api_caller(ada, "freeze:write").call("PUT", path, {**body, "direct": "admin"}).status_code == 200
     for wrong in ({"direct": "maybe"}, {"approvals_needed": 11}, {"reason": "x"}, {"least_share": 0.6}):

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from django.db import transaction
-
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries.plan.reader import NUMBERS
@@ -23,17 +22,16 @@ RULE_FIELDS: Mapping[str, Field] = {
 FIELDS = tuple(RULE_FIELDS)
 
 
-def set_rules(policy: Policy, actor: Actor, reason: str, **rules: object) -> Policy:
-    """Rules that are left out, or None, stay as they are. PolicyInvalid has every problem."""
+def set_rules(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, **rules: object) -> Policy:
+    """Rules that are left out, or None, stay as they are. PolicyInvalid has every problem; ChangedMeanwhile."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
     taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}
     problems = tuple(value for value in taken.values() if isinstance(value, Problem))
     if problems:
         raise PolicyInvalid("the rules are not valid", problems)
-    policy.refresh_from_db()
-    before = {name: getattr(policy, name) for name in FIELDS}
-    with transaction.atomic():
+    with held(Policy.objects.filter(pk=policy.pk), f"policy {policy.name}", if_match) as row:
+        before = {name: getattr(row, name) for name in FIELDS}
         Policy.objects.filter(pk=policy.pk).update(**taken)
         audit.record(actor, "delivery.rules", f"policy {policy.name}", reason, before, {**before, **taken})
     policy.refresh_from_db()

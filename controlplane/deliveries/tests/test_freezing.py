@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.http import Http404
 from msgspec.structs import replace
 
 from controlplane.audit.models import AuditEntry
@@ -10,7 +11,7 @@ from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.tests.conftest import ADA
 from controlplane.deliveries.timing import freezing
 from controlplane.deliveries.timing.freezes import FreezeRule
-from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
 
 WEEKLY = FreezeRule(
     "weekends",
@@ -27,10 +28,11 @@ pytestmark = pytest.mark.usefixtures("policy")
 
 def test_a_freeze_is_added_changed_and_removed_with_audit_entries() -> None:
     row = freezing.add_freeze(WEEKLY, ADA)
-    freezing.change_freeze(row, replace(WEEKLY, behaviour="abort", policies=()), ADA)
+    row = freezing.change_freeze(row, {"behaviour": "abort", "policies": ()}, ADA)
     assert (freezing.freeze(row.pk).behaviour, row.policies, row.created_by) == ("abort", [], "ada")
-    assert freezing.remove_freeze(row, ADA, "over")
-    assert not freezing.remove_freeze(row, ADA)
+    freezing.remove_freeze(row, ADA, "over")
+    with pytest.raises(Http404, match="there is no freeze weekends"):
+        freezing.remove_freeze(row, ADA)
     with pytest.raises(NoSuchPolicy, match="there is no freeze"):
         freezing.freeze(row.pk)
     found = AuditEntry.objects.filter(action__startswith="freeze.").order_by("pk")
@@ -44,8 +46,8 @@ def test_a_freeze_is_added_changed_and_removed_with_audit_entries() -> None:
 def test_a_removed_freeze_does_not_change() -> None:
     row = freezing.add_freeze(WEEKLY, ADA)
     freezing.remove_freeze(row, ADA)
-    with pytest.raises(Conflict, match="was removed meanwhile"):
-        freezing.change_freeze(row, replace(WEEKLY, behaviour="abort"), ADA)
+    with pytest.raises(Http404, match="there is no freeze weekends"):
+        freezing.change_freeze(row, {"behaviour": "abort"}, ADA)
 
 
 @pytest.mark.parametrize(

@@ -275,13 +275,14 @@ def test_the_database_counts_a_person_once_even_when_both_presses_look_at_once(w
         services.approve(waits, OLGA)
 
 
-def test_two_simultaneous_approvals_count_one_and_refuse_the_other(redis_away, policy, pool):
+def test_two_simultaneous_approvals_both_count_unless_the_version_that_was_seen_is_named(redis_away, policy, pool):
     made = proposed(policy, approvals={"needed": 3})
     mine, theirs = selectors.delivery(made.pk), selectors.delivery(made.pk)
     services.approve(mine, OLGA)
     with pytest.raises(Conflict, match="changed meanwhile"):
-        services.approve(theirs, ADA)
-    assert made.approvals.count() == 1
+        services.approve(theirs, ADA, if_match=made.etag)
+    services.approve(theirs, ADA)
+    assert made.approvals.count() == 2
 
 
 def test_only_a_proposed_delivery_is_approved(delivery):

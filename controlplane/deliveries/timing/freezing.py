@@ -1,16 +1,21 @@
 """Adds, changes and removes freezes, each with an audit entry."""
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
 from django.db import transaction
 from django.utils import timezone
+from msgspec import convert
 from msgspec.structs import asdict, replace
 
+from controlplane.as_seen import held
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.timing import freezes
 from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies.drafts.services import check_reason
-from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from router.contract.problem import Problem
 
@@ -33,24 +38,26 @@ def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
     return row
 
 
-def change_freeze(row: Freeze, rule: FreezeRule, actor: Actor) -> Freeze:
-    before, checked = asdict(row.rule), asdict(_checked(rule))
-    with transaction.atomic():
-        if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**checked):
-            raise Conflict(f"the freeze {row.name} was removed meanwhile", kind="gone")
+def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, if_match: str | None = None) -> Freeze:
+    """Write the given fields of a rule. Http404 once it was removed; ChangedMeanwhile, PolicyInvalid."""
+    with _held(row, if_match) as row:
+        before = row.rule
+        checked = asdict(_checked(convert({**asdict(before), **changes}, FreezeRule)))
+        Freeze.objects.filter(pk=row.pk).update(**{name: checked[name] for name in changes})
         row.refresh_from_db()
-        audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, before, checked)
+        audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, asdict(before), checked)
     return row
 
 
-@transaction.atomic
-def remove_freeze(row: Freeze, actor: Actor, reason: str = "") -> bool:
-    """Remove the freeze; False if it was removed before."""
-    removed = {"removed_at": timezone.now(), "removed_by": actor.name[:200]}
-    if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**removed):
-        return False
-    audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, asdict(row.rule), None)
-    return True
+def remove_freeze(row: Freeze, actor: Actor, reason: str = "", *, if_match: str | None = None) -> None:
+    """Http404 when it was removed before; ChangedMeanwhile."""
+    with _held(row, if_match) as row:
+        Freeze.objects.filter(pk=row.pk).update(removed_at=timezone.now(), removed_by=actor.name[:200])
+        audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, asdict(row.rule), None)
+
+
+def _held(row: Freeze, if_match: str | None) -> AbstractContextManager[Freeze]:
+    return held(Freeze.objects.filter(pk=row.pk, removed_at=None), f"freeze {row.name}", if_match)
 
 
 def _checked(rule: FreezeRule) -> FreezeRule:

@@ -1,8 +1,11 @@
 """Starts, resumes and cancels matrices. Their cells are experiments, which workers take from the queue."""
 
+from contextlib import AbstractContextManager
+
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.as_seen import held
 from controlplane.audit.services import Actor, record
 from controlplane.experiments import services
 from controlplane.experiments.matrix.body import RUNS_MAX, MatrixIn
@@ -51,9 +54,9 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     return cells
 
 
-def cancel_matrix(matrix: Matrix, actor: Actor) -> int:
-    """Cancel the matrix; the number of cells that were stopped."""
-    with transaction.atomic():
+def cancel_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
+    """Cancel the matrix; the number of cells that were stopped. ChangedMeanwhile."""
+    with _held(matrix, if_match) as matrix:
         found = [cell for cell in matrix.cells.all() if jobs.cancel(cell, actor.name, cancelled_by=actor.name)]
         for cell in found:
             services.cancel_queued_runs(cell, cell.cause)
@@ -62,10 +65,14 @@ def cancel_matrix(matrix: Matrix, actor: Actor) -> int:
     return len(found)
 
 
-def resume_matrix(matrix: Matrix, actor: Actor) -> int:
-    """Queue failed and cancelled cells again, without their finished runs; the number of cells."""
+def _held(matrix: Matrix, if_match: str | None) -> AbstractContextManager[Matrix]:
+    return held(Matrix.objects.filter(pk=matrix.pk), f"matrix {matrix.pk}", if_match)
+
+
+def resume_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
+    """Queue failed and cancelled cells again, without their finished runs; the number of cells. ChangedMeanwhile."""
     now = timezone.now()
-    with transaction.atomic():
+    with _held(matrix, if_match) as matrix:
         cells = list(matrix.cells.filter(status__in=AGAIN))
         Run.objects.filter(experiment__in=cells).exclude(status=DONE).update(
             status=QUEUED, cause="", log="", step="", done=0, started_at=None, ended_at=None, heartbeat_at=None

@@ -164,7 +164,7 @@ def test_requests_that_end_after_midnight_count_in_the_day_in_which_they_began(b
 
 @pytest.mark.parametrize("refuse", [True, False])
 def test_nearing_and_reaching_the_limit_are_each_reported_once_in_a_period(budget, refuse):
-    budgets.change_budget(budget, BudgetTerms(limit=1_000, refuse=refuse), ADA)
+    budgets.change_budget(budget, {"limit": 1_000, "refuse": refuse}, ADA)
     Channel.objects.create(name="ops", kind="webhook", url="https://ops.test/", events=["budget.*"], created_by="ada")
     for told, expected in (
         ({"s:r1.a": 799, "r:r1.a": 3}, []),  # a request was too large for what was left
@@ -193,7 +193,7 @@ def test_a_database_that_is_away_loses_nothing(budget, monkeypatch):
 
 def test_every_change_is_in_the_audit_log_and_published(key, budget, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
-        budgets.change_budget(budget, BudgetTerms(limit=2_000, warn_at=0.5, refuse=False), ADA)
+        budgets.change_budget(budget, {"limit": 2_000, "warn_at": 0.5, "refuse": False}, ADA)
     assert publishing.valid_keys().keys[0].budgets[0].limit == 2_000
     budgets.delete_budget(budget, ADA)
     assert publishing.valid_keys().keys[0].budgets == ()

@@ -1,0 +1,83 @@
+"""Changes of what somebody saw: the row is held, and compared with the ETag in If-Match or in the form.
+
+An ETag is a digest of the columns that people change, so that what Weir writes by itself makes nothing stale.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from django.db import transaction
+from django.db.models import F, Model, QuerySet
+from django.http import Http404, HttpRequest
+from django.utils.crypto import salted_hmac
+
+M = TypeVar("M", bound=Model)
+
+# By model: the columns that people change.
+SEEN: Mapping[str, tuple[str, ...]] = {
+    "accounts.ApiToken": ("name", "scopes", "expires_at", "revoked_at"),
+    "batches.Batch": ("status",),
+    "deliveries.Freeze": ("name", "policies", "start", "end", "zone", "rrule", "behaviour", "reason", "removed_at"),
+    "experiments.Experiment": ("status",),
+    "experiments.Matrix": ("statuses",),
+    "fleet.Calibration": ("status",),
+    "fleet.Instance": ("desired", "sleep_level"),  # a restart is asked as often as one likes
+    "fleet.Node": ("cordoned", "draining", "because"),
+    "fleet.Pool": (
+        "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale", "slo",
+        "mode", "halted",
+    ),
+    "keys.ApiKey": (
+        "name", "pools", "models", "requests_per_min", "tokens_per_min", "priority", "priority_max", "expires_at",
+        "revoked_at",
+    ),
+    "keys.Budget": ("limit", "warn_at", "refuse"),
+    "notices.Channel": ("name", "url", "events", "enabled", "words", "secret"),
+    "policies.Policy": ("direct", "approvals_needed", "least_share", "least_for_s", "least_bake_s"),
+    "previews.Preview": ("status",),
+    "shares.Share": ("name", "pool", "expires_at", "revoked_at"),
+    "tuning.Tuning": ("status", "drafted"),
+}  # fmt: skip
+
+
+class ChangedMeanwhile(Exception):
+    """Somebody else was faster; `current` is the ETag to send instead."""
+
+    def __init__(self, what: str, current: str) -> None:
+        super().__init__(f"{what} was changed meanwhile: look at what is there now")
+        self.current = current
+
+
+def etag(row: Model) -> str:
+    label = row._meta.label
+    return digest(label, row.pk, *(getattr(row, name) for name in SEEN[label]))
+
+
+def digest(*values: object) -> str:
+    """With the secret key: some of the values are secrets, and viewers get ETags too."""
+    return salted_hmac("etag", json.dumps(values, default=str, sort_keys=True)).hexdigest()[:32]
+
+
+def check(what: str, current: str, if_match: str | None) -> None:
+    """ChangedMeanwhile unless `current` is what was seen; None: whatever it is."""
+    if if_match is not None and if_match != current:
+        raise ChangedMeanwhile(what, current)
+
+
+def posted(request: HttpRequest) -> str | None:
+    """The ETag that a form was made from (`{% seen row %}`); None of a form without one."""
+    return request.POST.get("etag") or None
+
+
+@contextmanager
+def held(rows: QuerySet[M], what: str, if_match: str | None = None) -> Iterator[M]:
+    """The only row of `rows`, in a transaction during which nobody else changes it. Http404 when it is gone."""
+    key = rows.model._meta.pk.name
+    with transaction.atomic():
+        if not rows.update(**{key: F(key)}):
+            raise Http404(f"there is no {what}")
+        row = rows.get()
+        check(f"the {what}", etag(row), if_match)
+        yield row
