@@ -99,7 +99,7 @@ def clean_up_api() -> None:
 
 STEPS = {
     "fleet.reconcile": Step(reconcile, 1.0, "fleet", "starting, stopping and replacing instances"),
-    "fleet.stalls": Step(lambda: stall_step(timezone.now()), 1.0, "fleet", "taking stalled instances out of routing"),
+    "fleet.stalls": Step(lambda: stall_step(timezone.now()), 1.0, "stalls", "taking stalled instances out of routing"),
     "fleet.discover": Step(discover, 1.0, "sources", "noticing engines that others start or stop"),
     "fleet.watch_silent": Step(watch_silent, 1.0, "silent nodes", "probing the instances of silent nodes"),
     "fleet.publish": Step(publish_fleet, 2.0, "publication", "telling routers the instances"),
