@@ -15,6 +15,7 @@ import uvloop
 from router.app import Router
 from router.contract.secret_text import MaskingFormatter
 from router.http.clients import ClientConnections
+from router.http.cors import cors
 from router.http.server import HttpServer, listen
 from router.options import arguments, clients, source, spans_settings
 from router.serving.joining import join
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
     try:
         limits = clients(options)
         router = make(source(options, url), limits, spans_settings())
+        router.cors = cors(options.cors_origins)
         router.web = WebRelay(options.web) if options.web else None
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)

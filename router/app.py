@@ -12,10 +12,11 @@ from router.http import asgi, doors
 from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
+from router.http.cors import Cors, cors, is_asked
 from router.http.errors import ErrorResponse
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
-from router.options import WEB, from_environment, spans_settings
+from router.options import CORS, WEB, from_environment, spans_settings
 from router.pool.stall_watch import look
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
@@ -49,6 +50,7 @@ class Router:
         self._stored_calls = StoredCalls(source.pools, source.responses)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
+        self.cors: Cors | None = None  # pages of other origins may not read answers
         self.web: WebRelay | None = None  # calls about files and batches are not served
         self.pages = Pages(source, clients or ClientConnections())
         self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
@@ -62,6 +64,8 @@ class Router:
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
 
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
+        if self.cors is not None:
+            self.cors.open(incoming, client)
         if incoming.method == "POST" and incoming.path in ROUTED:
             return self.proxy.handle(incoming, client)
         return self._answer(incoming, client)
@@ -69,6 +73,8 @@ class Router:
     async def _answer(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         """Answer what needs no decision."""
         try:
+            if self.cors is not None and is_asked(incoming):
+                return await self.cors.answer(incoming, client)
             row = doors.admitted(incoming)
             if row.handling is Handling.OWN:
                 await self.pages.handle(incoming, client)
@@ -167,6 +173,10 @@ class EnvironmentRouter:
 
     async def _start(self) -> None:
         router = Router(from_environment(), spans=spans_settings())
+        try:
+            router.cors = cors(os.environ.get(CORS))
+        except ValueError as error:
+            raise ValueError(str(error).replace("--cors-origins", CORS)) from None
         if url := os.environ.get(WEB):
             router.web = WebRelay(url)
         await router.start()

@@ -29,6 +29,7 @@ VARIABLES = {
     "WEIR_ROUTER_INDEX": "--index",
 }
 WEB = "WEIR_ROUTER_WEB"
+CORS = "WEIR_ROUTER_CORS_ORIGINS"
 ENGINE_KEY = "WEIR_ROUTER_ENGINE_KEY"
 REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
@@ -96,6 +97,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--web", metavar="URL", default=os.environ.get(WEB), help=f"of the web process, for batches (default: {WEB})"
+    )
+    parser.add_argument(
+        "--cors-origins",
+        metavar="URL,URL",
+        default=os.environ.get(CORS),
+        help=f"pages of these origins may use it in a browser, * for all (default: {CORS})",
     )
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument(

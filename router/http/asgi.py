@@ -25,6 +25,7 @@ class AsgiClient:
         self.gone = False
         self._full = False
         self.on_room: Callable[[], None] | None = None
+        self.extra = b""
         self._receive = receive
         self._send = send
         self._out: deque[Message] = deque()
@@ -94,7 +95,7 @@ class AsgiClient:
         return b"".join(parts)
 
     def start(self, status: int, lines: bytes) -> None:
-        self._put({"type": "http.response.start", "status": status, "headers": _headers(lines)})
+        self._put({"type": "http.response.start", "status": status, "headers": _headers(lines + self.extra)})
 
     def write(self, data: bytes) -> bool:
         self._waiting += len(data)

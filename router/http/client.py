@@ -23,6 +23,7 @@ class IncomingRequest:
 class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
     on_room: Callable[[], None] | None  # called when the client has caught up after a `write` that returned True
+    extra: bytes  # header lines of any answer
     gone: bool  # the client went away; the request's task is cancelled then
 
     async def read(self) -> bytes:

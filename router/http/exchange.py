@@ -59,6 +59,7 @@ class HttpExchange:
         self.takes_chunks = False
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
+        self.extra = b""
         self._body = b""  # as it came first, mostly whole
         self._rest: BytesIO | None = None  # later chunks; no list, as each may be of one byte
         self._size = 0
@@ -174,6 +175,8 @@ class HttpExchange:
 
     def start(self, status: int, lines: bytes) -> None:
         self.response_started = True
+        if self.extra:
+            lines += self.extra
         framed = lines.startswith(_LENGTH) or b"\n" + _LENGTH in lines or status in BODILESS
         if not framed and not self.http_1_0:
             self.takes_chunks = True

@@ -29,7 +29,10 @@ NOT_FORWARDED = frozenset(
     | INSIDE
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
-_NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)
+# What pages of other origins may do is the router's to say (router/http/cors.py).
+_OF_CORS = ("allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age")
+_CORS = {f"access-control-{name}".encode() for name in _OF_CORS}
+_NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN | _CORS)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 LONGEST_SESSION = 256  # bytes
 

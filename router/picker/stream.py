@@ -56,6 +56,7 @@ class GatewayStream:
 
     def __init__(self, wire: Wire, objectives: Mapping[str, int], pool: str = "") -> None:
         self.on_room: Callable[[], None] | None = None
+        self.extra = b""
         self.gone = False
         self.subset: frozenset[str] | None = None
         self.is_picked = False

@@ -63,7 +63,7 @@ class IdNoted:
         self._parts: list[bytes] = []
         self._size = 0
         self._events = 0
-        self.read, self.start = client.read, client.start
+        self.read, self.start, self.extra = client.read, client.start, client.extra
         self.write: Callable[[bytes], bool] = self._write
         self.write_chunk: Callable[[bytes], bool] = self._write_chunk
         self.end: Callable[..., None] = self._end
