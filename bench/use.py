@@ -142,7 +142,7 @@ def of_ledger() -> Counts:
 
     from controlplane.use.models import Use
 
-    answered = Sum(F("requests") - F("refused") - F("failed") - F("cancelled"), default=0)
+    answered = Sum(F("requests") - F("refused") - F("client_errors") - F("failed") - F("cancelled"), default=0)
     sums = {"prompt": Sum("input_tokens", default=0), "output": Sum("output_tokens", default=0)}
     return Counts(**Use.objects.filter(key="1").aggregate(requests=answered, **sums))
 

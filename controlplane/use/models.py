@@ -31,6 +31,7 @@ class Use(models.Model):
     micro_dollars = models.BigIntegerField(default=0)
     audio_ms = models.BigIntegerField(default=0, db_default=0)
     images = models.BigIntegerField(default=0, db_default=0)
+    client_errors = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [

@@ -44,6 +44,7 @@ class UseLine:
     dollars: float = 0.0
     audio_ms: int = 0  # of transcriptions
     images: int = 0
+    client_errors: int = 0
 
     @property
     def label(self) -> str:

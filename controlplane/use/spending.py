@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import F, Sum
 
 from controlplane.keys.models import Budget, published
 from controlplane.notices.services import notify
@@ -88,7 +88,7 @@ def record_before(row: Budget, now: datetime) -> None:
         owned.exclude(key=HELD)
         .filter(start__gte=start_of(int(period.begins) // HOUR_S))
         .aggregate(
-            requests=Sum("requests", default=0) - Sum("refused", default=0),
+            requests=Sum(F("requests") - F("refused") - F("client_errors"), default=0),
             tokens=Sum("input_tokens", default=0) + Sum("output_tokens", default=0),
             dollars=Sum("micro_dollars", default=0),
         )

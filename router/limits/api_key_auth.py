@@ -25,7 +25,6 @@ from router.contract.redis.api_keys import (
     secret_of,
 )
 from router.contract.redis.budgets import PublishedBudget
-from router.contract.verdict import VERDICTS
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.budgets import Budgets
@@ -270,7 +269,7 @@ class ApiKeyAuth:
             return
         used = _used(call)
         self.prices.saw(call.pool.name, used, call.outcome.dollars)
-        settle(call.reserved, int(used), call.outcome.dollars, int(bool(call.outcome.attempts)))
+        settle(call.reserved, int(used), call.outcome.dollars, int(_is_charged(call)))
         if call.key is None:
             return
         meter = self.meters.get(call.key.id)
@@ -321,11 +320,15 @@ def _most(call: Call) -> int:
     return call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
 
 
+def _is_charged(call: Call) -> bool:
+    return bool(call.outcome.attempts) and call.outcome.computed
+
+
 def _used(call: Call) -> float:
     """Tokens used: as the engine reports, else as the events of a stream brought, else as estimated. None were used
     where no engine computed anything."""
     outcome, usage = call.outcome, call.outcome.usage
-    if not outcome.attempts or not VERDICTS[outcome.result or "router_failed"].computes:
+    if not _is_charged(call):
         return 0.0
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + (usage.output_tokens or 0))

@@ -71,6 +71,11 @@ class Outcome(GpuSpent):
         self.label, self.fault, _ = VERDICTS[result]
 
     @property
+    def computed(self) -> bool:
+        """Whether tokens may have been computed for it, so that they are charged. Content shows that they were."""
+        return self.first_content is not None or VERDICTS[self.result or "router_failed"].computes
+
+    @property
     def retries(self) -> int:
         return len(self.attempts) - 1 if self.attempts else 0
 

@@ -11,12 +11,12 @@ _Identity = tuple[str, str, str]  # key, pool, model
 class _Tally:
     """UseCounts while they are counted."""
 
-    __slots__ = ("audio_s", "cached", "cancelled", "dollars", "estimated", "failed", "gpu_s", "images", "input", "name",
-                 "output", "refused", "requests")  # fmt: skip
+    __slots__ = ("audio_s", "cached", "cancelled", "client_errors", "dollars", "estimated", "failed", "gpu_s", "images",
+                 "input", "name", "output", "refused", "requests")  # fmt: skip
 
     def __init__(self) -> None:
         self.name = ""
-        self.requests = self.refused = self.failed = self.cancelled = self.estimated = 0
+        self.requests = self.refused = self.client_errors = self.failed = self.cancelled = self.estimated = 0
         self.input = self.cached = self.output = self.images = 0
         self.gpu_s = self.dollars = self.audio_s = 0.0
 
@@ -25,14 +25,15 @@ class _Tally:
         label, usage = outcome.label, outcome.usage
         self.requests += 1
         if label != "ok":
-            self.refused += label in ("refused", "client_error")
+            self.refused += label == "refused"
+            self.client_errors += label == "client_error"
             self.failed += label == "error"
             self.cancelled += label == "cancelled"
         if usage is not None and usage.prompt_tokens is not None:
             self.input += usage.prompt_tokens
             self.output += usage.output_tokens or 0
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
-        elif outcome.begun and outcome.status < 400:  # the engine said nothing, or the answer broke off
+        elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or it broke off
             self.input += call.prediction.prompt_tokens
             self.output += outcome.streamed_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
@@ -63,6 +64,7 @@ class _Tally:
             round(self.dollars * 1e6),
             round(self.audio_s * 1e3),
             self.images,
+            self.client_errors,
         )
 
 

@@ -21,7 +21,10 @@ from router.tests.engine import reply
 from router.tests.test_keys import ALICE, bearer, keyed
 from router.upstream.usage import Usage
 
-RESULTS = {"ok": "served", "refused": "refused", "error": "failed_before_content", "cancelled": "cancelled"}
+RESULTS = {
+    **{"ok": "served", "client_error": "client_error", "error": "failed_before_content"},
+    **{"refused": "refused", "cancelled": "cancelled"},
+}
 NOON = 500_000 * HOUR_S
 
 
@@ -57,7 +60,7 @@ async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(
     alice = found["alice", "demo", "llama"]
     assert (alice.requests, alice.input_tokens, alice.cached_tokens, alice.output_tokens) == (2, 180, 128, 60)
     assert found["", "demo", "llama"].requests == 1
-    assert found["", "", ""] == UseCounts(requests=1, refused=1)
+    assert found["", "", ""] == UseCounts(requests=1, client_errors=1)
     client.delete(redis_keys.use_key(name))  # Redis comes back empty
     await reports.write()  # notices
     await reports.write()
@@ -107,6 +110,12 @@ async def test_many_rows_are_written_less_often_and_at_the_end(world, monkeypatc
         ({"usage": Usage(10, 4, 3)}, {"input_tokens": 10, "cached_tokens": 4, "output_tokens": 3}),
         ({"usage": Usage(10, 40, None)}, {"input_tokens": 10, "cached_tokens": 10}),  # a broken engine
         ({"label": "refused", "status": 429, "begun": True}, {"refused": 1}),
+        ({"label": "client_error", "status": 400, "begun": True}, {"client_errors": 1}),
+        ({"label": "client_error", "status": 200, "begun": True}, {"client_errors": 1}),  # pings came before the error
+        (
+            {"label": "client_error", "status": 200, "begun": True, "first_content": 0.1, "streamed_tokens": 7},
+            {"client_errors": 1, "input_tokens": 20, "output_tokens": 7, "estimated": 1},
+        ),
         ({"label": "error"}, {"failed": 1}),
         ({"label": "cancelled"}, {"cancelled": 1}),
         (
@@ -187,5 +196,5 @@ def test_the_value_is_json_with_its_version():
         "hour": 500_000,
         "written": 1,
         "at": 7.0,
-        "rows": [["1", "key 1", "demo", "llama", [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]],
+        "rows": [["1", "key 1", "demo", "llama", [1, *[0] * 12]]],
     }

@@ -37,6 +37,7 @@ class UseLineOut(Schema):
     dollars: float
     audio_seconds: float = Field(description="Of transcriptions, as their engine tells it")
     images: int = Field(description="That answered requests asked for")
+    client_errors: int = Field(description="Requests at fault themselves, as a prompt that is too long")
 
 
 class UseOut(Schema):

@@ -94,7 +94,7 @@ def test_a_new_budget_is_open_at_once_and_the_next_period_before_it_begins(budge
 def test_units_and_periods_that_older_routers_cannot_read_are_published_beside_the_others(key, budget):
     now = datetime.now(UTC)
     ledger_hour = now.replace(minute=0, second=0, microsecond=0)
-    Use.objects.create(key=str(key.pk), start=ledger_hour, seconds=HOUR_S, requests=9, refused=2)
+    Use.objects.create(key=str(key.pk), start=ledger_hour, seconds=HOUR_S, requests=12, refused=2, client_errors=3)
     hourly = budgets.create_budget(key, "requests", "hour", BudgetTerms(limit=100), ADA)
     weekly = budgets.create_budget(key, "dollars", "week", BudgetTerms(limit=0.5), ADA)
     (published,) = publishing.valid_keys().keys

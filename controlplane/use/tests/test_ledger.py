@@ -49,6 +49,20 @@ def test_reports_of_all_routers_are_summed_and_each_counts_once():
     assert kept("r2.b") == {HOUR: 1, HOUR + 1: 1}
 
 
+def test_counts_of_a_router_that_tells_no_client_errors_are_read_and_later_ones_are_added():
+    older = encode(value(requests=3)).replace(b"[3,0,0,0,10,0,0,0,0,0,0,0,0]", b"[3,0,0,0,10,0,0,0,0,0,0,0]")
+    assert b"[3,0,0,0,10,0,0,0,0,0,0,0]" in older
+    connect().hset(redis_keys.use_key("r1.a"), mapping={str(HOUR): older})
+    connect().zadd(redis_keys.USE, {"r1.a": NOON.timestamp()})
+    step.gather(NOON)
+    UseReport.objects.update(rows=[["1", "ci", "demo", "llama", [3, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0]]])
+    counts = UseCounts(requests=5, input_tokens=10, client_errors=2)
+    reported("r1.a", UseHour(hour=HOUR, written=2, at=0.0, rows=(UseRow("1", "ci", "demo", "llama", counts),)))
+    step.gather(NOON)
+    row = Use.objects.get()
+    assert (row.requests, row.client_errors, row.input_tokens) == (5, 2, 10)
+
+
 def test_a_report_that_two_take_at_once_counts_once(monkeypatch):
     """The other one takes it between the look at what was taken and the write."""
     real, others = UseReport.objects.get_or_create, []

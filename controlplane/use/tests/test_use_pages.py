@@ -63,6 +63,16 @@ def test_seconds_of_audio_and_images_are_summed(ci, otto_client):
     assert "1.5 s of audio and 1 image." in otto_client.get("/use/").content.decode()
 
 
+def test_client_errors_are_a_count_of_their_own(ci, otto_client):
+    spend("1", requests=9, refused=2, client_errors=5)
+    (line,) = get(ci, by="key")
+    assert [line[name] for name in ("requests", "refused", "failed", "client_errors")] == [9, 2, 0, 5]
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    ledger.add(now, HOUR_S, Entry("1", "chat"), "ci", {"requests": 7, "client_errors": 6})
+    page = otto_client.get("/use/").content.decode()
+    assert '<td class="number" data-label="Client errors">6</td>' in page
+
+
 def test_keys_are_told_apart_by_id_and_named_as_last(ci, spent):
     found = get(ci, by="key")
     assert [(line["key"], line["name"], line["dollars"], line["idle"]) for line in found] == [

@@ -32,6 +32,7 @@ class UseCounts(Struct, frozen=True, array_like=True):
     micro_dollars: Count = 0  # at the prices then in force
     audio_ms: Count = 0  # of transcriptions, as their engine tells it
     images: Count = 0  # that answered requests asked for
+    client_errors: Count = 0  # requests at fault themselves; older routers count them among `refused` and `failed`
 
 
 class UseRow(Struct, frozen=True, array_like=True):
