@@ -17,8 +17,11 @@ POINTS = 300  # per line, a chart's resolution
 SPARK_S = 60
 RANGES_S = (300, 900, 3600, 21_600)
 COARSE_S = 15  # between the rows that are kept for the longest range
-COUNTS = ("n", "rate", "errors", "refused")
-CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
+FIRST_COUNTS = ("n", "rate", "errors", "refused")
+LATER_COUNTS = ("client_errors",)  # behind the percentiles: rows of earlier releases end there
+COUNTS = (*FIRST_COUNTS, *LATER_COUNTS)
+PERCENTILE_KEYS = tuple(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES)
+CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
 
 
 class FrameHistory(TypedDict):
@@ -66,7 +69,7 @@ def _fresh(columns: Columns, name: str) -> list[float | None]:
 
 def _figures(window: ClassWindow) -> list[float | None]:
     measured = (value for latency in LATENCIES for value in window[latency.key])
-    return [window["n"], window["rate"], window["errors"], window["refused"], *measured]
+    return [window["n"], window["rate"], window["errors"], window["refused"], *measured, window["client_errors"]]
 
 
 def bin_seconds(seconds: int) -> int:

@@ -7,7 +7,7 @@ from statistics import median
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
 from controlplane.receipts.replay import is_passed_over
 from fleet.counted import counted, significant
-from router.contract.redis.receipt import Receipt
+from router.contract.redis.receipt import Receipt, ReceiptAttempt
 from router.policy.columns import RecordedColumns
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
@@ -15,10 +15,19 @@ from router.policy.types import Candidate, InstanceState
 FEW = 20  # requests; fewer make no typical one
 OUTCOMES = {
     "ok": "It was answered in full.",
+    "client_error": "The request itself was at fault, so it counts against no engine and no version.",
     "error": "It failed.",
     "refused": "The router refused it.",
     "cancelled": "The client went away before the end; the engine was told to stop.",
     "picked": "A gateway was told where to send it, and did not tell what became of it.",
+}
+
+# What says more than the outcome (docs/router.md#outcomes)
+RESULTS = {
+    "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine is.",
+    "failed_before_content": "The engine failed before it had sent any content.",
+    "failed_after_content": "The engine failed in the middle of the answer, which is incomplete.",
+    "router_failed": "The router failed, not an engine.",
 }
 
 
@@ -90,9 +99,14 @@ def _offloaded(receipt: Receipt) -> str:
 def _retried(receipt: Receipt) -> str:
     if not receipt.retries:
         return ""
-    failed = [attempt for attempt in receipt.attempts if attempt.error or (attempt.status or 0) >= 500]
+    failed = [attempt for attempt in receipt.attempts if attempt.error or _has_failed(attempt)]
     tried = "; ".join(f"{attempt.instance}: {attempt.error or attempt.status}" for attempt in failed)
     return f"It was retried {receipt.retries} time(s) before anything was sent to the client ({tried})."
+
+
+def _has_failed(attempt: ReceiptAttempt) -> bool:
+    """By its result; by the status in receipts of older routers."""
+    return attempt.result != "served" if attempt.result is not None else (attempt.status or 0) >= 500
 
 
 def _predicted(receipt: Receipt) -> str:
@@ -120,7 +134,7 @@ def tiers_in_words(tiers: Sequence[int]) -> str:
 
 
 def _ended(receipt: Receipt) -> str:
-    text = OUTCOMES.get(receipt.outcome or "", "")
+    text = RESULTS.get(receipt.result or "") or OUTCOMES.get(receipt.outcome or "", "")
     if receipt.outcome == "ok" and receipt.e2e_ms is not None:
         tokens = f" with {whole(receipt.output_tokens)} output tokens" if receipt.output_tokens else ""
         return f"It was answered in full{tokens} after {ms(receipt.e2e_ms)}."

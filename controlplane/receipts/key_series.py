@@ -6,7 +6,8 @@ from typing import TypedDict
 from router.contract.redis.receipt import Receipt
 
 BINS = 60
-LINES = ("served", "refused", "failed", "prompt", "output")
+LINES = ("served", "refused", "client_errors", "failed", "prompt", "output")
+_CALLED = {"client_error": "client_errors", "error": "failed"}  # other requests were served, whole or in part
 
 
 class KeySeries(TypedDict):
@@ -50,5 +51,8 @@ def _amounts(receipt: Receipt) -> list[tuple[str, float]]:
     if receipt.outcome == "refused":
         return [("refused", 1)]
     prompt = receipt.actual_prompt_tokens or receipt.prompt_tokens or 0
-    outcome = "failed" if receipt.outcome == "error" else "served"
-    return [(outcome, 1), ("prompt", prompt), ("output", receipt.output_tokens or 0)]
+    return [
+        (_CALLED.get(receipt.outcome or "", "served"), 1),
+        ("prompt", prompt),
+        ("output", receipt.output_tokens or 0),
+    ]

@@ -11,7 +11,7 @@ from router.contract import ranks
 from router.contract.redis.receipt import Receipt
 from router.policy.types import CLASSES
 
-OUTCOMES = ("ok", "error", "refused", "cancelled", "picked")
+OUTCOMES = ("ok", "client_error", "error", "refused", "cancelled", "picked")
 CLASS_OR_ALL = f"^({'|'.join(CLASSES)})?$"
 OUTCOME_OR_ALL = f"^({'|'.join(OUTCOMES)})?$"
 LONGEST_MS = 1e9

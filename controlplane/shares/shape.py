@@ -49,7 +49,7 @@ a_class = word(CLASSES)
 each_class = by(a_class, number)
 pool_or_all = fits(rf"{NAME}|\{ALL_POOLS}")
 
-FIGURES = ("n", "rate", "errors", "refused", "cancelled", "hit_share", "window_s")
+FIGURES = ("n", "rate", "errors", "client_errors", "refused", "cancelled", "hit_share", "window_s")
 WINDOW = record(
     **dict.fromkeys(FIGURES, number),
     **{metric.key: rows(number) for metric in LATENCIES},

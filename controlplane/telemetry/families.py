@@ -26,10 +26,14 @@ INSTANCE_FIGURES = {
     "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
     "age_s": ("weir_instance_sample_age_seconds", "Age of the instance's latest sample"),
 }
-CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "refused"], tuple[str, str]] = {
+CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "client_errors", "refused"], tuple[str, str]] = {
     "rate": ("weir_class_requests_per_second", "Requests started per second over the last 10 s"),
     "n": ("weir_class_window_requests", "Requests that ended in the window"),
     "errors": ("weir_class_window_errors", "Requests of the window that failed"),
+    "client_errors": (
+        "weir_class_window_client_errors",
+        "Requests of the window that were at fault themselves, as a prompt that is too long",
+    ),
     "refused": ("weir_class_window_refused", "Requests of the window that were refused"),
 }
 
@@ -73,7 +77,7 @@ def _classes(classes: Mapping[str, Classes]) -> Iterator[Metric]:
         if figures is not None
     ]
     for column, (name, text) in CLASS_COUNTS.items():
-        yield gauge(name, text, ("pool", "class"), [(key, figures[column]) for key, figures in rows])
+        yield gauge(name, text, ("pool", "class"), [(key, figures.get(column)) for key, figures in rows])
     for metric in latency.LATENCIES:
         values = [
             ((*key, str(quantile)), None if ms is None else ms / 1000)

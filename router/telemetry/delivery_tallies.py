@@ -118,6 +118,8 @@ class DeliveryTallies:
         elif outcome.label == "refused":
             cell.turned_away += 1
             cell.refused += self._refused.is_new(assigned)
+        elif outcome.label == "client_error":
+            cell.client_errors += 1
 
     def _served(self, call: Call, assigned: Assignment, cell: CellCounts) -> None:
         outcome, usage = call.outcome, call.outcome.usage

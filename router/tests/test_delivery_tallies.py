@@ -27,7 +27,7 @@ from router.upstream.usage import Usage
 
 SLOW_MS = 250.0  # far above what a busy machine adds
 SLOW = {"warm": [math.log(SLOW_MS), 0.0, 0.0], "medium": [0.0, 0.0, 99.0]}
-N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDED, FAILED, AWAY = range(13)
+N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDED, FAILED, AWAY, CLIENTS = range(14)
 
 
 async def generations(w):
@@ -71,7 +71,7 @@ def of_receipts(receipts, policy, share):
         request_class = classify(request.prompt_tokens, max(request.held.values(), default=0), policy)
         key = hashed(SALT, receipt["session"] or receipt["request_id"])
         arm = "candidate" if is_candidate(key, share) else "control"
-        cell = made.setdefault((arm, request_class, cell_of(key)), [0, [0.0] * 6, [0.0] * 6, *[0] * 10])
+        cell = made.setdefault((arm, request_class, cell_of(key)), [0, [0.0] * 6, [0.0] * 6, *[0] * 11])
         x = math.log(max(receipt["prompt_tokens"], 1))
         cell[N] += 1
         cell[ENDED] += 1
@@ -89,6 +89,7 @@ def of_receipts(receipts, policy, share):
             if receipt["outcome"] == outcome:
                 cell[field] += 1
                 once(cell, sessions, receipt)
+        cell[CLIENTS] += receipt["outcome"] == "client_error"
     return made
 
 
@@ -97,7 +98,9 @@ async def by_prompt(engine, request, writer):
     if "slow" in prompt:
         await asyncio.sleep(1.5 * SLOW_MS / 1000)
     if "bad" in prompt:
-        await reply({"error": "bad"}, 400)(engine, request, writer)
+        await reply({"error": "bad"}, 500)(engine, request, writer)
+    elif "long" in prompt:
+        await reply({"error": "too long"}, 400)(engine, request, writer)
     elif "full" in prompt:
         await reply({"error": "full"}, 503)(engine, request, writer)
     else:
@@ -110,7 +113,7 @@ async def test_tallies_agree_with_the_receipts(world):
     await split(w, 0.5, slow=SLOW)
     answers = []
     for number in range(60):
-        kind = ("", "slow ", "", "bad ", "", "full ")[number % 6]
+        kind = ("", "slow ", "long ", "bad ", "", "full ")[number % 6]
         headers = {"x-session-id": f"s{number % 4}"} if number % 5 else {}
         prompt = f"{kind}{number} " + "x" * (200 * (number % 9))
         is_stream = number % 3 != 0 or "slow" in kind
@@ -124,7 +127,7 @@ async def test_tallies_agree_with_the_receipts(world):
         assert got[key][ERRORS:] == cell[ERRORS:], key
         for field, within in ((TTFT, 0.02), (TPOT, 0.1)):  # receipts keep microseconds, a fast first token has few
             assert got[key][field] == pytest.approx(cell[field], rel=within, abs=within), key
-    assert (total(value, N), total(value, FAILED), total(value, AWAY)) == (60, 10, 10)
+    assert [total(value, field) for field in (N, FAILED, AWAY, CLIENTS)] == [60, 10, 10, 10]
     assert total(value, SLOW_N) >= 10
     assert total(value, ERRORS) < 10
     assert {arm for arm, _, _ in got} == {"candidate", "control"}
@@ -245,7 +248,10 @@ async def test_a_router_without_requests_writes_too_and_one_without_a_delivery_d
 # Pure
 
 
-RESULTS = {"ok": "served", "refused": "refused", "error": "failed_before_content", "cancelled": "cancelled"}
+RESULTS = {
+    **{"ok": "served", "client_error": "client_error", "error": "failed_before_content"},
+    **{"refused": "refused", "cancelled": "cancelled"},
+}
 
 
 def call(number, *, label="ok", ttft_ms=100.0, has_session=True, request_class="warm", arm="control", cell=0):
@@ -275,6 +281,13 @@ def test_a_session_counts_once_however_often_it_fails():
     (cell,) = counted(*calls, call(2, label="error", ttft_ms=None)).read("control", "warm").values()
     assert (cell.n, cell.ended, cell.sessions) == (7, 7, 2)
     assert (cell.errors, cell.failed, cell.refused, cell.turned_away, cell.ttft.n) == (2, 3, 1, 2, 1)
+
+
+def test_a_client_error_is_neither_an_error_nor_a_refusal():
+    labels = ("client_error", "client_error", "error", "ok")
+    (cell,) = counted(*(call(n, label=label) for n, label in enumerate(labels))).read("control", "warm").values()
+    assert (cell.ended, cell.client_errors, cell.failed, cell.errors, cell.refused) == (4, 2, 1, 1, 0)
+    assert cell.judged == 2
 
 
 def test_requests_without_a_session_are_sessions_of_their_own():

@@ -15,7 +15,7 @@ const QUANTITIES = {
   running: drawn([line("running", "running")], significant),
   waiting: drawn([line("waiting", "waiting")], significant),
   hits: drawn([line("hits", "hits")], percent, 100),
-  requests: drawn([line("served", "served"), line("refused", "refused", 1, [7, 5]), line("failed", "failed", 3, [2, 3])], significant),
+  requests: drawn([line("served", "served"), line("refused", "refused", 1, [7, 5]), line("client errors", "client_errors", 2, [4, 3]), line("failed", "failed", 3, [2, 3])], significant),
   tokens: drawn([line("prompt", "prompt"), line("output", "output", 1, [7, 5])], significant),
   ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms),
 };

@@ -211,6 +211,7 @@ export function classPanel(panel, window, means) {
   const part = (name) => panel.querySelector(`[data-part="${name}"]`);
   text(part("rate"), significant(window?.rate));
   text(part("errors"), count(window?.errors));
+  text(part("client_errors"), count(window?.client_errors));
   text(part("refused"), count(window?.refused));
   text(part("refused-why"), window?.refused_why ?? "");
   text(part("means"), means ?? "");

@@ -33,6 +33,7 @@ function classPanel({ panel, name, chart }, window, slo) {
   classStrip(panel, window, slo);
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
+  text(part("client_errors"), count(window?.client_errors));
   text(part("p50"), ms(window?.ttft?.[0]));
   text(part("p99"), ms(window?.ttft?.[2]));
   text(part("n"), count(window?.ttft_n));

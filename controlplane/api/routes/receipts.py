@@ -57,6 +57,7 @@ class CandidateOut(DecidedOut):
 class AttemptOut(Schema):
     instance: str
     status: int | None = Field(None, description="HTTP status of the engine; 0 or null without an answer")
+    result: str | None = Field(None, description="What it came to, as docs/router.md says; null from older routers")
     error: str = ""
 
 
@@ -118,7 +119,9 @@ class ReceiptOut(Schema):
     attempts: list[AttemptOut] = []
     stream: bool | None = None
     status: int | None = Field(None, description="HTTP status sent to the client")
-    outcome: str | None = None
+    outcome: str | None = Field(None, description="ok, client_error, error, refused, cancelled or picked")
+    result: str | None = Field(None, description="What it came to in detail; null from older routers, like the next")
+    fault: str | None = Field(None, description="client, engine, router or nobody")
     error: str | None = None
     code: str | None = Field(None, description="Of the error")
     wake_ms: float | None = Field(None, description="Of queue_ms, until the pool had woken")

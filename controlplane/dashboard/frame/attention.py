@@ -221,11 +221,9 @@ def _shares(pool: str, name: str, window: ClassWindow) -> Iterator[AttentionEntr
         (window["errors"], "error", "failed", 3),
         (window["refused"], "refused", "were refused", 2),
     ):
-        if window["n"] >= ERRORS_FROM and count > ERROR_SHARE * window["n"]:
-            share = count / window["n"]
-            reason = (
-                f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
-            )
+        n = window["n"] - window["client_errors"]
+        if n >= ERRORS_FROM and count > ERROR_SHARE * n:
+            reason = f"{percent(count / n)} of {name} requests {word} in the last {window['window_s']} s (n = {n})"
             link = requests_link(pool, name, f"outcome={outcome}")
             yield AttentionEntry(severity, f"{pool} · {name}", reason, link, (pool,))
 

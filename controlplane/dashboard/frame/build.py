@@ -329,6 +329,7 @@ def _window(windows: Sequence[Window]) -> ClassWindow:
         "n": sum(window.n for window in windows),
         "rate": round(sum(window.started_10s for window in windows) / STARTED_WINDOW_S, 2),
         "errors": sum(window.error for window in windows),
+        "client_errors": sum(window.client_error for window in windows),
         "refused": sum(window.refused for window in windows),
         "refused_why": refusals.words(window.refusals for window in windows),
         "cancelled": sum(window.cancelled for window in windows),

@@ -27,6 +27,7 @@ class ClassWindow(TypedDict):
     n: int
     rate: float
     errors: int
+    client_errors: int
     refused: int
     refused_why: str
     cancelled: int

@@ -96,6 +96,11 @@ def test_a_healthy_fleet_needs_none() -> None:
         ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "KV usage 97 %"),
         ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8 % of warm requests failed"),
         (
+            {"routers": {"r": router(warm=window(200, error=3, client_error=160))}},
+            "class_failing",
+            "8 % of warm requests failed in the last 60 s (n = 40)",
+        ),
+        (
             {"routers": {"r": router(heavy=window(40, refused=20))}},
             "class_failing",
             "50 % of heavy requests were refused",

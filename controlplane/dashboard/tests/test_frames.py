@@ -38,7 +38,7 @@ def window(n: int = 0, ttft: tuple[float, ...] = (), **counts: Any) -> dict[str,
     measured: dict[int, int] = {}
     for value in ttft:
         sketch.add(measured, value)
-    zero = {"started_10s": 0, "ok": n, "error": 0, "refused": 0, "cancelled": 0, "tpot": {}}
+    zero = {"started_10s": 0, "ok": n, "error": 0, "client_error": 0, "refused": 0, "cancelled": 0, "tpot": {}}
     return {"n": n, **zero, "ttft": {str(key): count for key, count in measured.items()}, **counts}
 
 

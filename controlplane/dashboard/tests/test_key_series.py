@@ -18,12 +18,14 @@ def test_requests_and_tokens_of_one_key_are_counted_a_minute() -> None:
         {"at": 299.0, "key": "batch", "outcome": "ok", "actual_prompt_tokens": 100, "output_tokens": 7},
         {"at": 298.0, "key": "batch", "outcome": "refused", "prompt_tokens": 50},
         {"at": 297.0, "key": "batch", "outcome": "error", "prompt_tokens": 10},
+        {"at": 297.0, "key": "batch", "outcome": "client_error"},
+        {"at": 296.5, "key": "batch", "outcome": "client_error"},
         {"at": 296.0, "key": "other", "outcome": "ok", "prompt_tokens": 1_000},
         {"at": 151.0, "key": "batch", "outcome": "cancelled", "prompt_tokens": 20},
     ]  # fmt: skip
     found = series(map(receipt_of, ends), "batch", 300.0, 300, NO_LIMITS)
     last = {line: values[-1] for line, values in found["load"].items()}
-    assert last == {"served": 12, "refused": 12, "failed": 12, "prompt": 1_320, "output": 84}
+    assert last == {"served": 12, "refused": 12, "client_errors": 24, "failed": 12, "prompt": 1_320, "output": 84}
     assert found["load"]["prompt"][30] == 20 * 12
     # Nothing is known of the time before the oldest receipt that is kept.
     assert found["load"]["served"][29:32] == [None, 12, 0]

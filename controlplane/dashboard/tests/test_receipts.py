@@ -207,6 +207,21 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
         ),
         ({"outcome": "error", "status": 502, "code": "", "error": "reset"}, "HTTP 502, no code: reset"),
         (
+            {"outcome": "client_error", "result": "client_error", "status": 400},
+            "request itself was at fault, so it counts",
+        ),
+        ({"outcome": "client_error", "result": "failed_alike", "status": 500}, "failed alike on two engines"),
+        ({"outcome": "error", "result": "failed_before_content"}, "before it had sent any content"),
+        ({"outcome": "error", "result": "failed_after_content"}, "in the middle of the answer, which is incomplete"),
+        ({"outcome": "error", "result": "router_failed"}, "The router failed, not an engine."),
+        (
+            {
+                "retries": 1,
+                "attempts": [{"instance": "demo-0", "status": 200, "result": "failed_before_content"}],
+            },
+            "retried 1 time(s) before anything was sent to the client (demo-0: 200)",
+        ),
+        (
             {
                 "retries": 1,
                 "attempts": [{"instance": "demo-0", "status": None, "error": "refused"}, {"instance": "demo-1"}],

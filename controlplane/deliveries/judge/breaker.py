@@ -17,7 +17,7 @@ SETTLE_S = 5.0  # after a promotion, until every router has reported again
 
 def window(evidence: Evidence, now: float) -> EndedCounts:
     candidate, control = evidence.total("candidate"), evidence.total("control")
-    return EndedCounts(now, (candidate.ended, candidate.failed), (control.ended, control.failed))
+    return EndedCounts(now, (candidate.judged, candidate.failed), (control.judged, control.failed))
 
 
 def kept(windows: Sequence[EndedCounts], now: float) -> list[EndedCounts]:

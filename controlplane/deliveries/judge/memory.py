@@ -8,7 +8,7 @@ from router.contract.redis.delivery import CellTally
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
-    """Requests of each arm that had ended by a look, and how many of them had failed: (ended, failed)."""
+    """Requests of each arm that had ended by a look, client errors left out, and how many failed: (ended, failed)."""
 
     at: float  # s, of the judge's clock
     candidate: tuple[int, int]

@@ -25,8 +25,10 @@ def _quantile(name: str, share: float) -> Callable[[Sequence[Window]], Measured]
 
 
 def _share(name: str) -> Callable[[Sequence[Window]], Measured]:
+    """Of the requests that were not at fault themselves: a client's mistakes neither fail a guard nor hide failures."""
+
     def measure(windows: Sequence[Window]) -> Measured:
-        n = sum(window.n for window in windows)
+        n = sum(window.n - window.client_error for window in windows)
         return Measured(sum(getattr(window, name) for window in windows) / n if n else None, n)
 
     return measure

@@ -87,7 +87,7 @@ def _breaker(evidence: Evidence, mine: PoolMemory, now: float) -> GuardFinding:
 
 def _error_share(evidence: Evidence) -> float:
     control = evidence.total("control")
-    return control.failed / control.ended if control.ended else 0.0
+    return control.failed / control.judged if control.judged else 0.0
 
 
 def _of_blocks(
@@ -142,7 +142,8 @@ def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) 
 
 def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, now: float) -> GuardFinding:
     windows = [window for name in CLASSES for window in traffic.windows(pool, name)]
-    ended, failed = sum(each.n for each in windows), sum(each.error for each in windows)
+    ended = sum(window.n - window.client_error for window in windows)
+    failed = sum(window.error for window in windows)
     mine = kept.pools[pool]
     mine.promoted = breaker.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
     # Without an earlier step, live's last minute gives the usual share of errors.

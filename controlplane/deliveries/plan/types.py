@@ -21,8 +21,8 @@ POOL_METRICS = {  # both arms against a limit
     "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
     "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
     "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
-    "pool.errors_share": "failed requests ÷ all of the class, 60 s",
-    "pool.refused_share": "refused requests ÷ all of the class, 60 s",
+    "pool.errors_share": "failed requests ÷ all of the class but client errors, 60 s",
+    "pool.refused_share": "refused requests ÷ all of the class but client errors, 60 s",
 }
 PROMETHEUS: Literal["prometheus"] = "prometheus"
 METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)

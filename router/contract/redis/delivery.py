@@ -64,6 +64,12 @@ class CellTally(Struct, frozen=True, array_like=True):
     ended: int = 0  # requests, for the shares of the next two in a window
     failed: int = 0  # requests that ended in an error
     turned_away: int = 0  # requests that ended in a refusal
+    client_errors: int = 0  # requests of `ended` at fault themselves; older routers count them as failed
+
+    @property
+    def judged(self) -> int:
+        """The ended requests that say something of who served them."""
+        return self.ended - self.client_errors
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class CellCounts:
     ended: int = 0
     failed: int = 0
     turned_away: int = 0
+    client_errors: int = 0
 
     def read(self, moments: Callable[[MomentSums], Moments] = MomentSums.read) -> CellTally:
         n, ttft, tpot, *counts = _TALLIED(self)

@@ -6,17 +6,21 @@ import pytest
 
 from router.contract.verdict import VERDICTS, of_own_answer, of_status
 
+COUNTED_AS = {"ok": "–", "client_error": "client_errors", "error": "failed", "picked": "–"}  # in use
+SHOWN_AS = {"client_error": "client errors", "error": "failed", "refused": "refused"}  # on Live; all others nowhere
 TABLE = Path("docs/router.md").read_text().partition("### Outcomes")[2].partition("* **Content**")[0]
 ROWS = {cells[0].strip("`"): cells[1:] for line in TABLE.splitlines() if (cells := line.strip("| ").split(" | "))[1:]}
 
 
 @pytest.mark.parametrize("result", VERDICTS)
 def test_the_document_says_what_the_verdict_says(result):
-    outcome, fault, _, counts, charged = ROWS[result]
+    outcome, fault, _, counts, charged, use, _, live = ROWS[result]
     verdict = VERDICTS[result]
     assert (outcome.strip("`"), fault) == (verdict.label, verdict.fault)
     assert (charged == "yes") is verdict.computes
     assert (counts == "yes") is (verdict.label == "error")
+    assert use.strip("`") == COUNTED_AS.get(verdict.label, verdict.label)
+    assert live == SHOWN_AS.get(verdict.label, "–")
 
 
 @pytest.mark.parametrize(
