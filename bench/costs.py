@@ -67,7 +67,9 @@ def shrunk(cell: Cell, strategy: str, engine: Mapping[str, Any], seed: int) -> S
 
 def hardware(engine: Mapping[str, Any], instances: int) -> Hardware:
     kind = KINDS["sim"]
-    return hardware_of_pool(kind, build(kind.spec, {**ENGINE, **engine}), instances)
+    return hardware_of_pool(
+        kind, build(kind.spec, {**ENGINE, **engine}), [f"e-{number}" for number in range(instances)]
+    )
 
 
 def dollars_per_hour(engine: Mapping[str, Any], instances: int) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from controlplane.dashboard.frame.tiers import TierRow
 from controlplane.twin.pool_model import NotModelled, twin_of
+from controlplane.twin.prompt_cost import PromptCost, prompt_cost
 from controlplane.twin.simulation.types import TwinFleet
 from fleet import selectors
 from fleet.kinds import KINDS
@@ -44,16 +45,19 @@ def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
         fleet = twin_of(pool).fleet
     except NotModelled:
         return None
-    hardware = hardware_of_pool(kind, build(kind.spec, pool.engine), len(fleet.instances))
-    return saving(read, fleet, hardware, selectors.prices())
+    spec = build(kind.spec, pool.engine)
+    hardware = hardware_of_pool(kind, spec, fleet.instances)
+    return saving(read, fleet, prompt_cost(fleet, kind, spec), hardware, selectors.prices())
 
 
-def saving(read_bytes_per_s: float, fleet: TwinFleet, hardware: Hardware, prices: Prices) -> TierSaving | None:
+def saving(
+    read_bytes_per_s: float, fleet: TwinFleet, cost: PromptCost, hardware: Hardware, prices: Prices
+) -> TierSaving | None:
     """`hardware`: of the whole pool. None for engines without tiers or GPUs."""
     engine = next(iter(fleet.instances.values()))
-    if engine.tiers is None or not hardware.gpus:
+    if engine.tiers is None or not cost.has_gpus:
         return None
     tokens = read_bytes_per_s / engine.tiers.layout.bytes_per_token * 3600 * HOURS
-    gpu_hours = tokens * engine.law.compute_s_per_token / 3600 * hardware.gpus / len(fleet.instances)
+    gpu_hours = tokens * cost.gpu_s / 3600
     costs = prices.per_hour(0, hardware.dram_gb, hardware.ssd_gb) * HOURS
     return TierSaving(tokens, gpu_hours, gpu_hours * prices.gpu_hour, costs)

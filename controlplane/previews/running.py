@@ -13,11 +13,10 @@ from controlplane.previews.analysis.types import Caution, Effect, Saving
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from controlplane.twin.prompt_cost import prompt_cost
 from fleet import jobs, selectors, subprocess
 from fleet.kinds import KINDS
-from fleet.kinds.kind import hardware_of
 from fleet.kinds.option import build
-from fleet.kinds.serving import BOTH
 from fleet.models import Pool
 from router.policy.schema import document as documents
 
@@ -61,11 +60,11 @@ def _perform(preview: Preview) -> dict[str, Any]:
 def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
     """The saving at current prices."""
     kind = KINDS[pool.kind]
-    hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
     new_tokens_per_s = effect["new_tokens_per_s"]
     if new_tokens_per_s is None:
         return None
-    return saving_of(new_tokens_per_s, twin.fleet, hardware.gpus, selectors.prices().gpu_hour)
+    cost = prompt_cost(twin.fleet, kind, build(kind.spec, pool.engine))
+    return saving_of(new_tokens_per_s, cost, selectors.prices().gpu_hour)
 
 
 def _inputs(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:

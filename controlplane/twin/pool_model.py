@@ -22,11 +22,11 @@ from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
+from fleet.kinds.data_parallel import endpoints
 from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
 from fleet.kinds.option import build
 from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
-from router.contract import ranks
 from router.contract.json_value import JsonObject
 
 
@@ -238,6 +238,5 @@ def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
         launch = _launch(pool, kind, ordinal)
         dp = kind.wire(spec, launch).dp
         model = replace(alone, together=dp.together)
-        names = [ranks.named(launch.instance, dp.first + place) for place in range(dp.ranks)]
-        instances |= dict.fromkeys(names if dp.ranks > 1 else [launch.instance], shared.setdefault(model, model))
+        instances |= dict.fromkeys(endpoints(launch.instance, dp), shared.setdefault(model, model))
     return TwinFleet(instances)

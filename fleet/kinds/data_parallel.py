@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from fleet.kinds.kind import Launch
+from router.contract import ranks
 from router.contract.redis.published import DataParallel
 
 OPTIONS = ("data_parallel_size", "data_parallel_size_local")
@@ -28,6 +29,11 @@ def local(spec: Ranked) -> int:
 def is_shared(spec: Ranked) -> bool:
     """Several instances make one group."""
     return local(spec) < spec.data_parallel_size
+
+
+def endpoints(instance: str, dp: DataParallel) -> list[str]:
+    """The names by which routers and the twin know an instance: those of its ranks, if it has several."""
+    return [ranks.named(instance, dp.first + place) for place in range(dp.ranks)] if dp.ranks > 1 else [instance]
 
 
 def first(spec: Ranked, ordinal: int) -> int:

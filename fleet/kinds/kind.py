@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build, check
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
+from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape
 from router.contract.problem import Problem
 
@@ -153,8 +154,9 @@ def hardware_of(kind: Kind, spec: Any, role: str) -> Hardware:
     return Hardware(kind.devices(spec, role) if kind.device == GPU else 0)
 
 
-def hardware_of_pool(kind: Kind, spec: Any, instances: int) -> Hardware:
-    """Of all its instances; the first `prefill_instances` of a split pool prefill."""
+def hardware_of_pool(kind: Kind, spec: Any, endpoints: Iterable[str]) -> Hardware:
+    """Of all instances behind these endpoints; the first `prefill_instances` of a split pool prefill."""
+    instances = len({ranks.instance_of(endpoint) for endpoint in endpoints})
     prefills = min(getattr(spec, "prefill_instances", 0) or 0, instances)
     roles = [*["prefill"] * prefills, *["decode" if prefills else "both"] * (instances - prefills)]
     each = [hardware_of(kind, spec, role) for role in roles]

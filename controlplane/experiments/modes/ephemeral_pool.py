@@ -16,6 +16,7 @@ from controlplane.policies import publication
 from fleet import selectors, services
 from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
+from fleet.kinds.data_parallel import endpoints
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
@@ -202,8 +203,10 @@ def _first(pool: Pool) -> Instance:
     return instance
 
 
-def instance_names(pool: Pool) -> list[str]:
-    return list(pool.instances.order_by("ordinal").values_list("name", flat=True))
+def endpoint_names(pool: Pool) -> list[str]:
+    """As answers name them: each data-parallel rank has a name of its own."""
+    rows = pool.instances.order_by("ordinal")
+    return [name for row in rows for name in endpoints(row.name, row.facts.dp)]
 
 
 def instance_urls(pool: Pool) -> list[str]:

@@ -46,7 +46,7 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
     pool = ephemeral_pool.set_up(run, experiment, arm, heartbeat)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
     facts = RunFacts(
-        instances=ephemeral_pool.instance_names(pool),
+        instances=ephemeral_pool.endpoint_names(pool),
         context_tokens=ephemeral_pool.context_tokens(pool),
         host=provenance.host(),
         nodes=provenance.nodes(pool),

@@ -12,7 +12,7 @@ from controlplane import computing
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import economics, records, summarize, validity
+from controlplane.experiments.results import economics, kept, records, summarize, validity
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output import display
 from controlplane.experiments.results.records import LATENCIES, Record
@@ -34,8 +34,7 @@ from controlplane.experiments.results.types import (
 from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
-SCHEMA = 5
-FIRST_KEPT = 3  # older results had other statistics
+SCHEMA = 6
 
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
@@ -44,12 +43,12 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
-    before = _kept(path)
+    before = kept.read(path)
     if before and before.signature == signature:
         return cast(Results, before.results)
     made = make(experiment, runs, beat)
-    if before and before.signature[1:] == signature[1:] and before.signature[0] >= FIRST_KEPT:
-        made = with_first_numbers(made, before.results) | {"schema": SCHEMA}
+    if before and before.signature[1:] == signature[1:]:
+        made = kept.with_kept_numbers(made, before)
     if experiment.status in ENDED:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -61,28 +60,6 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
 def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
     sizes = [run.records_path.stat().st_size if run.records_path.exists() else 0 for run in runs]
     return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], sizes]
-
-
-class KeptResults(msgspec.Struct, frozen=True):
-    signature: list[Any]
-    results: Any
-
-
-def _kept(path: Path) -> KeptResults | None:
-    """The cached results; None without a readable file."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=KeptResults)
-    except (OSError, ValueError):
-        return None
-
-
-def with_first_numbers(made: Any, kept: Any) -> Any:
-    """The results as first shown, plus what a newer version of Weir adds: numbers behind a link never change."""
-    if isinstance(made, dict) and isinstance(kept, dict):
-        return {**kept, **{key: with_first_numbers(part, kept.get(key, part)) for key, part in made.items()}}
-    if isinstance(made, list) and isinstance(kept, list) and len(made) == len(kept):
-        return [with_first_numbers(part, first) for part, first in zip(made, kept, strict=True)]
-    return kept
 
 
 def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> Results:
@@ -199,8 +176,8 @@ def _cost(
     experiment: Experiment, arm: str, runs: Sequence[Run], output_tokens_per_s: float | None
 ) -> tuple[float | None, float | None]:
     """The cost by current prices."""
-    instances = max((len(run.measured.instances or ()) for run in runs), default=0)
-    return economics.of_arm(provenance.fleet_of(experiment, arm), instances, output_tokens_per_s, selectors.prices())
+    endpoints = max((run.measured.instances or [] for run in runs), key=len, default=[])
+    return economics.of_arm(provenance.fleet_of(experiment, arm), endpoints, output_tokens_per_s, selectors.prices())
 
 
 def _run(run: Run, results: WholeRunResults) -> RunResults:

@@ -1,5 +1,7 @@
 """The cost of an arm's output tokens: its pool's GPUs and memory, by the prices of the fleet document."""
 
+from collections.abc import Collection
+
 from controlplane.experiments.record import RecordedFleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of_pool
@@ -10,7 +12,7 @@ UNKNOWN = (None, None)
 
 
 def of_arm(
-    fleet: RecordedFleet | None, instances: int, output_tokens_per_s: float | None, prices: Prices
+    fleet: RecordedFleet | None, endpoints: Collection[str], output_tokens_per_s: float | None, prices: Prices
 ) -> tuple[float | None, float | None]:
     """(tokens per GPU and second, dollars per million tokens): unknown without GPUs, and for options that are no longer
     known."""
@@ -18,7 +20,7 @@ def of_arm(
         return UNKNOWN
     try:
         kind = KINDS[fleet.kind]
-        found = hardware_of_pool(kind, build(kind.spec, fleet.engine), instances)
+        found = hardware_of_pool(kind, build(kind.spec, fleet.engine), endpoints)
     except LookupError:
         return UNKNOWN
     if not found.gpus:

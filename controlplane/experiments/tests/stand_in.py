@@ -22,7 +22,7 @@ class StandIn:
         patch("context_tokens", lambda pool: 131_072)
         patch("bytes_per_token", lambda pool: 4.0)
         patch("router_urls", lambda: [self.url])
-        patch("instance_names", lambda pool: ["fake-0", "fake-1"])
+        patch("endpoint_names", lambda pool: ["fake-0", "fake-1"])
         patch("instance_urls", lambda pool: [])
 
     def set_up(self, run: Any, experiment: Any, arm: Arm, heartbeat: Any) -> Any:

@@ -49,6 +49,12 @@ def pool(db: None, answers: dict[str, Any]) -> Iterator[Pool]:
     server.server_close()
 
 
+def test_the_names_of_a_pool_are_those_that_answers_carry(pool: Pool) -> None:
+    ranked = {"role": "both", "dp": {"ranks": 2, "first": 2}}
+    Instance.objects.create(pool=pool, name="exp-1-1-1", ordinal=1, state=State.READY, wire=ranked)
+    assert ephemeral_pool.endpoint_names(pool) == ["exp-1-1-0", "exp-1-1-1#2", "exp-1-1-1#3"]
+
+
 @pytest.mark.parametrize(
     ("status", "value", "tokens"),
     [

@@ -213,5 +213,19 @@ def test_a_dep_pool_and_a_dwdp_pool_are_compared(ci, demo_pool, sent, data_dir):
     assert "would split a group" in found["arms.0.fleet.replicas"]
 
 
+def test_the_same_gpus_cost_the_same_as_ranks_and_as_instances(ci, demo_pool, sent, data_dir):
+    arms = [
+        {"name": "ranks", "strategy": "lpwl", "fleet": {"replicas": 2, "engine": {"data_parallel_size": 4}}},
+        {"name": "instances", "strategy": "lpwl", "fleet": {"replicas": 8}},
+    ]
+    number = ci.post("/experiments", body(**IN_TWIN | {"duration_s": 20}, arms=arms)).json()["id"]
+    running.run_experiment(number)
+    ranks, instances = ci.get(f"/experiments/{number}/results").json()["arms"]
+    assert len(ranks["runs"][0]["prompt_tokens_by_instance"]) == 8
+    assert ranks["classes"]["all"] == instances["classes"]["all"]
+    assert ranks["tokens_per_gpu_s"] == instances["tokens_per_gpu_s"] > 0
+    assert ranks["dollars_per_million"] == instances["dollars_per_million"] > 0
+
+
 def test_results_of_an_experiment_older_than_records_have_no_fleets(ended):
     assert results_of(ended())["differing"]["fleet"] == []

@@ -10,7 +10,8 @@ from controlplane.audit.services import Actor
 from controlplane.experiments import product, provenance, running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import assemble
-from controlplane.experiments.results.assemble import results_of, with_first_numbers
+from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.kept import KeptResults, with_first_numbers, with_kept_numbers
 from controlplane.experiments.start import fleets
 from controlplane.experiments.tests.conftest import body, read_again
 from controlplane.traces import library
@@ -153,6 +154,33 @@ def test_first_numbers_win_at_any_depth():
     made = {"a": {"x": 2.0, "y": 3.0}, "rows": [{"n": 5, "m": 6}], "other": [1, 2]}
     kept = {"a": {"x": 1.0}, "rows": [{"n": 4}], "other": [1]}
     assert with_first_numbers(made, kept) == {"a": {"x": 1.0, "y": 3.0}, "rows": [{"n": 4, "m": 6}], "other": [1]}
+
+
+def kept_results(schema: int, endpoint: str) -> KeptResults:
+    runs = [{"prompt_tokens_by_instance": {endpoint: 1}}]
+    arm = {"name": "a", "tokens_per_gpu_s": 5.0, "dollars_per_million": 4.0, "balance": 1.0, "runs": runs}
+    rows = [{"metric": "tokens_per_gpu_s", "arm": "a", "value": 5.0}, {"metric": "balance", "arm": "a", "value": 1.0}]
+    return KeptResults([schema], {"schema": schema, "arms": [arm], "expectations": rows, "verdict": "fail"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "endpoint", "throughput", "verdict"),
+    [(5, "p-0#1", 20.0, "pass"), (6, "p-0#1", 5.0, "fail"), (5, "p-0", 5.0, "fail"), (2, "p-0", 20.0, "pass")],
+)
+def test_kept_costs_of_ranks_are_put_right_and_everything_else_stays(schema, endpoint, throughput, verdict):
+    runs = [{"prompt_tokens_by_instance": {endpoint: 1}}]
+    made = {
+        "schema": 6,
+        "arms": [{"name": "a", "tokens_per_gpu_s": 20.0, "dollars_per_million": 1.0, "balance": 1.0, "runs": runs}],
+        "expectations": [
+            {"metric": "tokens_per_gpu_s", "arm": "a", "value": 20.0},
+            {"metric": "balance", "arm": "a", "value": 1.0},
+        ],
+        "verdict": "pass",
+    }
+    results = with_kept_numbers(made, kept_results(schema, endpoint))
+    assert (results["arms"][0]["tokens_per_gpu_s"], results["verdict"], results["schema"]) == (throughput, verdict, 6)
+    assert results["expectations"][0]["value"] == throughput
 
 
 def test_a_product_has_a_version_and_the_hash_of_its_source(monkeypatch):

@@ -10,6 +10,7 @@ from controlplane.fleet_ops import tier_saving as module
 from controlplane.fleet_ops.tier_saving import saving, tier_saving
 from controlplane.fleet_ops.twin_source import twin_source
 from controlplane.twin.pool_model import NotModelled
+from controlplane.twin.prompt_cost import PromptCost
 from controlplane.twin.simulation.types import TwinFleet
 from fleet import services
 from fleet.kinds import KINDS
@@ -23,15 +24,16 @@ SIM = KINDS["sim"]
 assert SIM.twin_model is not None
 ENGINE = SIM.twin_model(build(SIM.spec, {"dram_gb": 100.0}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
 FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
+COST = PromptCost(0.0001, has_gpus=True)
 READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B a second
 ROW = TierRow("host", TierSample(read_bytes_per_s=READ))
 
 
 def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:
-    found = saving(READ, FLEET, Hardware(2, 200.0), Prices(gpu_hour=5.0, dram_gb_hour=0.01))
+    found = saving(READ, FLEET, COST, Hardware(2, 200.0), Prices(gpu_hour=5.0, dram_gb_hour=0.01))
     assert found is not None
     assert found.tokens == pytest.approx(86_400_000)
-    assert found.gpu_hours == pytest.approx(86_400_000 * ENGINE.law.compute_s_per_token / 3_600)
+    assert found.gpu_hours == pytest.approx(86_400_000 * 0.0001 / 3_600)
     assert found.dollars == pytest.approx(5 * found.gpu_hours)
     assert found.costs == pytest.approx(48)
     assert not found.pays
@@ -40,8 +42,8 @@ def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:
 
 def test_it_is_unknown_without_tiers_or_gpus() -> None:
     plain = TwinFleet({"p-0": replace(ENGINE, tiers=None)})
-    assert saving(READ, plain, Hardware(1), Prices()) is None
-    assert saving(READ, FLEET, Hardware(0), Prices()) is None
+    assert saving(READ, plain, COST, Hardware(1), Prices()) is None
+    assert saving(READ, FLEET, replace(COST, has_gpus=False), Hardware(0), Prices()) is None
 
 
 @pytest.fixture
@@ -59,6 +61,16 @@ def test_a_pool_is_priced_by_its_document(pool: Pool, vera_client: Client, monke
     assert found.costs == pytest.approx(200 * 0.0088 * 24)
     monkeypatch.setattr("controlplane.fleet_pages.views.tier_rows", lambda samples: [ROW])
     assert "86,400,000 tokens are loaded" in vera_client.get("/fleet/pools/p/").content.decode()
+
+
+def test_a_pool_of_ranks_saves_and_costs_what_one_of_as_many_instances_does(db: None) -> None:
+    alone, ranked = (
+        Pool(pk=0, name="p", model="m", kind="sim", replicas=replicas, engine={"dram_gb": 100.0} | engine)
+        for replicas, engine in ((8, {}), (2, {"data_parallel_size": 4}))
+    )
+    saved = tier_saving(alone, [ROW])
+    assert saved is not None
+    assert tier_saving(ranked, [ROW]) == saved
 
 
 def test_nothing_is_said_without_loads_or_without_constants(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What a draft saves a day: tokens that it does not compute, their GPU-hours, their price."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,23 +16,17 @@ from controlplane.previews.display import saving
 from controlplane.previews.models import Preview
 from controlplane.previews.tests.conftest import OTTO
 from controlplane.previews.tests.rows import preview_of
-from controlplane.twin.simulation.types import TwinFleet
-from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch
-from fleet.kinds.option import build
+from controlplane.twin.prompt_cost import PromptCost
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.saving import SavingLines
 
-SIM = KINDS["sim"]
-assert SIM.twin_model is not None
-ENGINE = SIM.twin_model(build(SIM.spec, {}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
-FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
+COST = PromptCost(0.0001, has_gpus=True)
 
 
 def test_tokens_found_in_caches_are_gpu_hours_and_dollars() -> None:
-    found = saving_of({"live": 1_000.0, "draft": 900.0}, FLEET, 2, 5.0)
+    found = saving_of({"live": 1_000.0, "draft": 900.0}, PromptCost(0.02, has_gpus=True), 5.0)
     assert found is not None
-    hours = 100 * 86_400 * ENGINE.law.compute_s_per_token / 3_600 * 2
+    hours = 100 * 86_400 * 0.02 / 3_600
     assert found == {
         "new_tokens": 8_640_000,
         "gpu_hours": pytest.approx(hours, rel=1e-3),
@@ -40,7 +35,7 @@ def test_tokens_found_in_caches_are_gpu_hours_and_dollars() -> None:
 
 
 def test_a_draft_that_computes_more_costs_more() -> None:
-    found = saving_of({"live": 900.0, "draft": 1_000.0}, FLEET, 1, 5.0)
+    found = saving_of({"live": 900.0, "draft": 1_000.0}, COST, 5.0)
     assert found is not None
     assert found["new_tokens"] == -8_640_000
     assert saving(found).startswith("8.64 million prompt tokens more to compute, ")
@@ -48,9 +43,9 @@ def test_a_draft_that_computes_more_costs_more() -> None:
 
 
 def test_it_is_unknown_without_answers_and_has_no_price_without_gpus() -> None:
-    assert saving_of({"live": None, "draft": 1.0}, FLEET, 1, 5.0) is None
+    assert saving_of({"live": None, "draft": 1.0}, COST, 5.0) is None
     assert saving(None) == "–"
-    found = saving_of({"live": 2.0, "draft": 1.0}, FLEET, 0, 5.0)
+    found = saving_of({"live": 2.0, "draft": 1.0}, replace(COST, has_gpus=False), 5.0)
     assert found is not None
     assert found["dollars"] is None
     assert "$" not in saving(found)
