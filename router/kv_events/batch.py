@@ -1,4 +1,5 @@
-"""Decodes vLLM's KV events: msgpack `[time, [event, …], rank]`; an event is a map with `type`, or an array. Pure.
+"""Decodes the KV events of vLLM, SGLang and LMCache: msgpack `[time, [event, …], rank]`; an event is a map with `type`,
+or an array. Pure.
 
 A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped.
 
@@ -14,9 +15,11 @@ from typing import Any
 
 import msgpack
 
+from router.prefix.blocks import TOKEN_BYTES, extra_keys
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
-# Fields of an array event (vLLM's first format) in order, after the type.
+# Fields of an array event (vLLM's first format) in order, after the type. SGLang 0.5.18 and 0.5.19 have a map with the
+# salt in the place of `lora_name`.
 _STORED = (
     "block_hashes",
     "parent_block_hash",
@@ -35,9 +38,14 @@ LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
 LARGEST_BLOCK = 65_536  # tokens
 MOST_COPIES = 1_000_000  # of a block
 LATEST = 2.0**33  # s, Unix
-_MEDIA = {"GPU": DEVICE, "CPU": HOST}  # all others are slower: STORAGE, DISK, FS …
-# Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state.
-_WHOLE = (None, "full_attention", "mla_attention")
+# Pinned memory is SGLang's, in its earlier versions tier 1. All others are slower: STORAGE, DISK, EXTERNAL, FS …
+_MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}
+# What vLLM's connectors to Mooncake's store and to LMCache write, and SGLang of a remote pool: others that share the
+# store evict there, and nobody tells. What an engine evicts itself is of "CPU".
+_UNTOLD = ("cpu", "EXTERNAL")
+# Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state. A hit needs
+# all blocks of a group that vLLM itself cannot name, too.
+_WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so distinct names stay distinct while small ones become good hashes
 _WORD = (1 << 64) - 1
 
@@ -56,6 +64,7 @@ class BlocksStored:
     extras: Sequence[bytes]
     group: int | None
     whole: bool  # from layers with full attention
+    removal_told: bool = True  # by an event, when the blocks leave the tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,8 @@ def _event(raw: Any) -> Event | None:
     if isinstance(raw, list):
         kind, fields = raw[0], raw[1:]
         raw = dict(zip(_FIELDS.get(kind, ()), fields, strict=False))
+        if isinstance(metadata := raw.get("lora_name"), dict):
+            raw |= {"lora_name": None, "cache_salt": metadata.get("cache_salt")}
     else:
         kind = raw["type"]
     read = _READERS.get(kind)
@@ -114,20 +125,31 @@ def _stored(raw: Any) -> BlocksStored:
     names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
-    # Blocks of earlier events, stored on another tier, have no tokens and in some versions a size of 0 (vLLM 0.20).
-    least = 1 if tokens else 0
-    if not least <= size <= LARGEST_BLOCK or (tokens and len(tokens) < 4 * size * len(names)):
-        raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
+    whole = raw.get("kv_cache_spec_kind") in _WHOLE and _is_aligned(raw, len(names), len(tokens) // TOKEN_BYTES, size)
     return BlocksStored(
         names=names,
         parent=_name(parent) if parent is not None else None,
         tokens=tokens,
         block_size=size,
         tier=_tier(raw.get("medium")),
-        extras=_extras(raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id"), len(names)),
+        extras=_extras(raw, parent is None, len(names)),
         group=raw.get("group_idx"),
-        whole=raw.get("kv_cache_spec_kind") in _WHOLE,
+        whole=whole,
+        removal_told=raw.get("medium") not in _UNTOLD,
     )
+
+
+def _is_aligned(raw: Any, names: int, tokens: int, size: int) -> bool:
+    """False for a further group of an engine that does not tell kinds, which leaves out blocks that no hit can need."""
+    # Blocks of earlier events, stored on another tier, have no tokens and in some versions a size of 0 (vLLM 0.20).
+    least = 1 if tokens else 0
+    if not least <= size <= LARGEST_BLOCK or (tokens and tokens < size * names):
+        raise ValueError(f"{tokens} tokens for {names} blocks of {size}")
+    if not tokens or tokens < size * (names + 1):
+        return True
+    if raw.get("kv_cache_spec_kind") is None and raw.get("group_idx"):
+        return False
+    raise ValueError(f"{names} names for {tokens // size} blocks of {size} tokens: which ones, nobody can tell")
 
 
 def _removed(raw: Any) -> BlocksRemoved:
@@ -166,6 +188,8 @@ def _name(name: object) -> int:
 
 
 def _tokens(ids: Sequence[int]) -> bytes:
+    if ids and isinstance(ids[0], list):
+        raise ValueError("pairs of tokens, as SGLang sends them while it speculates (EAGLE): not followed")
     words = array("I", ids)
     if sys.byteorder == "big":
         words.byteswap()
@@ -180,8 +204,13 @@ def _extra(extra: object) -> bytes:
     return bytes(msgpack.packb(extra, default=str)) if extra else b""
 
 
-def _extras(given: Any, adapter: object, blocks: int) -> Sequence[bytes]:
+def _extras(raw: Any, begins: bool, blocks: int) -> Sequence[bytes]:
+    """`begins`: the first block is a prompt's first."""
+    given, adapter = raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id")
     if given:
         return [_extra(extra) for extra in given] if any(given) else ()
-    # Older events have no extra keys and name only the adapter.
-    return [_extra([adapter])] * blocks if adapter is not None else ()
+    # Older events of vLLM name only the adapter, SGLang's the adapter and the salt, which each later block inherits.
+    salt = raw.get("cache_salt") if begins else None
+    if isinstance(adapter or "", str) and isinstance(salt or "", str):
+        return extra_keys(adapter or "", salt or "", blocks)
+    return [_extra([adapter])] * blocks

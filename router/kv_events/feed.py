@@ -16,6 +16,7 @@ import zmq
 from router.contract.redis.staleness import KV_EVENTS_STALE_S
 from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
 from router.kv_events.delay import ShortestDelay
+from router.kv_events.followed_group import FollowedGroup
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
 from router.kv_events.sources import KvEventSource, NoEvents
@@ -57,8 +58,7 @@ class Feed:
         self._index = index
         self._context = context
         self._turns = turns or Turns()
-        self._group: int | None = None  # group of full-attention layers: the first in the events
-        self._group_known = False
+        self._group = FollowedGroup()
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
         self._events: ZmqSubscription | None = None
@@ -66,7 +66,6 @@ class Feed:
         self._asked_at: float | None = None  # s, monotonic
         self._why = "the router has not subscribed to its events yet"
         self.complete = False  # all events since the engine's start or last clear were seen
-        self.block_size = 0  # tokens; 0 before the first block event
         self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
         self.behind_s = 0.0  # delay of the latest batch beyond the shortest one of late
@@ -81,12 +80,19 @@ class Feed:
     def trouble(self) -> str:
         if self._why:
             return self._why
+        if self._group.trouble:
+            return self._group.trouble
         if self.confirmed_at is None:
             return "the replay of its earlier events is not complete yet"
         age = time.time() - self.confirmed_at
         if age > KV_EVENTS_STALE_S:
             return f"it has not confirmed its events for {age:.0f} s"
         return f"its events are {self.behind_s:.1f} s behind" if self.behind_s > BEHIND_S else ""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens; 0 before the first block event."""
+        return self._group.block_size
 
     @property
     def gaps(self) -> int:
@@ -123,7 +129,7 @@ class Feed:
     def _connect(self, source: KvEventSource) -> None:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
-        self._group_known = False
+        self._group = FollowedGroup()
         self._shortest, self.behind_s = ShortestDelay(), 0.0
         self._failure: Exception | None = None
         self._refused_here = 0
@@ -247,30 +253,18 @@ class Feed:
                 self._empty()
                 self.complete = True
             elif isinstance(event, BlocksStored):
-                if self._counts(event):
-                    self.block_size = event.block_size if event.tokens else self.block_size
-                    index.store(
-                        instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
-                    )
-                    self._check_size()
-            elif event.group in (None, self._group):
+                if self._group.takes(event):
+                    self._store(event)
+            elif self._group.loses(event):
                 index.drop(instance, event.names, event.tier)
 
-    def _check_size(self) -> None:
+    def _store(self, event: BlocksStored) -> None:
+        self._index.store(
+            self.instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
+        )
         if sum(self._index.blocks(self.instance)) > MOST_BLOCKS:
             self.refused["KV events of more blocks than an engine may have"] += 1
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
-
-    def _counts(self, event: BlocksStored) -> bool:
-        """Whether the event belongs to the followed group, the first with full attention. What vLLM's offloading tells
-        of other tiers names no group."""
-        if not event.whole:
-            return False
-        if not event.tokens and event.group is None:
-            return True
-        if not self._group_known:
-            self._group, self._group_known = event.group, True
-        return event.group == self._group
 
     def _lose(self) -> None:
         """Events are missing and cannot be replayed."""

@@ -39,9 +39,10 @@ class EventFeed(Protocol):
     def gaps(self) -> int: ...
     @property
     def replayed(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
 
     complete: bool
-    block_size: int
     event_at: float | None
     confirmed_at: float | None
     purges: int

@@ -1,0 +1,144 @@
+"""Events as the structs of released engines encode them (encode_published.py), fed into an index."""
+
+import json
+from collections.abc import Iterable, Iterator
+
+import msgpack
+import pytest
+import zmq
+
+from router.kv_events.batch import BlocksRemoved, BlocksStored, Undecodable, decode
+from router.kv_events.feed import Feed
+from router.kv_events.sources import discover
+from router.prefix.blocks import extra_keys, linked
+from router.prefix.exact.index import DEVICE, DISK, HOST, ExactIndex
+from router.tests.kv_events.encode_published import GOLDEN, TOKENS
+from router.tokenize.tokenizer import packed
+
+PUBLISHED = {
+    name: {case: bytes.fromhex(raw) for case, raw in cases.items()}
+    for name, cases in json.loads(GOLDEN.read_text()).items()
+}
+ALL = sorted(PUBLISHED)
+VLLM = [name for name in ALL if name.startswith("vllm")]
+SGLANG = [name for name in ALL if name.startswith("sglang")]
+SALTED = [name for name in ALL if name != "sglang 0.5.17"]
+SEED = 1
+
+
+@pytest.fixture
+def feed() -> Iterator[Feed]:
+    with zmq.Context() as context:
+        yield Feed("a", lambda: discover(""), ExactIndex(SEED), context)
+
+
+def stored(payload: bytes) -> BlocksStored:
+    (event,) = decode(payload).events
+    assert isinstance(event, BlocksStored)
+    return event
+
+
+def told(feed: Feed, payloads: Iterable[bytes]) -> None:
+    for payload in payloads:
+        feed._tell(decode(payload))
+
+
+def found(feed: Feed, adapter: str = "", salt: str = "") -> tuple[int, int, int]:
+    """Tokens on device, host and disk, as a request of that adapter and salt looks them up."""
+    hashes = linked(packed(TOKENS), 16, SEED, extra_keys(adapter, salt, 2))
+    return feed._index.match(hashes, 16).get("a", (0, 0, 0))
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_what_an_engine_stores_is_found_until_it_is_removed(engine: str, feed: Feed) -> None:
+    told(feed, [PUBLISHED[engine]["plain"]])
+    assert (found(feed), feed.block_size) == ((32, 0, 0), 16)
+    told(feed, [PUBLISHED[engine]["removed"]])
+    assert found(feed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("engine", SALTED)
+def test_salted_blocks_are_found_with_their_salt_only(engine: str, feed: Feed) -> None:
+    told(feed, [PUBLISHED[engine]["salted"]])
+    assert (found(feed, salt="tenant-a"), found(feed), found(feed, salt="tenant-b")) == ((32, 0, 0), *[(0, 0, 0)] * 2)
+
+
+@pytest.mark.parametrize("engine", [*VLLM, "sglang 0.5.23"])
+def test_an_adapters_blocks_are_found_with_its_name_only(engine: str, feed: Feed) -> None:
+    salt = "tenant-a" if engine in SGLANG else ""
+    told(feed, [PUBLISHED[engine]["adapter"]])
+    assert (found(feed, "ad", salt), found(feed, "", salt), found(feed, "ad", "x")) == ((32, 0, 0), *[(0, 0, 0)] * 2)
+
+
+@pytest.mark.parametrize("engine", SGLANG)
+def test_sglangs_media_are_pinned_memory_a_remote_pool_and_a_disk(engine: str) -> None:
+    events = [stored(PUBLISHED[engine][case]) for case in ("plain", "pinned", "remote", "disk")]
+    assert [event.tier for event in events] == [DEVICE, HOST, DISK, DISK]
+    assert [event.removal_told for event in events] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_sink_layers_are_whole_and_windows_are_not_whatever_blocks_they_leave_out(engine: str, feed: Feed) -> None:
+    told(feed, [PUBLISHED[engine][case] for case in ("sink", "window", "window, masked")])
+    assert (found(feed), feed._index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_a_model_of_windows_only_is_not_followed_and_says_so(engine: str, feed: Feed) -> None:
+    feed._why = ""
+    told(feed, [PUBLISHED[engine]["window"]])
+    assert (feed._index.blocks("a"), feed.trouble[:19]) == ((0, 0, 0), "all layers of its m")
+    told(feed, [PUBLISHED[engine]["plain"]])
+    assert "all layers" not in feed.trouble
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_part_of_a_block_leaves_the_size_of_blocks_as_it_is(engine: str, feed: Feed) -> None:
+    told(feed, [PUBLISHED[engine]["plain"], PUBLISHED[engine]["part"]])
+    assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_a_part_that_comes_first_does_not_set_the_size_for_long(engine: str, feed: Feed) -> None:
+    told(feed, [PUBLISHED[engine]["part"], PUBLISHED[engine]["plain"]])
+    assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_a_store_tells_no_removals_while_offloading_does(engine: str) -> None:
+    assert not stored(PUBLISHED[engine]["store"]).removal_told
+    assert stored(PUBLISHED[engine]["store"].replace(b"\xa3cpu", b"\xa3CPU")).removal_told
+
+
+def test_chunks_of_lmcache_leave_the_size_of_blocks_as_it_is(feed: Feed) -> None:
+    chunk = {"block_hashes": [b"z" * 32], "parent_block_hash": None, "token_ids": TOKENS, "block_size": 32}
+    event = {"type": "BlockStored", **chunk, "lora_id": None, "medium": "CPU", "lora_name": None}
+    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [event]])])
+    assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
+
+
+FEWER = {"type": "BlockStored", "block_hashes": [9], "parent_block_hash": None, "token_ids": TOKENS, "block_size": 16}
+
+
+@pytest.mark.parametrize("more", [{}, {"group_idx": 0}, {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}])
+def test_fewer_names_than_blocks_are_refused_by_number(more: dict[str, object]) -> None:
+    with pytest.raises(Undecodable, match="1 names for 2 blocks of 16 tokens"):
+        decode(msgpack.packb([1.0, [{**FEWER, **more}]]))
+
+
+def test_fewer_names_of_a_further_group_are_another_layers(feed: Feed) -> None:
+    """Versions without kinds of groups, whose first one is whole."""
+    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [{**FEWER, "group_idx": 1}]])])
+    assert feed._index.blocks("a") == (2, 0, 0)
+
+
+def test_pairs_of_tokens_are_refused_by_name() -> None:
+    pairs = [[token, token + 1] for token in TOKENS]
+    with pytest.raises(Undecodable, match="pairs of tokens"):
+        decode(msgpack.packb([1.0, [{**FEWER, "block_hashes": [1, 2], "token_ids": pairs}]]))
+
+
+def test_a_removal_is_read_whatever_the_medium() -> None:
+    for engine in ALL:
+        (event,) = decode(PUBLISHED[engine]["removed"]).events
+        assert isinstance(event, BlocksRemoved)
