@@ -17,7 +17,7 @@ from router.contract.net import http_client, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.kv_events import batch, feed, inbox, sequence, sources
-from router.upstream import usage
+from router.upstream import field_scan, stream_tail
 
 
 def sample(world: World) -> InstanceSample:
@@ -108,7 +108,8 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
     table = page[page.index("## What an engine may send") :]
     for bound in (
         f"{http_client.MAX_HEAD:,} bytes, {http_client.MAX_HEADERS} headers",
-        f"the last {usage.TRIES} mentions in {usage.TAIL // 1024} KiB",
+        f"in an event of up to {stream_tail.LARGEST_EVENT >> 10} KiB whole, "
+        f"of a larger one its own field of up to {field_scan.LONGEST >> 10} KiB",
         f"metrics page | {metrics_page.LARGEST >> 20} MiB, {scrape.PROBE_S:g} s in all",
         f"lines of {metrics_page.LONGEST_LINE >> 10} KiB, {metrics_page.MOST_SERIES:,} series",
         f"`/v1/models` | {engine_pages.MODELS_LARGEST >> 20} MiB",

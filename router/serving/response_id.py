@@ -103,7 +103,7 @@ class IdNoted:
     def _end(self, data: bytes = b"") -> None:
         self._look(data)
         if self._parts:
-            self._told(of_event(self._joined()) if self._streams else of_answer(self._joined()))
+            self._settle(of_event(self._joined()) if self._streams else of_answer(self._joined()))
         self._client.end(data)
 
     def _joined(self) -> bytes:
@@ -116,7 +116,7 @@ class IdNoted:
             self._parts.append(data)
             self._size += len(data)
         if self._size > LARGEST:
-            self._told("")
+            self._settle("")
         elif self._streams and b"\n" in data:
             self._look_at_events()
 
@@ -126,11 +126,11 @@ class IdNoted:
             event, joined = joined[:end], joined[end:]
             self._events += 1
             if (found := of_event(event)) or self._events >= EVENTS:
-                self._told(found)
+                self._settle(found)
                 return
         self._parts = [joined] if joined else []
 
-    def _told(self, found: str) -> None:
+    def _settle(self, found: str) -> None:
         """Nothing more is looked at."""
         self._parts = []
         self.write, self.write_chunk, self.end = self._client.write, self._client.write_chunk, self._client.end

@@ -320,6 +320,8 @@ async def test_what_computes_in_the_background_goes_on_unless_it_must_be_charged
 
 
 class Client:
+    extra = b""
+
     def __init__(self) -> None:
         self.takes_chunks, self.gone, self.on_room = True, False, None
         self.sent = b""
