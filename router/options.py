@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from router.contract import session_names
+from router.contract.session_names import DEFAULT_NAMES
 from router.http.body import MAX_BODY
 from router.http.clients import BODIES, STALL_S, ClientConnections, most_clients, raise_descriptor_limit
 from router.source import PoolSource
@@ -31,6 +33,7 @@ VARIABLES = {
 WEB = "WEIR_ROUTER_WEB"
 CORS = "WEIR_ROUTER_CORS_ORIGINS"
 ENGINE_KEY = "WEIR_ROUTER_ENGINE_KEY"
+SESSION_NAMES = "WEIR_ROUTER_SESSION_NAMES"
 REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
 
@@ -96,6 +99,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--index", metavar="SOCKET,SOCKET", help="of the host's index processes (python -m router.index)"
     )
     parser.add_argument(
+        "--session-names",
+        metavar="WHERE,WHERE",
+        default=os.environ.get(SESSION_NAMES),
+        help=f"what names a session, {session_names.ALLOWED}, the most trusted first (default: {SESSION_NAMES})",
+    )
+    parser.add_argument(
         "--web", metavar="URL", default=os.environ.get(WEB), help=f"of the web process, for batches (default: {WEB})"
     )
     parser.add_argument(
@@ -135,7 +144,7 @@ def _fault(options: argparse.Namespace) -> str:
                 return f"--{name.replace('_', '-')} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
-    return _fault_of_sockets(options) or _fault_of_numbers(options)
+    return _fault_of_sockets(options) or _fault_of_names(options) or _fault_of_numbers(options)
 
 
 def _fault_of_sockets(options: argparse.Namespace) -> str:
@@ -147,6 +156,14 @@ def _fault_of_sockets(options: argparse.Namespace) -> str:
         return f"--index {wrong!r}: a socket's path has 1 to {LONGEST_SOCKET} bytes"
     if len({os.path.dirname(os.path.abspath(path)) for path in options.index}) > 1:
         return f"--index {','.join(options.index)}: the sockets must lie in one folder, with the seed of their hashes"
+    return ""
+
+
+def _fault_of_names(options: argparse.Namespace) -> str:
+    try:
+        options.session_names = session_names.parse(options.session_names) if options.session_names else DEFAULT_NAMES
+    except ValueError as error:
+        return f"--session-names: {error}"
     return ""
 
 
@@ -182,6 +199,7 @@ def spans_settings() -> SpanSettings | None:
 def source(options: argparse.Namespace, url: str) -> PoolSource:
     """`url`: the address of this router. ValueError with one line that names the option."""
     made = _source(options, url)
+    made.pools.session_names = options.session_names
     made.pools.index_sockets = tuple(sorted({os.path.abspath(path) for path in options.index or ()}))
     return made
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from router.contract.engine_fields import HEADERS as INSIDE
+from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -34,7 +35,6 @@ _OF_CORS = ("allow-origin", "allow-credentials", "allow-methods", "allow-headers
 _CORS = {f"access-control-{name}".encode() for name in _OF_CORS}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN | _CORS)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
-LONGEST_SESSION = 256  # bytes
 
 
 def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
@@ -55,9 +55,8 @@ def request_id(headers: dict[bytes, bytes]) -> str:
     return request_ids(headers)[0]
 
 
-def session(headers: dict[bytes, bytes]) -> str | None:
-    given = headers.get(b"x-session-id")
-    return given[:LONGEST_SESSION].decode("utf-8", "replace") if given else None
+def session(headers: dict[bytes, bytes], names: SessionNames = DEFAULT_NAMES) -> Name | None:
+    return names.of_headers(headers)
 
 
 def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:

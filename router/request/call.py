@@ -62,6 +62,7 @@ class Call:
     pool: Pool = NO_POOL
     request: ProxiedRequest = NOT_READ  # until the request has ended
     session: str | None = None  # as the client names it, else by its prompt (serving/sessions.py)
+    session_by: str = ""  # what names the session, or why nothing does
     adapter: str = ""  # of the pool's model
     alias: Chosen | None = None  # where the document Models sends it
     # picker/picking.py

@@ -19,5 +19,5 @@ class ProxiedRequest(Value, frozen=True):
 
 # Before the body has been read, and after the request has ended
 NOT_READ = ProxiedRequest(
-    b"", b"", b"", Prompt(model="", rendered=b"", token_ids=None, session=None, stream=False, usage_asked=False), ()
+    b"", b"", b"", Prompt(model="", rendered=b"", token_ids=None, stream=False, usage_asked=False), ()
 )

@@ -10,10 +10,12 @@ from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import NO_LOAD, Load, added
+from router.contract.session_names import DEFAULT_NAMES
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.kv_event_state import IndexLink
 from router.pool.pool import Pool
+from router.serving.shared_names import SharedNames
 
 NAMES_SHOWN = 20
 
@@ -39,6 +41,8 @@ class Pools:
         self._listed: Models = {}  # further names that engines list
         self.models_version = 0  # of that document; 0: there is none
         self._models_sha256 = ""
+        self.session_names = DEFAULT_NAMES
+        self.shared_names = SharedNames()
         self.auth = ApiKeyAuth()
         self.index_sockets: Sequence[str] = ()  # of the host's index processes; none: this router follows KV events
         self.index_links: Sequence[IndexLink] = ()  # to them

@@ -23,6 +23,7 @@ from router.request.chosen import Chosen, Hashed
 from router.request.request import ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
+from router.serving.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import prompt
 from router.tokenize.prompt import InvalidBody, Prompt
 
@@ -67,7 +68,7 @@ def prepare(
     named = header.decode("latin-1") if header is not None else None
     if call.owner is not None and named is None and read.model in pools.aliases:
         named = call.owner.pool
-    session = _of_key(call.key, headers.session(by_name) or read.session)
+    session = _session(call, by_name, read, pools)
     alias = pools.aliases.get(read.model)
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
@@ -82,10 +83,24 @@ def prepare(
     _set(call, pool, target, forwarded, session, read, body, chunks)
 
 
-def _of_key(key: PublishedKey | None, session: str | None) -> str | None:
-    """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
-    if session is None:
+def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools) -> str | None:
+    """By the most trusted name; None where there is none, or many conversations share it."""
+    table = pools.session_names
+    header, field = headers.session(by_name, table), prompt.session_of(read.document, table)
+    name = min(header, field) if header is not None and field is not None else header or field
+    if name is None:
         return None
+    session, row = _of_key(call.key, name.text), name.row
+    most = MOST_OF_MANY if row.of_many else MOST
+    if pools.shared_names.is_shared(session, read, most, call.at):
+        call.session_by = f"the prompt: more than {most} conversations share {row.words}"
+        return None
+    call.session_by = row.words
+    return session
+
+
+def _of_key(key: PublishedKey | None, session: str) -> str:
+    """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
     if key is None and session.startswith(UNNAMED):
         return f"\0{session}"
     return prompt.apart(key.id if key is not None else "", session)

@@ -94,20 +94,22 @@ def _in_the_end(call: Call, attempt: Attempt) -> Result | None:
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
     """What most requests have not."""
-    if call.own_id != call.id:
-        made["own_id"] = call.own_id
+    made |= _names(call)
     if call.prediction.tiers is not None:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
         made["cached_tiers"] = usage.cached_tiers
-    if call.adapter:
-        made["adapter"] = call.adapter
     if call.alias is not None:
         made |= {"model": call.alias.serves, "alias": call.alias.name, "target_reason": call.alias.why}
     if call.assigned is not None:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:
             made["shadow"] = to_builtins(call.shadow)
+
+
+def _names(call: Call) -> dict[str, str]:
+    named = ("own_id", call.own_id if call.own_id != call.id else ""), ("session_by", call.session_by)
+    return {field: name for field, name in (*named, ("adapter", call.adapter)) if name}
 
 
 def _of_waiting(call: Call) -> dict[str, Any]:

@@ -36,7 +36,6 @@ async def test_a_session_of_one_key_never_binds_that_of_another(world):
 @pytest.mark.parametrize(
     ("key", "named", "session"),
     [
-        (None, None, None),
         (None, "s", "s"),
         (None, "alice\0s", "\0alice\0s"),
         (None, f"{UNNAMED}1f", f"\0{UNNAMED}1f"),

@@ -5,22 +5,24 @@ import time
 import pytest
 
 from router.contract.redis import redis_keys
-from router.http.headers import LONGEST_SESSION
+from router.contract.session_names import LONGEST
 from router.pool.affinity import Affinity
 from router.sync import redis_source
 from router.sync.reporter import SESSIONS_BATCH
 from router.tests.conftest import running
-from router.tokenize.prompt import read
 
 
 @pytest.mark.parametrize(
     "named",
     [
         {"headers": {"x-session-id": "s"}},
+        {"headers": {"x-claude-code-session-id": "s"}},
+        {"headers": {"session-id": "s"}},
         {"user": "s"},
         {"session_id": "s"},
         {"metadata": {"session_id": "s"}},
         {"metadata": {"user_id": "s"}},
+        {"prompt_cache_key": "s"},
     ],
 )
 async def test_a_session_stays_on_its_instance(world, named):
@@ -49,6 +51,13 @@ async def test_a_growing_conversation_without_a_name_is_recognised(world):
             {"role": "user", "content": "more " * 80},
         ]
     assert len(instances) == 1
+
+
+async def test_a_prompt_of_less_than_a_chunk_has_no_session_until_it_has_grown_or_has_a_name(world):
+    w = await world(None)
+    short, longer = {"prompt": "p" * 255}, {"prompt": "p" * 256}
+    assert [(await w.receipt(await w.ask(**body)))["session"] is None for body in (short, longer)] == [True, False]
+    assert (await w.receipt(await w.ask(**short, user="u")))["session"] is not None
 
 
 async def test_conversations_that_only_share_a_system_prompt_are_different_sessions():
@@ -177,8 +186,4 @@ def test_sessions_are_bounded(monkeypatch):
 async def test_an_endless_session_name_is_cut(world):
     w = await world(None)
     await w.ask(headers={"x-session-id": "s" * 5000})
-    assert w.router.pools.get("demo").affinity.get("s" * LONGEST_SESSION, 0, 60)
-
-
-def test_a_session_that_is_not_text_is_ignored():
-    assert read(b'{"user": 7, "metadata": "x"}', "/v1/completions").session is None
+    assert w.router.pools.get("demo").affinity.get("s" * LONGEST, 0, 60)

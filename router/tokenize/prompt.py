@@ -14,6 +14,7 @@ from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.engine_fields import FIELDS
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
+from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 from router.policy.value import Value, replace
 from router.tokenize import bounds
 
@@ -42,7 +43,6 @@ class Prompt(Value, frozen=True):
     model: str  # empty when the body names none
     rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
     token_ids: int | None  # their number when the prompt came as token ids; else tokens are estimated
-    session: str | None
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
     document: JsonObject = {}  # the body
@@ -65,7 +65,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
     stream = lax.is_true(document.get("stream"))
-    return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
+    return Prompt(model, rendered, token_ids, stream, usage_asked, document)
 
 
 def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
@@ -82,7 +82,7 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
     if answers is not None and re.fullmatch("[0-9]{1,4}", answers[0]):
         document = {"n": int(answers[0])}
     document |= dict.fromkeys(FIELDS.intersection(part.name.decode() for part in parts))
-    return Prompt(model[0] if model is not None else "", b"", 0, None, streams, False, document)
+    return Prompt(model[0] if model is not None else "", b"", 0, streams, False, document)
 
 
 def _parsed(body: bytes) -> JsonObject:
@@ -97,15 +97,8 @@ def _parsed(body: bytes) -> JsonObject:
     return document
 
 
-def session_of(document: JsonObject) -> str | None:
-    for name in (document.get("user"), document.get("session_id")):
-        if isinstance(name, str) and name:
-            return name
-    metadata = document.get("metadata")
-    if not isinstance(metadata, dict):
-        return None
-    named = (metadata.get("session_id"), metadata.get("user_id"))
-    return next((name for name in named if isinstance(name, str) and name), None)
+def session_of(document: JsonObject, names: SessionNames = DEFAULT_NAMES) -> Name | None:
+    return names.of_body(document)
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:

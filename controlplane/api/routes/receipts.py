@@ -98,6 +98,7 @@ class ReceiptOut(Schema):
     delivery: int | None = Field(None, description="Under way when the request was assigned")
     arm: str | None = Field(None, description="Of that delivery: candidate or control")
     session: str | None = Field(None, description="A hash: the same for requests of one session")
+    session_by: str | None = Field(None, description="What names the session, or why no name is taken")
     key: str | None = Field(None, description="Name of the API key")
     band: int | None = Field(None, description="Of priority, as granted; null where nobody asked for one")
     band_asked: int | None = None

@@ -115,7 +115,7 @@ class FakeFleet:
             "request_id": request_id, "at": at, "router": "router-1", "pool": self.pool, "model": "llama-3.1-8b",
             "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "strategy": "adaptive_v1",
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
-            "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
+            "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2", "session_by": None,
             "key": None, "delivery": None, "arm": None, "alias": None, "adapter": None, "target_reason": None,
             "own_id": None, "earlier": None,
             "band": None, "band_asked": None, "band_asked_by": None, "wake_ms": None,

@@ -60,6 +60,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     delivery: int | None = None  # under way when the request was assigned
     arm: str | None = None  # of it: candidate, control
     session: str | None = None  # hash of pool and session
+    session_by: str | None = None  # what names it, or why no name is taken; absent where the prompt alone tells it
     key: str | None = None  # name of the API key
     band: int | None = None  # of priority, as granted; absent where nobody asked for one, like the next two
     band_asked: int | None = None

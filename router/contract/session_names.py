@@ -1,0 +1,128 @@
+"""What clients name their sessions by, in order of trust: the one table for headers and bodies. Pure.
+
+A name that says "this conversation" comes before one that may say less, a person or an application last of all.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from router.contract.json_value import JsonObject
+
+LONGEST = 256  # bytes of a header, characters of a field
+ALLOWED = "header:NAME or body:FIELD.FIELD, separated by commas"
+MOST_NAMES = 64
+
+
+class Row(NamedTuple):
+    place: str  # header, body
+    path: str  # of a field, by dots; JSON inside a text is read as if it were the field's value
+    beside: bytes = b""  # a header without which the name is another thing
+    of_many: bool = False  # a person or an application, who may hold several conversations at once
+
+    @property
+    def words(self) -> str:
+        return f"{self.place}:{self.path}"
+
+
+class Name(NamedTuple):
+    rank: int  # of its row; the lower, the more trusted
+    text: str
+    row: Row
+
+
+NAMES = (
+    Row("header", "x-session-id"),
+    Row("header", "x-claude-code-session-id"),
+    Row("header", "thread-id"),  # Codex: a conversation, where `session-id` may have several
+    Row("header", "session-id"),
+    Row("header", "session_id"),  # Codex, until 2025
+    Row("header", "x-dynamo-session-id"),
+    Row("header", "x-session-affinity"),  # crush, AIPerf
+    Row("header", "x-amp-thread-id"),
+    Row("header", "x-smg-routing-key"),
+    Row("body", "session_id"),
+    Row("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
+    Row("body", "conversation"),
+    Row("body", "conversation.id"),
+    Row("body", "metadata.session_id"),
+    Row("body", "client_metadata.session_id"),
+    Row("body", "metadata.user_id.session_id"),  # Claude Code
+    Row("header", "x-client-request-id", b"x-codex-window-id"),  # elsewhere a request's
+    Row("header", "x-correlation-id"),  # AIPerf
+    Row("body", "metadata.user_id", of_many=True),
+    Row("body", "safety_identifier", of_many=True),
+    Row("body", "user", of_many=True),
+)
+_OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P<session_id>[0-9a-f-]{36})")
+
+
+class SessionNames:
+    """The rows that a router goes by."""
+
+    def __init__(self, rows: Sequence[Row] = NAMES) -> None:
+        ranked = list(enumerate(rows))
+        self.rows = tuple(rows)
+        self._headers = [(rank, row, row.path.encode()) for rank, row in ranked if row.place == "header"]
+        self._fields = [(rank, row, row.path.split(".")) for rank, row in ranked if row.place == "body"]
+        self._names = frozenset(name for _, _, name in self._headers)
+        self._first = frozenset(path[0] for _, _, path in self._fields)
+
+    def of_headers(self, headers: Mapping[bytes, bytes]) -> Name | None:
+        if self._names.isdisjoint(headers):  # most requests
+            return None
+        for rank, row, name in self._headers:
+            if (value := headers.get(name)) and (not row.beside or row.beside in headers):
+                return Name(rank, value[:LONGEST].decode("utf-8", "replace"), row)
+        return None
+
+    def of_body(self, document: JsonObject) -> Name | None:
+        if self._first.isdisjoint(document):
+            return None
+        for rank, row, path in self._fields:
+            if path[0] in document and (text := _text(document, path)):
+                return Name(rank, text[:LONGEST], row)
+        return None
+
+
+DEFAULT_NAMES = SessionNames()
+
+
+def _text(document: JsonObject, path: Sequence[str]) -> str:
+    """Empty where there is none."""
+    value: object = document
+    for name in path:
+        inside = _parsed(value) if isinstance(value, str) else value
+        value = inside.get(name) if isinstance(inside, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _parsed(text: str) -> object:
+    """The fields of a text that is an object's JSON, or as Claude Code joined them before it wrote JSON."""
+    if not text.startswith("{"):
+        joined = _OLD_CLAUDE_CODE.fullmatch(text)
+        return joined.groupdict() if joined is not None else None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def parse(text: str) -> SessionNames:
+    """Of an option. ValueError names what is wrong."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > MOST_NAMES:
+        raise ValueError(f"{len(parts)} names: allowed are 1 to {MOST_NAMES}")
+    known = {row.words: row for row in NAMES}
+    return SessionNames([known.get(part.lower()) or _row(part) for part in parts])
+
+
+def _row(text: str) -> Row:
+    place, _, path = text.partition(":")
+    if place == "header" and re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", path):
+        return Row(place, path.lower())
+    if place == "body" and len(path) <= 100 and all(path.split(".")):
+        return Row(place, path)
+    raise ValueError(f"{text!r}: allowed are {ALLOWED}")
