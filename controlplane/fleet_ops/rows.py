@@ -3,13 +3,13 @@
 import datetime as dt
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import redis
 from django.utils import timezone
 
-from controlplane.dashboard.frame.status import BROKEN, ORDER, kv_limit, shown_status
+from controlplane.dashboard.frame.status import BROKEN, ORDER, SERVING, heard, kv_limit, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
@@ -30,6 +30,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import SAMPLE_STALE_S
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
@@ -45,10 +46,11 @@ class InstanceRow:
     uptime_s: float | None  # None: not running
     routable: bool
     kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
+    last_known: bool = False  # nothing of its node has arrived since its sample
 
     @property
     def beside(self) -> str:
-        return beside(self.status, self.reason)
+        return self.reason if self.last_known else beside(self.status, self.reason)
 
     @property
     def kv_limit_percent(self) -> int:
@@ -132,6 +134,11 @@ class PoolRow:
         return self.pool.mode == OBSERVE
 
     @property
+    def last_known(self) -> int:
+        """Instances of which nothing newer is known."""
+        return sum(row.last_known for row in self.instances)
+
+    @property
     def shown(self) -> list[InstanceRow]:
         return failures_first(self.instances)
 
@@ -166,11 +173,22 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
     found = list(instances)
     latest, now = samples([instance.name for instance in found]), timezone.now()
     limits = _kv_limits(sorted({instance.pool.name for instance in found}))
+    nodes = _heard(found, latest or {}, now.timestamp())
     rows = [
-        _instance_row(instance, (latest or {}).get(instance.name), now, limits[instance.pool.name])
+        _instance_row(instance, (latest or {}).get(instance.name), now, limits[instance.pool.name], nodes)
         for instance in found
     ]
     return rows if latest is not None else [_unread(row) for row in rows]
+
+
+def _heard(rows: Sequence[Instance], latest: Mapping[str, InstanceSample], now: float) -> dict[str, float]:
+    """When each node was last heard, also by instances that are not shown, if one that is has an old sample."""
+    nodes = {row.node for row in rows if row.name in latest and now - latest[row.name].at > SAMPLE_STALE_S}
+    if not nodes:
+        return {}
+    there = dict(Instance.objects.filter(node__in=nodes, state__in=SERVING).values_list("name", "node"))
+    known = samples(list(there)) or {}
+    return heard(((node, known.get(name)) for name, node in there.items()), now)
 
 
 def _unread(row: InstanceRow) -> InstanceRow:
@@ -186,10 +204,12 @@ def _kv_limits(pools: Sequence[str]) -> dict[str, float]:
     return {pool: kv_limit(live.get(pool)) for pool in pools}
 
 
-def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float) -> InstanceRow:
+def _instance_row(
+    instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float, nodes: Mapping[str, float]
+) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
         sample = None  # of an earlier process
-    status, why = shown_status(instance.state, sample, now.timestamp(), kv_limit)
+    status, why, last_known = shown_status(instance.state, sample, now.timestamp(), kv_limit, nodes.get(instance.node))
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)
     return InstanceRow(
@@ -201,6 +221,7 @@ def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.dat
         age_s=None if sample is None else max(0.0, now.timestamp() - sample.at),
         uptime_s=None if started is None else (now - started).total_seconds(),
         kv_limit=kv_limit,
+        last_known=last_known,
     )
 
 

@@ -110,6 +110,7 @@ def _shown(message: Message, pool: str) -> Message:
         said = orjson.loads(message.text)
         shown: dict[str, object] = {"type": "trouble", "what": "redis"}
         if said.get("frame") is not None:
-            shown = {"type": "frame", "frame": view.frame_of(unfolded(said["frame"]), pool)}
+            frame = view.frame_of(unfolded(said["frame"]), pool)
+            shown = {"type": "frame", "sent_at": said["sent_at"], "frame": frame}
         message.shown[pool] = Message(orjson.dumps(shown).decode())
     return message.shown[pool]

@@ -83,7 +83,8 @@ FRAME = record(
         state=word(InstanceState.values),
         status=word(ORDER),
         reason=withheld,
-        **dict.fromkeys(("age_s", "kv", "kv_blocks", "running", "waiting", "hit_rate", "tokens_s", "matches"), number),
+        **dict.fromkeys(("age_s", "kv", "kv_blocks", "running", "waiting", "hit_rate", "tokens_s"), number),
+        **dict.fromkeys(("matches", "last_known"), number),
     ),
     classes=by(pool_or_all, by(a_class, lambda window: window and WINDOW(window))),
     totals=by(

@@ -66,8 +66,10 @@ def _named_rows(shown: Frame) -> Columns:
 def _reasons(shown: Frame) -> Iterator[str]:
     columns = shown["instances"]
     rows = zip(*(columns[key] for key in ("pool", "status", "age_s", "kv", "waiting", "reason")), strict=True)
-    for pool, status, age_s, kv, waiting, reason in rows:
-        yield measured(status, age_s, kv, waiting, shown["pools"][pool]["kv_limit"]) or reason
+    unheard = columns.get("last_known") or [False] * len(columns["id"])  # lacking in frames of an earlier release
+    for (pool, status, age_s, kv, waiting, reason), last_known in zip(rows, unheard, strict=True):
+        limit = shown["pools"][pool]["kv_limit"]
+        yield measured(status, age_s, kv, waiting, limit, last_known=last_known) or reason
 
 
 def _delivery(line: Mapping[str, Any], shown: Frame) -> Any:

@@ -212,10 +212,10 @@ export class Heat {
   // "demo-3 · 14:02:10 · KV usage 87 %", "… · no data"
   reading() {
     const { row, column } = this.cursor;
-    const { name, ids, status } = this.rows[row];
+    const { name, ids, status, lastKnown } = this.rows[row];
     const value = this.values[row][column];
     const usage = value === NO_DATA ? "no data" : `${ids.length > 1 ? "highest " : ""}KV usage ${value} %`;
-    return [name, this.times.moment(this.data.from + (this.first + column) * this.data.bin), usage, ...(["ready", "ended"].includes(status) ? [] : [`now ${status}`])].join(" · ");
+    return [name, this.times.moment(this.data.from + (this.first + column) * this.data.bin), usage, ...(lastKnown ? [`last known ${status}`] : ["ready", "ended"].includes(status) ? [] : [`now ${status}`])].join(" · ");
   }
 
   listen() {

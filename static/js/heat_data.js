@@ -77,6 +77,7 @@ function rowOf(rows, name = groupName(rows)) {
     name,
     place: rows.every((row) => place(row) === place(first)) ? place(first) : "",
     status: byStatus(rows)[0].status,
+    lastKnown: rows.every((row) => row.last_known),
     limit: first.kv_limit ?? null,
     broken: rows.length === 1 && BROKEN.has(first.status),
   };

@@ -1,13 +1,14 @@
 // The Live page: the first frame is in the page, the others come from the socket; all of them are drawn here.
 import { Chart, reads } from "./live_chart.js";
 import { Feed } from "./feed.js";
+import { FrameAges, ageOf } from "./frame_age.js";
 import { Flow, busiest } from "./flow.js";
 import { Heat } from "./heat.js";
 import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
+import { asOf, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
+import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
@@ -21,10 +22,11 @@ const FLOW_EVERY_MS = 1900;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
+const ages = new FrameAges();
 let frame = unfolded(snapshot.frame);
-let newest = frame;
-let receivedAt = Date.now();
-let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
+let stamp = frame && ages.ofPage(snapshot);
+let drawn = stamp; // of the frame on the screen
+let newest = { frame, stamp };
 let connection = "connecting";
 let paused = null; // {since, behind} while the page is paused
 let flowAt = 0;
@@ -81,6 +83,7 @@ const flows = () => {
 
 function render() {
   if (!frame || document.hidden) return;
+  drawn = stamp;
   const all = instanceRows(frame, settings.pool);
   const shown = filterRows(all, filter, flows().links);
   byId("no-frame")?.remove();
@@ -116,7 +119,7 @@ function renderCharts() {
   const marks = shownEvents(frame);
   for (const { name, chart } of strips) chart.update(series.at, classes[name], marks, from, to, slos[name]?.ttft);
   for (const { name, charts } of panels) for (const chart of charts) chart.update(series.at, classes[name], marks, from, to, slos[name]?.[chart.key]);
-  const rows = filterRows(instanceRows(frame, settings.pool), filter, flows().links);
+  const rows = filterRows(asOf(instanceRows(frame, settings.pool), ageOf(drawn)), filter, flows().links);
   heat.update(heatData, rows, from, to);
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
   text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}, the highest of each` : counted(rows.length, "instance"));
@@ -151,27 +154,26 @@ function renderSoon() {
 function take(message) {
   if (message.type === "trouble") { redisBanner(message.what === "redis"); return; }
   redisBanner(false);
+  if (!message.frame) return;
+  newest = { frame: message.frame, stamp: ages.stamp(message) };
   if (message.type === "snapshot") {
-    if (message.frame) { frame = message.frame; ageAtReceipt = Math.max(0, message.sent_at - frame.at); }
-    if (message.frame && !settings.window) { series.load(message.history); heatData.load(message.history.heat); }
-    receivedAt = Date.now();
+    if (!settings.window) { series.load(message.history); heatData.load(message.history.heat); }
   } else {
     if (paused) paused.behind += 1;
     if (!settings.window) { series.push(message.frame); heatData.push(message.frame, settings.sampleStaleS); }
-    if (!paused) { frame = message.frame; ageAtReceipt = 0; receivedAt = Date.now(); }
   }
+  if (!paused || message.type === "snapshot") ({ frame, stamp } = newest);
   if (!paused) renderSoon();
-  newest = message.frame ?? newest;
 }
 
 function grow(seconds) {
-  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
+  const rows = asOf(instanceRows(frame, settings.pool), seconds);
   tiles.restate(rows);
   counts(rows);
 }
 
 function tick() {
-  const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
+  const seconds = drawn ? ageOf(drawn) : null;
   const old = seconds == null || seconds > settings.frameOldS;
   const state = paused ? "paused" : old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
@@ -180,7 +182,7 @@ function tick() {
     const clockText = `${String(Math.floor(held / 60)).padStart(2, "0")}:${String(held % 60).padStart(2, "0")}`;
     text(byId("age-text"), `paused ${clockText} – ${counted(paused.behind, "frame")} behind`);
   } else {
-    text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
+    text(byId("age-text"), viewAge(seconds));
     if (old && frame) { grow(seconds); verdictsUnknown(frame.at); }
   }
   countDowns();
@@ -190,7 +192,7 @@ function pause() {
   paused = paused ? null : { since: Date.now(), behind: 0 };
   byId("pause").setAttribute("aria-pressed", String(Boolean(paused)));
   text(byId("pause"), paused ? "Resume" : "Pause");
-  if (!paused && newest) { frame = newest; ageAtReceipt = 0; receivedAt = Date.now(); renderSoon(); }
+  if (!paused && newest.frame) { ({ frame, stamp } = newest); renderSoon(); }
   tick();
 }
 

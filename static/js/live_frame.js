@@ -32,14 +32,11 @@ export const failuresFirst = (rows) => rows.toSorted((a, b) => BROKEN.has(b.stat
 // Whether an event or an entry of attention is shown for this pool.
 export const concerns = (pool) => (item) => !pool || !item.pools?.length || item.pools.includes(pool);
 
-// The rows as they are `elapsed` seconds after their frame: without new samples, statuses age.
-const AGEING = new Set(["ready", "saturated", "draining", "drained", "stale"]);
-export function aged(rows, elapsed, staleS, offlineS) {
-  return rows.map((row) => {
-    const age = row.age_s == null ? null : row.age_s + elapsed;
-    if (age == null || age <= staleS || !AGEING.has(row.status)) return row;
-    return { ...row, age_s: age, status: age > offlineS ? "offline" : "stale" };
-  });
+// The rows `elapsed` seconds after their frame. An old picture says nothing new of an engine: its status is the last
+// known one, and only the age grows.
+export function asOf(rows, elapsed) {
+  const old = elapsed > settings.frameOldS;
+  return rows.map((row) => ({ ...row, age_s: row.age_s == null ? null : row.age_s + elapsed, last_known: old || row.last_known }));
 }
 
 // The instances that the chosen class, rule or instance of the flow concerns, or those of the chosen place.

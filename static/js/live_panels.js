@@ -1,5 +1,5 @@
 // The strip, the lists and the class tables: text updated in place.
-import { clock, dateAndClock } from "./times.js";
+import { age, clock, dateAndClock } from "./times.js";
 import { count, countdown, ms, percent, significant } from "./format.js";
 import { ORDER } from "./heat_data.js";
 import { ALL_POOLS, concerns, verdict } from "./live_frame.js";
@@ -38,15 +38,28 @@ function renew(list, key, build) {
   list.replaceChildren(...build());
 }
 
+// How old the picture on the screen is.
+export function viewAge(seconds) {
+  if (seconds == null) return "no data yet";
+  return seconds > settings.frameOldS ? `data ${age(seconds)} old` : `updated ${age(seconds)} ago`;
+}
+
+// A status as it is counted and drawn: what is only last known has its word, in grey.
+const LAST_KNOWN = ", last known";
+
 export function counts(rows) {
-  const found = {};
-  for (const row of rows) found[row.status] = (found[row.status] ?? 0) + 1;
-  renew(byId("counts"), JSON.stringify(found), () => Object.entries(found).toSorted(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b)).map(([word, number]) => {
-    const label = element("span", "", `status status--${word}`);
-    label.append(element("b", count(number), "number"), ` ${word}`);
+  const numbers = {};
+  for (const row of rows) {
+    const words = row.status + (row.last_known ? LAST_KNOWN : "");
+    numbers[words] = (numbers[words] ?? 0) + 1;
+  }
+  const place = ([words]) => ORDER.indexOf(words.replace(LAST_KNOWN, ""));
+  renew(byId("counts"), JSON.stringify(numbers), () => Object.entries(numbers).toSorted((a, b) => place(a) - place(b)).map(([words, number]) => {
+    const label = element("span", "", `status status--${words.replace(LAST_KNOWN, " last-known")}`);
+    label.append(element("b", count(number), "number"), ` ${words}`);
     return element("li", label);
   }));
-  const certain = (row) => row.matches && CERTAIN.has(row.status);
+  const certain = (row) => row.matches && CERTAIN.has(row.status) && !row.last_known;
   text(byId("wanted"), `${count(rows.filter(certain).length)} of ${count(rows.length)}`);
 }
 

@@ -51,12 +51,14 @@ export class Tiles {
     if (tile.node.title !== row.reason) tile.node.title = row.reason;
   }
 
-  restateOne(tile, { status, age_s: seconds }) {
+  restateOne(tile, { status, age_s: seconds, last_known: lastKnown }) {
     if (tile.node.dataset.status !== status) {
       tile.node.dataset.status = status;
       tile.status.className = `status status--${status}`;
       tile.status.textContent = status;
     }
+    tile.node.toggleAttribute("data-last-known", Boolean(lastKnown));
+    tile.status.classList.toggle("last-known", Boolean(lastKnown));
     const old = seconds != null && seconds > settings.sampleStaleS;
     set(tile, "age", status === "unseen" ? "no sample" : old ? `${ageText(seconds)} ago` : "");
   }

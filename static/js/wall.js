@@ -1,16 +1,17 @@
 // The wall: the Live page for an unattended screen. It must recover from every failure without a user.
 import { Feed } from "./feed.js";
+import { FrameAges, ageOf } from "./frame_age.js";
 import { count, counted, ms } from "./format.js";
 import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { aged, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
+import { asOf, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
+import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Series } from "./series.js";
 import { Timeline, latency } from "./timeline.js";
-import { age, clock, zoneName } from "./times.js";
+import { clock, zoneName } from "./times.js";
 
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
@@ -18,9 +19,10 @@ const EVENTS = 3;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
+const ages = new FrameAges();
 let frame = unfolded(snapshot.frame);
-let receivedAt = Date.now();
-let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
+let stamp = frame && ages.ofPage(snapshot);
+let drawn = stamp; // of the frame on the screen
 const series = new Series(snapshot.history);
 const heatData = new HeatData(snapshot.history?.heat);
 const heat = new Heat(byId("heat"), { font: 0, latest: true, drawn: tileNote });
@@ -47,7 +49,7 @@ function tileNote({ instances, rows }) {
 }
 
 function instances(seconds) {
-  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
+  const rows = asOf(instanceRows(frame, settings.pool), seconds);
   counts(rows);
   heat.update(heatData, rows, frame.at - series.seconds, frame.at);
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
@@ -57,6 +59,7 @@ function instances(seconds) {
 
 function render() {
   if (!frame) return;
+  drawn = stamp;
   instances(0);
   policies(frame, settings.pool);
   attention(frame, ATTENTION);
@@ -79,26 +82,24 @@ function renderSoon() {
 function take(message) {
   redisBanner(message.type === "trouble" && message.what === "redis");
   if (!message.frame) return;
-  ageAtReceipt = 0;
+  stamp = ages.stamp(message);
   if (message.type === "snapshot") {
     series.load(message.history);
     heatData.load(message.history.heat);
-    ageAtReceipt = Math.max(0, message.sent_at - message.frame.at);
   } else {
     series.push(message.frame);
     heatData.push(message.frame, settings.sampleStaleS);
   }
   frame = message.frame;
-  receivedAt = Date.now();
   renderSoon();
 }
 
 function tick() {
-  const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
+  const seconds = drawn ? ageOf(drawn) : null;
   const old = seconds == null || seconds > settings.frameOldS;
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
-  text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
+  text(byId("age-text"), viewAge(seconds));
   if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
   countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);

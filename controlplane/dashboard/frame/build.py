@@ -22,7 +22,7 @@ from controlplane.dashboard.frame import (
     tiers,
     totals,
 )
-from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
+from controlplane.dashboard.frame.status import ORDER, heard, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
     ClassWindow,
@@ -200,6 +200,7 @@ class FrameInstance(NamedTuple):
     node: str
     gpus: float | None
     dollars_h: float | None
+    last_known: bool  # nothing of its node has arrived since its sample
 
 
 class LastRow(NamedTuple):
@@ -214,8 +215,9 @@ class LastRow(NamedTuple):
 
 def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, LastRow]) -> Columns:
     limits = {pool: kv_limit(inputs.policies.get(pool)) for pool in pools}
+    nodes = _heard(now, inputs, pools)
     rows = [
-        _instance(now, pool, instance, inputs.samples.get(instance.id), before.get(instance.id), limits[pool])
+        _instance(Moment(now, limits[pool], nodes), pool, instance, inputs.samples.get(instance.id), before)
         for pool in pools
         for instance in inputs.fleets[pool].instances
     ]
@@ -223,17 +225,32 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
     return {name: [row[i] for row in rows] for i, name in enumerate(FrameInstance._fields)}
 
 
+def _heard(now: float, inputs: FrameInputs, pools: Sequence[str]) -> dict[str, float]:
+    there = (instance for pool in pools for instance in inputs.fleets[pool].instances)
+    return heard(((instance.node, inputs.samples.get(instance.id)) for instance in there), now)
+
+
+class Moment(NamedTuple):
+    """What the instances of one pool have in common."""
+
+    now: float
+    kv_limit: float
+    nodes: Mapping[str, float]  # when each was last heard
+
+
 def _instance(
-    now: float,
+    moment: Moment,
     pool: str,
     instance: PublishedInstance,
     sample: InstanceSample | None,
-    before: LastRow | None,
-    kv_limit: float,
+    rows_before: Mapping[str, LastRow],
 ) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # of the previous process
-    status, why = shown_status(instance.state, sample, now, kv_limit)
+    now, before = moment.now, rows_before.get(instance.id)
+    status, why, last_known = shown_status(
+        instance.state, sample, now, moment.kv_limit, moment.nodes.get(instance.node)
+    )
     metrics = sample or EngineMetrics()
     blocks = metrics.kv_blocks or instance.kv_blocks
     return FrameInstance(
@@ -241,7 +258,7 @@ def _instance(
         pool=pool,
         state=instance.state,
         status=status,
-        reason=beside(status, why or instance.reason),
+        reason=why if last_known else beside(status, why or instance.reason),
         age_s=None if sample is None else round(max(0.0, now - sample.at), 1),
         kv=_rounded(metrics.kv_usage, 3),
         kv_blocks=None if blocks is None else blocks * instance.dp.ranks,
@@ -257,6 +274,7 @@ def _instance(
         node=instance.node,
         gpus=None if instance.dollars_per_hour is None or instance.state == "stopped" else instance.gpus,
         dollars_h=None if instance.state == "stopped" else instance.dollars_per_hour,
+        last_known=last_known,
     )
 
 

@@ -1,5 +1,8 @@
 """The displayed status of an instance: its state, corrected by its last sample. Pure."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from fleet.counted import percent
 from router.contract.fields import accept
 from router.contract.problem import Problem
@@ -40,17 +43,38 @@ def kv_limit(live: PolicyValue | None) -> float:
     return float(KV_USAGE_MAX.default if isinstance(read, Problem) else read)
 
 
-def shown_status(state: str, sample: InstanceSample | None, now: float, kv_limit: float) -> tuple[str, str]:
-    """(status, reason). `sample` is None without one or after it expired."""
+class ShownStatus(NamedTuple):
+    status: str
+    reason: str
+    last_known: bool = False  # nothing newer has reached us, which says nothing of the engine
+
+
+def shown_status(
+    state: str, sample: InstanceSample | None, now: float, kv_limit: float, heard_at: float | None = None
+) -> ShownStatus:
+    """`sample` is None without one or after it expired. `heard_at`: of the newest sample of its node; an instance whose
+    node is not heard at all keeps its status as last known."""
     if state not in SERVING:
-        return state, ""
+        return ShownStatus(state, "")
     if sample is None:
-        return "unseen", "no sample yet"
+        return ShownStatus("unseen", "no sample yet")
     age = now - sample.at
     if age < -SAMPLE_STALE_S:
-        return "stale", f"its sample is {-age:.0f} s in the future: check the clocks of its node and of this host"
-    status = _of_sample(state, sample, age, kv_limit)
-    return status, measured(status, age, sample.kv_usage, sample.waiting, kv_limit)
+        ahead = f"its sample is {-age:.0f} s in the future: check the clocks of its node and of this host"
+        return ShownStatus("stale", ahead)
+    last_known = age > SAMPLE_STALE_S and now - max(sample.at, heard_at or 0.0) > SAMPLE_STALE_S
+    status = _of_sample(state, sample, 0.0 if last_known else age, kv_limit)
+    why = measured(status, age, sample.kv_usage, sample.waiting, kv_limit, last_known=last_known)
+    return ShownStatus(status, why, last_known)
+
+
+def heard(places: Iterable[tuple[str, InstanceSample | None]], now: float) -> dict[str, float]:
+    """When each node was last heard: the time of its newest sample. `places`: (node, sample) of each instance."""
+    times: dict[str, float] = {}
+    for node, sample in places:
+        if sample is not None and sample.at - now <= SAMPLE_STALE_S:
+            times[node] = max(sample.at, times.get(node, 0.0))
+    return times
 
 
 def _of_sample(state: str, sample: InstanceSample, age: float, kv_limit: float) -> str:
@@ -71,8 +95,18 @@ def _is_queueing(waiting: float | None) -> bool:
     return waiting is not None and waiting >= WAITING_SATURATED
 
 
-def measured(status: str, age_s: float | None, kv: float | None, waiting: float | None, kv_limit: float) -> str:
+def measured(
+    status: str,
+    age_s: float | None,
+    kv: float | None,
+    waiting: float | None,
+    kv_limit: float,
+    *,
+    last_known: bool = False,
+) -> str:
     """Why an instance has a status that its sample gives; empty for other statuses."""
+    if last_known:
+        return f"last known {age_s or 0:.0f} s ago: no sample of its node has arrived since"
     if status == "unseen":
         return "no sample yet"
     if status == "offline":

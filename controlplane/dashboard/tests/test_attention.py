@@ -92,7 +92,14 @@ def test_a_healthy_fleet_needs_none() -> None:
             "instance_down",
             "failed: exit status 1",
         ),
-        ({"samples": {"demo-0": sample(NOW - 20)}}, "instance_down", "offline: no sample for 20 s"),
+        (
+            {
+                "fleets": {"demo": fleet(instance("demo-0"), instance("demo-1"))},
+                "samples": {"demo-0": sample(NOW - 20), "demo-1": sample()},
+            },
+            "instance_down",
+            "offline: no sample for 20 s",
+        ),
         ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "KV usage 97 %"),
         ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8 % of warm requests failed"),
         (

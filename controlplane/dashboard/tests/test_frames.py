@@ -110,8 +110,36 @@ def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
 def test_the_shown_status_is_the_state_corrected_by_the_sample(
     state: str, at: float, figures: dict[str, Any], status: str
 ) -> None:
-    inputs = Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample(at, **figures)})
-    assert only(build_frame(NOW, inputs), "status") == status
+    heard = {"demo-0": sample(at, **figures), "demo-1": {**sample(), "id": "demo-1"}}
+    inputs = Inputs(fleets={"demo": fleet(instance("demo-0", state), instance("demo-1"))}, samples=heard)
+    instances = build_frame(NOW, inputs)["instances"]
+    assert (instances["status"][0], instances["last_known"][0]) == (status, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "node_age", "status", "reason", "last_known"),
+    [
+        ("ready", 3, 3, "ready", "", False),
+        ("ready", 4, 4, "ready", "last known 4 s ago: no sample of its node has arrived since", True),
+        ("ready", 4, 3, "stale", "last sample 4 s ago", False),
+        ("ready", 60, 60, "ready", "last known 60 s ago: no sample of its node has arrived since", True),
+        ("ready", 60, 4, "ready", "last known 60 s ago: no sample of its node has arrived since", True),
+        ("ready", 60, 1, "offline", "no sample for 60 s", False),
+        ("draining", 60, 60, "draining", "last known 60 s ago: no sample of its node has arrived since", True),
+        ("failed", 60, 60, "failed", "", False),
+        ("loading", 60, 60, "loading", "", False),
+        ("ready", 60, -3600, "ready", "last known 60 s ago: no sample of its node has arrived since", True),
+    ],
+)
+def test_an_instance_is_stale_or_offline_only_while_others_of_its_node_are_heard(
+    state: str, age: float, node_age: float, status: str, reason: str, last_known: bool
+) -> None:
+    there = [{**instance("demo-0", state), "node": "gpu-1"}, {**instance("demo-1"), "node": "gpu-1"}]
+    elsewhere = {**instance("demo-2"), "node": "gpu-2"}
+    samples = {"demo-0": sample(NOW - age), "demo-1": sample(NOW - node_age), "demo-2": sample()}
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*there, elsewhere)}, samples=samples))
+    shown = [frame["instances"][column][0] for column in ("status", "reason", "last_known")]
+    assert shown == [status, reason, last_known]
 
 
 def under(limit: object) -> dict[str, Any]:

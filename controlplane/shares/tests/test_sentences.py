@@ -39,7 +39,14 @@ def shared(pool: str = "", **changes: Any) -> Any:
     [
         ({"fleets": {"demo": fleet(instance("demo-0", "failed", "by anna"))}}, "demo-0", "failed: see Weir"),
         ({"fleets": {"demo": {**fleet(instance("demo-0")), "halted": "anna"}}}, "demo", "rollout is halted: see Weir"),
-        ({"samples": {"demo-0": sample(NOW - 20)}}, "demo-0", "offline: no sample for 20 s"),
+        (
+            {
+                "fleets": {"demo": fleet(instance("demo-0"), instance("demo-1"))},
+                "samples": {"demo-0": sample(NOW - 20), "demo-1": sample()},
+            },
+            "demo-0",
+            "offline: no sample for 20 s",
+        ),
         ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "demo-0", "KV usage 97 % (limit of the policy 95 %)"),
         ({"steps": {"fleet.reconcile": late_step("anna")}}, "fleet.reconcile", "due every 1 s: see Weir"),
         ({"nodes": [node(NOW - 45)]}, "#1", "no heartbeat from the node for 45 s, and it holds no instance"),
@@ -53,6 +60,12 @@ def test_an_entry_of_attention_says_what_is_known_without_anybody_s_words(
     entries = {item["subject"]: item for item in shared(**changes)["attention"]}
     assert reason in entries[subject]["reason"]
     assert entries[subject]["href"] == ""
+
+
+def test_an_instance_of_a_silent_node_is_shown_as_last_known() -> None:
+    rows = shared(samples={"demo-0": sample(NOW - 20)})["instances"]
+    assert [rows["status"], rows["last_known"]] == [["ready"], [True]]
+    assert rows["reason"] == ["last known 20 s ago: no sample of its node has arrived since"]
 
 
 def test_a_delivery_is_told_by_its_versions_step_and_figure() -> None:
