@@ -42,6 +42,9 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+UNSEEN = "unseen"  # the ETag of no row
+
+
 class ChangedMeanwhile(Exception):
     """Somebody else was faster; `current` is the ETag to send instead."""
 
@@ -69,6 +72,13 @@ def check(what: str, current: str, if_match: str | None) -> None:
 def posted(request: HttpRequest) -> str | None:
     """The ETag that a form was made from (`{% seen row %}`); None of a form without one."""
     return request.POST.get("etag") or None
+
+
+def posted_of(request: HttpRequest, row: Model) -> str | None:
+    """The ETag of `row` in a form that was made from several rows; one that is nobody's if the row was not among them
+    as it is now."""
+    given, current = request.POST.getlist("etag"), etag(row)
+    return current if current in given or not given else UNSEEN
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from controlplane import as_seen
 from controlplane.accounts.models import ApiToken, OidcIdentity, SignInLink, digest
 from controlplane.as_seen import held
 from controlplane.audit import services as audit
@@ -112,15 +113,34 @@ def create_user(username: str, password: str, role: str, actor: Actor) -> User:
     return user
 
 
-@contextmanager
-def _keeping_an_admin(user: User) -> Iterator[None]:
-    """A transaction that is undone, with LastAdmin, when it leaves no administrator.
+def user_etag(user: User) -> str:
+    """Of what administrators change on the page Users."""
+    roles = sorted(group.name for group in user.groups.all())
+    return as_seen.digest(user._meta.label, user.pk, user.is_active, user.password, roles)
 
-    One change of administrators at a time: of two who take the role from each other, the second counts what the first
-    has left. Writing the group's row is what the second waits for; the count alone would see the other's row as it was.
+
+@contextmanager
+def _held(user: User, if_match: str | None) -> Iterator[None]:
+    """A transaction during which no other administrator changes users. ChangedMeanwhile.
+
+    Writing the group's row is what the second waits for; the count of administrators alone would see the other's row as
+    it was.
     """
     with transaction.atomic():
         Group.objects.filter(name=ADMIN).update(name=ADMIN)
+        current = user_etag(get_user_model().objects.get(pk=user.pk))
+        as_seen.check(f"the user {user.username}", current, if_match)
+        yield
+
+
+@contextmanager
+def _keeping_an_admin(user: User, if_match: str | None) -> Iterator[None]:
+    """A transaction that is undone, with LastAdmin, when it leaves no administrator. ChangedMeanwhile.
+
+    One change of administrators at a time: of two who take the role from each other, the second counts what the first
+    has left.
+    """
+    with _held(user, if_match):
         had = _admins().exists()
         yield
         if had and not _admins().exists():
@@ -131,10 +151,10 @@ def _admins() -> QuerySet[User]:
     return get_user_model().objects.filter(Q(groups__name=ADMIN) | Q(is_superuser=True), is_active=True)
 
 
-def set_role(user: User, role: str, actor: Actor) -> None:
+def set_role(user: User, role: str, actor: Actor, *, if_match: str | None = None) -> None:
     if OidcIdentity.objects.filter(user=user).exists():
         raise FromProvider(f"the role of {user.username} comes from the identity provider at each sign-in")
-    with _keeping_an_admin(user):
+    with _keeping_an_admin(user, if_match):
         give_role(user, role, actor)
 
 
@@ -147,25 +167,25 @@ def give_role(user: User, role: str, actor: Actor) -> None:
     audit.record(actor, "user.set_role", f"user {user.username}", "", {"role": ", ".join(before)}, {"role": role})
 
 
-def set_active(user: User, active: bool, actor: Actor) -> None:
+def set_active(user: User, active: bool, actor: Actor, *, if_match: str | None = None) -> None:
     """The sessions and tokens of a deactivated user stop working at once."""
-    with _keeping_an_admin(user):
+    with _keeping_an_admin(user, if_match):
         get_user_model().objects.filter(pk=user.pk).update(is_active=active)
         action = "user.activate" if active else "user.deactivate"
         audit.record(actor, action, f"user {user.username}", "", {"active": not active}, {"active": active})
     user.is_active = active
 
 
-@transaction.atomic
-def reset_password(user: User, actor: Actor) -> str:
+def reset_password(user: User, actor: Actor, *, if_match: str | None = None) -> str:
     """Set a random password and return it, to be shown once. The user's sessions and API tokens end."""
     if OidcIdentity.objects.filter(user=user).exists() and not user.has_usable_password():
         raise FromProvider(f"{user.username} signs in with the identity provider and has no password here")
     password = secrets.token_urlsafe(12)
-    user.set_password(password)
-    user.save(update_fields=["password"])
-    ended = ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
-    audit.record(actor, "user.reset_password", f"user {user.username}", "", None, {"tokens_revoked": ended})
+    with _held(user, if_match):
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        ended = ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
+        audit.record(actor, "user.reset_password", f"user {user.username}", "", None, {"tokens_revoked": ended})
     return password
 
 

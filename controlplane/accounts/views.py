@@ -163,6 +163,7 @@ def users(request: HttpRequest) -> HttpResponse:
     people = [
         {
             "user": user,
+            "etag": services.user_etag(user),
             "role": role_of(user) or next(iter(user.groups.values_list("name", flat=True)), ""),
             "identity": next(iter(user.oidc_identities.all()), None),
         }
@@ -177,17 +178,17 @@ def users(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 def change_user(request: HttpRequest, pk: int) -> HttpResponse:
     user = get_object_or_404(get_user_model(), pk=pk)
-    actor = actor_of(request)
+    actor, seen = actor_of(request), posted(request)
     try:
         if request.POST.get("role") in ROLES:
-            services.set_role(user, request.POST["role"], actor)
+            services.set_role(user, request.POST["role"], actor, if_match=seen)
             messages.success(request, f"{user.username} is {request.POST['role']} now.")
         elif request.POST.get("active") in ("yes", "no"):
-            services.set_active(user, request.POST["active"] == "yes", actor)
+            services.set_active(user, request.POST["active"] == "yes", actor, if_match=seen)
             state = "may sign in" if user.is_active else "is deactivated; sessions and tokens have stopped working"
             messages.success(request, f"{user.username} {state}.")
         elif request.POST.get("password") == "reset":
-            password = services.reset_password(user, actor)
+            password = services.reset_password(user, actor, if_match=seen)
             response = render(request, "accounts/password.html", {"person": user, "password": password})
             response.headers["Cache-Control"] = "no-store"
             return response

@@ -91,9 +91,12 @@ def _one(
 
 
 @admin_required
-@require_POST
+@require_http_methods(["GET", "POST"])
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
+    """Answers with the channel's page, whose forms may lead back here."""
     row = get_object_or_404(Channel, pk=pk)
+    if request.method == "GET":
+        return redirect("channel", pk=pk)
     try:
         secret = services.rotate_secret(row, actor_of(request), if_match=posted(request))
     except InvalidInput as error:

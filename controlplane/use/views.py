@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
-from controlplane.as_seen import posted
+from controlplane.as_seen import posted, posted_of
 from controlplane.audit.services import actor_of
 from controlplane.keys.models import Budget
 from controlplane.notices.errors import InvalidInput
@@ -35,9 +35,11 @@ def use(request: HttpRequest) -> HttpResponse:
 
 
 @admin_required
-@require_POST
+@require_http_methods(["GET", "POST"])
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Make a budget. It replaces the one of the same key or pool, unit and period."""
+    """Make a budget. It replaces the one of the same key or pool, unit and period, if that is as the page showed it."""
+    if request.method == "GET":
+        return redirect("use")
     form = BudgetForm(request.POST)
     if not form.is_valid():
         return _page(request, form)
@@ -45,7 +47,8 @@ def add_budget(request: HttpRequest) -> HttpResponse:
     found = Budget.objects.filter(key=key, pool=pool, unit=unit, per=per).select_related("key").first()
     try:
         if found is not None:
-            row = budgets.change_budget(found, asdict(form.terms()), actor_of(request))
+            seen = posted_of(request, found)
+            row = budgets.change_budget(found, asdict(form.terms()), actor_of(request), if_match=seen)
         else:
             row = budgets.create_budget(key or pool, unit, per, form.terms(), actor_of(request))
     except InvalidInput as error:
