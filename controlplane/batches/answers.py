@@ -12,7 +12,8 @@ from router.contract.answers import AnswerError, error_of, said
 
 LONGEST_TEXT = 300  # characters of a reason
 Outcome = Literal["answered", "failed", "again", "later"]
-_OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "refused": "later"}  # of results; of all others: again
+# Of results; of all others: again
+_OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "failed_alike": "failed", "refused": "later"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,18 @@ def meaning(answer: LineAnswer) -> Meaning:
     fault = fault_of(answer.body) if answer.status == 200 else None
     if answer.status == 200 and fault is None:
         return Meaning("answered", document)
-    result = verdict.of_error(fault, has_content=False) if fault is not None else verdict.of_status(answer.status)
+    result = _result_of(answer.status, document, fault)
     outcome = "failed" if result == "served" else _OUTCOMES.get(result, "again")
     error = {"code": "engine_error", "message": fault.message[:LONGEST_TEXT]} if fault is not None else None
     reason = _reason(answer.status, document) if outcome == "later" else None
     return Meaning(outcome, document, error, reason)
+
+
+def _result_of(status: int, document: object, fault: AnswerError | None) -> verdict.Result:
+    if fault is not None:
+        return verdict.of_error(fault, has_content=False)
+    error = document.get("error") if isinstance(document, dict) else None
+    return verdict.of_routers_answer(status, error.get("code") if isinstance(error, dict) else None)
 
 
 def fault_of(body: bytes) -> AnswerError | None:

@@ -84,3 +84,12 @@ def of_own_answer(status: int, code: str) -> Result:
     if status in BACK_PRESSURE or code in REFUSALS:
         return "refused"
     return "client_error" if status < 500 else "failed_before_content"
+
+
+def of_routers_answer(status: int, code: object) -> Result:
+    """The result of a router's answer as its client can tell it: an error is the router's own, or an engine's that it
+    has passed on. `code`: of the error."""
+    if code == "failed_alike":
+        return "failed_alike"
+    is_own = isinstance(code, str) and (code in REFUSALS or code in _ROUTERS)
+    return of_own_answer(status, str(code)) if is_own else of_status(status)

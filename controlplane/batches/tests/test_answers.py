@@ -75,6 +75,11 @@ def test_other_statuses_fail_or_are_tried_again(status: int, outcome: str) -> No
     assert (meant(status, {}).outcome, meant(status, {}).reason) == (outcome, None)
 
 
+def test_a_line_that_fails_alike_on_two_engines_is_not_tried_again() -> None:
+    assert meant(502, {"error": {"message": "failed on two", "code": "failed_alike"}}).outcome == "failed"
+    assert meant(502, {"error": {"message": "failed", "code": "upstream_failed"}}).outcome == "again"
+
+
 def test_a_refusal_for_now_has_a_reason() -> None:
     refusal = {"error": {"code": "insufficient_quota", "message": "the budget is used up"}}
     assert meant(429, refusal).reason == answers.Reason("insufficient_quota", "the budget is used up")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from controlplane.experiments.results.records import Record, cached_by_place
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
 
-STATUS = {"ok": 200, "refused": 503, "error": 400}  # of the router
+STATUS = {"ok": 200, "client_error": 400, "error": 500, "refused": 503}  # of the router
 
 
 def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:

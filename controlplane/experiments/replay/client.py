@@ -1,7 +1,7 @@
 """A lean streaming HTTP/1.1 client on connections that are kept alive.
 
 A replay streams thousands of tokens a second beside the engines that it measures, so it parses nothing per token: the
-client records when the first and the last byte came and keeps the end of the response.
+client records when the first content and the last byte came and keeps the end of the response.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from router.contract import answers
 from router.contract.net.addresses import ENGINES
 from router.contract.net.http_client import HttpClientProtocol
 from router.contract.net.outgoing import connect
 
 KEEP_BYTES = 4_096  # at the end of a response: a stream's usage chunk or an error's JSON
-FIRST_TOKEN = b"data: {"  # a stream may begin with comments
 IDLE_KEPT = 256
 
 
@@ -30,7 +30,7 @@ class ReplayAnswer:
     sent_at: float
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
-    first_at: float = 0.0  # first token of a stream, else first byte of the body; 0 when there was none
+    first_at: float = 0.0  # first content of a stream, else first byte of the body; 0 when there was none
     last_at: float = 0.0  # last byte
     tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes, at least
 
@@ -69,10 +69,14 @@ class _ReplayConnection(HttpClientProtocol):
     def on_body(self, body: bytes) -> None:
         answer = self.answer
         answer.tail += body
-        if not answer.first_at and (not self._streaming or FIRST_TOKEN in answer.tail):
+        if not answer.first_at and (not self._streaming or _has_content(answer.tail)):
             answer.first_at = answer.last_at
         if len(answer.tail) > 2 * self._keep:
             del answer.tail[: -self._keep]
+
+
+def _has_content(beginning: bytearray) -> bool:
+    return any(answers.sign(event)[0] == "content" for event in answers.events(bytes(beginning)))
 
 
 class ReplayClient:

@@ -1,25 +1,25 @@
 """Streamed completions of the OpenAI API: the request body, and the outcome from the end of the response."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import orjson
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from controlplane.experiments.replay.client import ReplayAnswer
+from router.contract import answers
+from router.contract.json_value import JsonObject
+from router.contract.verdict import VERDICTS, of_error, of_routers_answer
 
 PATH = "/v1/completions"
-REFUSED = frozenset({429, 503})  # no capacity, or no instance ready
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The outcome of a request. Token counts are None when the response has none."""
 
-    outcome: str  # "ok", "error" or "refused"
+    outcome: str  # "ok", "client_error", "error" or "refused"
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -46,13 +46,6 @@ class CompletionUsage(Struct, frozen=True):
     prompt_tokens_details: CompletionPromptDetails | None = None
 
 
-class CompletionEvent(Struct, frozen=True):
-    """An event of a stream."""
-
-    usage: CompletionUsage | None = None
-    error: Any = UNSET
-
-
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
     """A body that requests exactly `max_tokens` tokens, streamed, with usage at the end."""
     return orjson.dumps(
@@ -69,23 +62,28 @@ def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
 
 
 def ending_of(answer: ReplayAnswer) -> Ending:
-    """The outcome from the status and the last events."""
+    """The outcome from the status and the last events, judged as routers judge them."""
+    tail = bytes(answer.tail)
     if answer.status != 200:
-        outcome = "refused" if answer.status in REFUSED else "error"
-        return Ending(outcome, error=f"{answer.status} {error_text(bytes(answer.tail))}".strip())
-    usage: CompletionUsage | None = None
-    for event in _last_events(bytes(answer.tail)):
-        if (error := event.error) is not UNSET:
-            message = error.get("message", error) if isinstance(error, dict) else error
-            return Ending("error", error=str(message)[:500])
-        usage = usage or event.usage
-    if b"data: [DONE]" not in answer.tail:
+        label = VERDICTS[of_routers_answer(answer.status, error_code(tail))].label
+        return Ending("error" if label == "ok" else label, error=f"{answer.status} {error_text(tail)}".strip())
+    end = answers.ending(tail)
+    if end.error is not None:
+        result = of_error(end.error, has_content=bool(answer.first_at))
+        return Ending(VERDICTS[result].label, error=end.error.message)
+    if not end.is_whole:
         return Ending("error", error="the stream ended without [DONE]")
-    if not usage:
-        return Ending("ok")
+    usage = _usage_of(end.usage)
     details = usage.prompt_tokens_details or CompletionPromptDetails()
     counts = usage.prompt_tokens, details.cached_tokens, usage.completion_tokens
     return Ending("ok", *counts, cached_from=_places(details))
+
+
+def _usage_of(reported: JsonObject | None) -> CompletionUsage:
+    """Empty without a usage of a known shape."""
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(reported or {}, CompletionUsage)
+    return CompletionUsage()
 
 
 def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | None:
@@ -97,12 +95,12 @@ def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | Non
     return device, host, disk, max(0, (details.cached_tokens or 0) - device - host - disk)
 
 
-def _last_events(tail: bytes) -> Iterator[CompletionEvent]:
-    """The whole events at the end of a stream, last first, without one that was cut."""
-    for line in reversed(tail.split(b"\n")):
-        if line.startswith(b"data: {"):
-            with contextlib.suppress(ValueError):
-                yield msgspec.json.decode(line[6:], type=CompletionEvent)
+def error_code(body: bytes) -> object:
+    """The code of an OpenAI-shaped error; None without one."""
+    try:
+        return orjson.loads(body)["error"]["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
 
 
 def error_text(body: bytes) -> str:

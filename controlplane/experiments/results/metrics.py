@@ -95,7 +95,7 @@ def _ttft_share(key: str, title: str, field: str) -> Metric:
 
 
 def _within_slo(of: ClassRequests) -> float | None:
-    """The share of requests within the SLO; refused and failed ones are not."""
+    """The share of requests within the SLO; refused and failed ones, and client errors, are not."""
     counted = len(of.records) - of.count("cancelled")
     return round(_good(of) / counted, 6) if of.slo and counted and of.took_s else None
 
@@ -152,6 +152,7 @@ _ALL = (
     Metric("n", "Requests", "", "", lambda of: len(of.records)),
     Metric("ok", "Answered", "", "", lambda of: of.count("ok")),
     _outcome("errors", "Errors", "error"),
+    _outcome("client_errors", "Client errors", "client_error"),
     _outcome("refused", "Refused", "refused"),
     Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower"),
     Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher"),

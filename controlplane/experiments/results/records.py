@@ -32,7 +32,9 @@ class Record:
     trace_class: str  # by an unbounded cache, so the same in every arm
     policy_version: str
     status: int  # HTTP, 0 without an answer
-    outcome: str  # ok, error, refused or cancelled
+    outcome: (
+        str  # ok, client_error, error, refused or cancelled; client errors are errors in records of earlier versions
+    )
     error: str
     # Parts of the TTFT; unknown in a replay
     queue_ms: float | None = None  # in the queues of the router and the engine

@@ -65,11 +65,17 @@ def merged(arms: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _answers(everything: ClassResults) -> list[str]:
-    n, ok, cancelled = (everything[key] or 0 for key in ("n", "ok", "cancelled"))
+    n, ok, cancelled, clients = (everything.get(key) or 0 for key in ("n", "ok", "cancelled", "client_errors"))
     missing = n - ok - cancelled
+    found = []
     if n and missing / n > 0.01:
-        return [
+        found.append(
             f"{missing:,} of {n:,} requests were refused or failed; "
             "the latencies in the table are of answered requests only, comparisons count the others as infinitely late"
-        ]
-    return []
+        )
+    if clients:
+        found.append(
+            f"{clients:,} of {n:,} requests were at fault themselves, most likely longer than an engine's context; "
+            "choose a trace of shorter prompts, or engines that take these"
+        )
+    return found

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-Behaviour = Callable[[int, dict[str, Any]], str]  # request number, body → "ok", "refuse", "error", "cut", "hang"
+Behaviour = Callable[[int, dict[str, Any]], str]  # request number, body → "ok", "cut", "hang", or of STATUSES
+STATUSES = {"refuse": 429, "error": 500, "reject": 400}
 
 
 @dataclass
@@ -48,8 +49,8 @@ class FakeEngine:
     async def _answer(self, writer: asyncio.StreamWriter, what: str, body: dict[str, Any]) -> bool:
         if what == "hang":
             await asyncio.sleep(3600)
-        if what in {"refuse", "error"}:
-            status = 429 if what == "refuse" else 500
+        if what in STATUSES:
+            status = STATUSES[what]
             _send_json(writer, status, {"error": {"message": f"{what}d on purpose", "code": what}})
             return True
         writer.write(

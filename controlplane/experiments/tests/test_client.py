@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from controlplane.experiments.replay import completions
-from controlplane.experiments.replay.client import NoAnswer, ReplayClient
+from controlplane.experiments.replay.client import NoAnswer, ReplayAnswer, ReplayClient, _has_content
 from controlplane.experiments.tests.fake_engine import fake_engine
 
 
@@ -42,7 +42,11 @@ async def test_requests_at_the_same_time_use_a_connection_each():
 
 @pytest.mark.parametrize(
     ("what", "outcome", "error"),
-    [("refuse", "refused", "429 refused on purpose"), ("error", "error", "500 errord on purpose")],
+    [
+        ("refuse", "refused", "429 refused on purpose"),
+        ("error", "error", "500 errord on purpose"),
+        ("reject", "client_error", "400 rejectd on purpose"),
+    ],
 )
 async def test_an_error_status_tells_its_message(what, outcome, error):
     async with fake_engine(behaviour=lambda number, sent: what) as engine:
@@ -95,11 +99,46 @@ async def test_the_end_of_a_long_stream_is_enough_to_find_its_usage():
     assert completions.ending_of(answer).output_tokens == 2_000
 
 
-def test_an_error_event_in_a_stream_is_an_error():
-    from controlplane.experiments.replay.client import ReplayAnswer
+DONE = b"data: [DONE]\n\n"
 
-    event = orjson.dumps({"error": {"message": "the engine died"}})
-    answer = ReplayAnswer(
-        0.0, status=200, tail=bytearray(b'data: {"choices":[]}\n\ndata: ' + event + b"\n\ndata: [DONE]\n\n")
-    )
-    assert completions.ending_of(answer) == completions.Ending("error", error="the engine died")
+
+def stream(*events, end=DONE):
+    tail = b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + end
+    return ReplayAnswer(0.0, status=200, first_at=1.0, tail=bytearray(tail))
+
+
+WORD = {"choices": [{"text": " a", "finish_reason": None}]}
+TOO_LONG = {"message": "the prompt is too long", "type": "BadRequestError", "code": 400}
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "error"),
+    [
+        (stream(WORD, {"error": {"message": "the engine died"}}), "error", "the engine died"),
+        (stream({"error": TOO_LONG}), "client_error", "the prompt is too long"),
+        (stream(WORD, {"choices": [{"text": "", "finish_reason": "abort"}]}), "error", "finish_reason abort"),
+        (stream(WORD, end=b""), "error", "the stream ended without [DONE]"),
+        (stream(WORD, {"choices": [], "error": None}), "ok", ""),
+        (stream(WORD, {"choices": [], "usage": {"prompt_tokens": "many"}}), "ok", ""),
+        (ReplayAnswer(0.0, status=204), "error", "204"),
+    ],
+)
+def test_a_stream_is_judged_by_what_its_end_says(answer, outcome, error):
+    found = completions.ending_of(answer)
+    assert (found.outcome, error in found.error, found.output_tokens) == (outcome, True, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [(504, "deadline_exceeded", "refused"), (502, "failed_alike", "client_error"), (503, "shutting_down", "error")],
+)
+def test_a_routers_own_answer_has_the_outcome_of_its_receipt(status, code, outcome):
+    body = bytearray(orjson.dumps({"error": {"message": "why", "code": code}}))
+    assert completions.ending_of(ReplayAnswer(0.0, status=status, tail=body)).outcome == outcome
+
+
+def test_the_first_content_is_the_first_token():
+    beginning = bytearray(b': ping\n\ndata: {"choices":[{"text":""}]}\n\n')
+    assert not _has_content(beginning)
+    assert not _has_content(beginning + b'data: {"choices":[{"text":" a"')
+    assert _has_content(beginning + b'data: {"choices":[{"text":" a"}]}\n\n')

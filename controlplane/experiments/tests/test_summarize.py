@@ -15,9 +15,10 @@ from controlplane.experiments.tests.conftest import record
 def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
     found = [record(i, ttft_ms=float(i)) for i in range(1, 5)]
     found += [record(5, outcome="refused", ttft_ms=None), record(6, outcome="error", ttft_ms=None)]
+    found += [record(n, outcome="client_error", ttft_ms=None) for n in (8, 9)]
     found += [record(7, trace_class="heavy", ttft_ms=900.0)]
     warm = summarize.class_results(summarize.of_class(found, "warm"))
-    assert (warm["n"], warm["ok"], warm["refused"], warm["errors"]) == (6, 4, 1, 1)
+    assert [warm[key] for key in ("n", "ok", "refused", "errors", "client_errors")] == [8, 4, 1, 1, 2]
     assert (warm["ttft_p50_ms"], warm["low_n"]) == (2.5, True)
     assert summarize.class_results(summarize.of_class(found, "heavy"))["ttft_p99_ms"] == 900
     assert summarize.class_results(summarize.of_class(found, "medium"))["ttft_p50_ms"] is None

@@ -41,6 +41,12 @@ def test_a_refused_request_has_no_latency_that_would_make_refusing_look_slow_or_
     assert found.cached_host is None
 
 
+def test_failures_have_the_status_that_a_router_would_give():
+    too_long = replace(REFUSED, outcome="client_error", code="too_long")
+    found = recorded(too_long, replace(too_long, index=7, outcome="error", code="out_of_memory"))
+    assert [(one.outcome, one.status) for one in found] == [("client_error", 400), ("error", 500)]
+
+
 def test_figures_are_made_of_them_as_of_a_replay():
     own = summarize.run_results(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
     assert (own["classes"]["all"]["ok"], own["classes"]["heavy"]["refused"]) == (1, 1)

@@ -121,7 +121,8 @@ def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], float | No
 
 
 def _refused(requests: Sequence[Simulated]) -> int:
-    return sum(request.outcome != "ok" for request in requests)
+    """Requests without an answer that are not at fault themselves."""
+    return sum(request.outcome not in ("ok", "client_error") for request in requests)
 
 
 def _hit_share(requests: Sequence[Simulated]) -> float | None:

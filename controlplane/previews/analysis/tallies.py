@@ -76,6 +76,8 @@ class Tallies:
         elif request.outcome == "refused":
             cell.turned_away += 1
             cell.refused += self._first("refused", request)
+        elif request.outcome == "client_error":
+            cell.client_errors += 1
         line = self._slow.get(request.name)
         if request.ttft_ms and line is not None:
             cell.slow += is_slow(request.ttft_ms, x, line)

@@ -91,6 +91,14 @@ def test_an_error_counts_as_failed():
     assert (total.failed, total.errors, total.ttft.n) == (2, 1, 0)
 
 
+def test_a_prompt_that_no_engine_can_hold_is_nobodys_failure():
+    tallies = Tallies({})
+    for one in answered([request(1, key="s0", arm_class="warm", outcome="client_error", ttft_s=None)], "x"):
+        tallies.add(one)
+    total = tallies.evidence().total("control")
+    assert (total.ended, total.judged, total.client_errors, total.failed, total.refused) == (1, 0, 1, 0, 0)
+
+
 def test_a_preview_plays_it_once_more():
     trace = generate(3, 120.0, 4.0)
     few = LoadedTrace(trace.format, trace.requests[:200], trace.pacing)

@@ -207,7 +207,7 @@ class Play:
         call.slot_s = self._now
         self._sim_router.queue.began(call.slot_s)
         if not endpoint.fits(work):
-            self._end(call, "error", "too_long")
+            self._end(call, "client_error", "too_long")
             self._sim_router.queue.ended(self._now, call.slot_s)
             return
         call.work, call.media = work, endpoint.media

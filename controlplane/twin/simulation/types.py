@@ -40,7 +40,8 @@ class Simulated:
     e2e_s: float | None  # until the refusal, when refused
     instance: str  # "" when refused
     request_class: str
-    outcome: str  # ok, refused, or error (longer than the KV cache or the window)
+    # As routers say it: ok, refused, client_error (longer than KV cache or window), error (KV that is never free)
+    outcome: str
     code: str  # of the refusal or error; "" when answered
     queued_s: float  # in the router's queue
     shadow_changed: bool  # another instance or flow, or a refusal

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.verdict import VERDICTS, of_own_answer, of_status
+from router.contract.verdict import VERDICTS, of_own_answer, of_routers_answer, of_status
 
 COUNTED_AS = {"ok": "–", "client_error": "client_errors", "error": "failed", "picked": "–"}  # in use
 SHOWN_AS = {"client_error": "client errors", "error": "failed", "refused": "refused"}  # on Live; all others nowhere
@@ -53,3 +53,19 @@ def test_a_status_has_its_result(status, result):
 )
 def test_an_answer_of_the_routers_own_has_its_result(status, code, result):
     assert of_own_answer(status, code) == result
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "result"),
+    [
+        (502, "failed_alike", "failed_alike"),
+        (504, "deadline_exceeded", "refused"),
+        (503, "router_exhausted", "router_failed"),
+        (400, "BadRequestError", "client_error"),
+        (400, 400, "client_error"),
+        (500, {"of": "another shape"}, "failed_before_content"),
+        (429, None, "refused"),
+    ],
+)
+def test_a_client_of_the_router_tells_its_own_answers_from_those_of_engines(status, code, result):
+    assert of_routers_answer(status, code) == result

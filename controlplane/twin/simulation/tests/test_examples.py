@@ -130,10 +130,10 @@ class TestAdmission:
         assert [one.code for one in outcome.requests] == ["", "", "over_ttft_limit"]
 
 
-def test_a_request_that_no_engine_can_hold_is_an_error() -> None:
+def test_a_request_that_no_engine_can_hold_is_a_client_error() -> None:
     for small in (fleet(1, kv_blocks=10), fleet(1, window=1_000)):
         (one,) = play([asks(0, tokens=1_000, output=10)], fleet=small).requests
-        assert (one.outcome, one.code, one.ttft_s) == ("error", "too_long", None)
+        assert (one.outcome, one.code, one.ttft_s) == ("client_error", "too_long", None)
 
 
 def test_in_a_closed_loop_a_session_thinks_after_each_answer() -> None:
