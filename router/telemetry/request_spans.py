@@ -14,6 +14,7 @@ Prompts, answers and the texts of errors appear nowhere: errors are given by the
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from router.contract.verdict import VERDICTS
 from router.request.call import Call
 from router.request.outcome import Attempt
 from router.request.tracing import QUEUE, SERVER, Tracing
@@ -145,7 +146,8 @@ class _Spans:
         model = _model(call)
         operation = names.operation(call.api_path)
         server = self._find(attempt.pool, attempt.instance)
-        failed = bool(attempt.code) or status >= 400 or (last and outcome.label == "error")
+        result = (attempt.result or outcome.result if last else attempt.result) or "served"
+        failed = bool(attempt.code) or status >= 400 or VERDICTS[result].label not in ("ok", "cancelled", "picked")
         known: dict[str, Attribute | None] = {
             names.OPERATION: operation,
             names.PROVIDER: server.provider,
@@ -154,7 +156,7 @@ class _Spans:
             "http.response.status_code": attempt.status,
             "server.address": server.address,
             "server.port": server.port,
-            "error.type": _error_type(attempt.code or (outcome.code if last else ""), status, failed),
+            "error.type": _error_type(attempt.code or (outcome.code if last else ""), status, failed, result),
         }
         made = self._span(f"{operation} {model}", "client", id_, began, ended, known)
         made.failed = failed
@@ -200,9 +202,10 @@ def _model(call: Call) -> str:
     return call.alias.serves if call.alias is not None else call.adapter or call.pool.model
 
 
-def _error_type(code: str, status: int, failed: bool) -> str | None:
+def _error_type(code: str, status: int, failed: bool, result: str = "_OTHER") -> str | None:
+    """`result`: stands for the error of an answer of status 200."""
     if code:
         return code
     if not failed:
         return None
-    return str(status) if status >= 400 else "_OTHER"
+    return str(status) if status >= 400 else result

@@ -118,6 +118,19 @@ async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: Worl
     assert (receipt["outcome"], receipt["error"]) == ("refused", "demo-1 answered 503")
 
 
+async def test_an_engines_400_is_the_clients_for_a_gateway_too(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    await asking.answer()
+    asking.say(headers({":status": "400"}, kind=3))
+    asking.say(None)
+    await work
+    receipt = await gateway.receipt()
+    assert [receipt[key] for key in ("outcome", "result", "fault")] == ["client_error", "client_error", "client"]
+    window = three.router.recorder.classes(receipt["at"] + 1)["demo"][receipt["class"]]
+    assert (window.client_error, window.error, window.refused) == (1, 0, 0)
+
+
 async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_decision(three: World) -> None:
     gateway = Gateway(three)
     _, work = gateway.ask({**DOCUMENT, "max_tokens": 5}, modes=modes(response=4))

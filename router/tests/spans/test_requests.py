@@ -132,6 +132,29 @@ async def test_each_attempt_is_a_span_and_the_parent_of_its_engine(world: Any, c
     assert all(before[1] <= after[0] for before, after in pairwise(times))
 
 
+async def test_an_attempt_that_failed_inside_an_answer_of_200_is_an_error_and_the_request_is_none(
+    world: Any, collector: Engine
+) -> None:
+    dead = reply({"error": {"message": "EngineCore is dead", "code": 500}})
+    w = await world(dead, None, spans=settings(collector), failure__retries=3)
+    w.router.pools.get("demo").endpoints["demo-1"].requests += 1  # so that the other one is asked first
+    assert (await w.ask(headers=SAMPLED)).status_code == 200
+    await w.until(lambda: w.router.recorder.spans["sent"] >= 5)
+    sent = collector.received[0].document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    attempts = [span for span in sent if span["name"] == "text_completion llama"]
+    told = [(span["status"], attributes(span).get("error.type")) for span in attempts]
+    assert told == [({"code": 2}, "failed_before_content"), ({}, None)]
+    assert [span["status"] for span in sent if span["kind"] == 2] == [{}]
+
+
+async def test_a_clients_mistake_is_no_error_of_the_server_span(world: Any, collector: Engine) -> None:
+    w = await world(reply({"error": "too long"}, 400), spans=settings(collector, ratio=1.0))
+    assert (await w.ask()).status_code == 400
+    spans = await exported(w, collector, 3)
+    assert spans["POST /v1/completions"]["status"] == {}
+    assert spans["text_completion llama"]["attributes"]["error.type"] == "400"
+
+
 async def test_an_offload_shows_prefill_and_decoder(world: Any, collector: Engine) -> None:
     held = {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
     w = await world(reply(held), None, strategy="adaptive_v1", spans=settings(collector), **OFFLOADED)
