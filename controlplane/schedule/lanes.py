@@ -16,7 +16,7 @@ from fleet.tries import is_outside
 from router.contract.redis.fleet_status import StepReport
 
 RARE_S = 60.0  # a step that is taken less often than this
-TOLD_AGAIN_S = 60.0
+LOGGED_AGAIN_S = 60.0
 FIRST_RARE_S = 600.0  # is not taken while everything starts
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Failure:
     text: str
-    told: float  # by the lane's clock
+    logged_at: float  # by the lane's clock
 
 
 def _text(error: Exception) -> str:
@@ -97,10 +97,10 @@ class Lane:
         return None
 
     def _tell(self, name: str, error: Exception) -> None:
-        """Each reason once, and again when it has lasted for TOLD_AGAIN_S: a step may fail every second."""
+        """Each reason once, and again when it has lasted for LOGGED_AGAIN_S: a step may fail every second."""
         text, now = _text(error), self._clock()
         before = self._failing.get(name)
-        if before is not None and before.text == text and now - before.told < TOLD_AGAIN_S:
+        if before is not None and before.text == text and now - before.logged_at < LOGGED_AGAIN_S:
             return
         self._failing[name] = Failure(text, now)
         if is_outside(error):

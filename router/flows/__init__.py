@@ -19,7 +19,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.lease import Lease
 from router.pool.pull import Pull
 from router.pool.unheld import Unheld
-from router.request import blame
+from router.request import fault
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.tokenize.prompt import TOO_DEEP
@@ -76,7 +76,7 @@ def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
     """True if the decoder may compute the prompt itself: not if it only decodes or the policy forbids it."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     allowed = call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode"
-    allowed = allowed and not blame.is_spent(call)
+    allowed = allowed and not fault.is_spent(call)
     call.outcome.offload.local("fallback" if allowed else "failed", str(error))
     return allowed
 
@@ -128,7 +128,7 @@ async def _through(
         try:
             return await flow(call, prefiller, endpoint, offload, tokens)
         except PrefillFailed as error:
-            moves = error.elsewhere and left > 0 and offload.pull_ms is None and not blame.is_spent(call)
+            moves = error.elsewhere and left > 0 and offload.pull_ms is None and not fault.is_spent(call)
             another = _another(call, endpoint, tried) if moves else None
             if another is None:
                 raise

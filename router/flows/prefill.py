@@ -11,7 +11,7 @@ from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint
-from router.request import blame, predict
+from router.request import fault, predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate, PromptRefused
 from router.upstream import usage
@@ -36,7 +36,7 @@ async def prefill(
     answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens))
     learn(offload, endpoint, answer.get("usage"))
     if why := check(answer):
-        blame.failed(call, endpoint)
+        fault.failed(call, endpoint)
         raise PrefillBroken(f"{endpoint.id}: {why}")
     endpoint.breaker.served()
     return answer
@@ -79,7 +79,7 @@ async def _leased(
         raise
     except UpstreamError as error:
         failure = error.code
-        blame.upstream_failed(call, endpoint, error)
+        fault.upstream_failed(call, endpoint, error)
         kind = PrefillFailed if isinstance(error, FirstByteTimeout | RouterExhausted) else PrefillBroken
         raise kind(f"{endpoint.id}: {error}") from None
     finally:
@@ -103,7 +103,7 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
     if connection.status != 200:
         is_keyed = bool(endpoint.engine_key) and connection.status in verdict.KEY_REFUSED
         if verdict.of_status(connection.status, keyed=is_keyed) == "failed_before_content":
-            blame.failed(call, endpoint, blame.KEY if is_keyed else blame.FAILED)
+            fault.failed(call, endpoint, fault.KEY if is_keyed else fault.FAILED)
         why = f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}"
         if 400 <= connection.status < 500 and connection.status != 429 and not is_keyed:
             raise PromptRefused(why, connection.status)

@@ -24,7 +24,7 @@ from router.policy.types import Decision
 from router.pool.endpoint import Endpoint
 from router.pool.lease import Lease
 from router.pool.pool import Pool
-from router.request import blame, predict
+from router.request import fault, predict
 from router.request.call import Call
 from router.request.outcome import Attempt
 from router.serving.pages import Pages
@@ -226,7 +226,7 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0
     for at, endpoint in enumerate(ranked[:served]):
-        blame.failed(call, endpoint)
+        fault.failed(call, endpoint)
         outcome.attempts[at].result = "failed_before_content"
         outcome.attempts[at].error, outcome.attempts[at].ended = "the gateway gave it up", time.perf_counter()
         outcome.attempts.append(_attempt(call, ranked[at + 1]))
@@ -242,6 +242,6 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
     elif result == "client_error":
         endpoint.breaker.answered()
     elif result == "failed_before_content":
-        blame.failed(call, endpoint)
-        if blame.forgive(call):
+        fault.failed(call, endpoint)
+        if fault.forgive(call):
             outcome.close("failed_alike", error=outcome.error)

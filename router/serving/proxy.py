@@ -24,7 +24,7 @@ from router.pool.failure_attribution import failed_with
 from router.pool.fleet_view import FleetView
 from router.pool.lease import Lease
 from router.pool.wake import Hold
-from router.request import bands, blame, predict
+from router.request import bands, fault, predict
 from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
@@ -281,7 +281,7 @@ class Proxy:
             result = verdict.of_error(answer.error, has_content=outcome.first_content is not None)
             attempt.error = answer.error.message
             if verdict.VERDICTS[result].fault == "engine":
-                blame.failed(call, endpoint)
+                fault.failed(call, endpoint)
                 endpoint.note_refused(answer.error.message) if answer.error.message == relay.CUT else None
         attempt.result = result
         if result == "served":
@@ -297,14 +297,14 @@ def _broke(
 ) -> None:
     """Count a failure without a whole answer. Raises unless another instance may be tried."""
     outcome = call.outcome
-    blame.upstream_failed(call, endpoint, error)
+    fault.upstream_failed(call, endpoint, error)
     attempt.error, attempt.code = str(error), error.code
     has_content = outcome.begun and outcome.first_content is not None
     attempt.result = "failed_after_content" if has_content else "failed_before_content"
     tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
     if outcome.begun:
         raise error
-    if blame.is_spent(call):
+    if fault.is_spent(call):
         raise _spent(call, error.code) from None
     if left <= 0 or not _is_servable(call, tried):
         raise _error_after(call, error) from None
@@ -313,7 +313,7 @@ def _broke(
 def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
     """The engine does not take the key of its pool, which no client can help. True to try another instance."""
     attempt.result, attempt.error = "failed_before_content", f"answered {attempt.status} to its engine key"
-    blame.failed(call, endpoint, blame.KEY)
+    fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
     if left <= 0 or not _is_servable(call, tried):
         raise ErrorResponse(502, "upstream_failed", f"{endpoint.id} {attempt.error}", result=attempt.result)
@@ -335,7 +335,7 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
 
     `able`: another instance may be asked.
     """
-    kind = blame.FAILED
+    kind = fault.FAILED
     if answer.result == "client_error":
         status = attempt.status if answer.error is None else answer.error.status
         if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
@@ -343,10 +343,10 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
             endpoint.breaker.rejected()
             return False
         kind = f"status {status}"
-    blame.failed(call, endpoint, kind)
-    if blame.is_spent(call) or (kind != blame.FAILED and not able):
-        if blame.forgive(call, kind):
-            answer.result = attempt.result = "failed_alike" if kind == blame.FAILED else "client_error"
+    fault.failed(call, endpoint, kind)
+    if fault.is_spent(call) or (kind != fault.FAILED and not able):
+        if fault.forgive(call, kind):
+            answer.result = attempt.result = "failed_alike" if kind == fault.FAILED else "client_error"
         return False
     attempt.result = "failed_before_content"
     return True
@@ -416,7 +416,7 @@ def _prefill_of(call: Call) -> str:
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
     """Raises ErrorResponse unless another prefill instance and a decoder may serve the request."""
     code = "prefill_timeout" if error.timed_out else "prefill_failed"
-    if blame.is_spent(call):
+    if fault.is_spent(call):
         raise _spent(call, code) from None
     allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
     if allowed and left > 0 and _is_servable(call, tried):
@@ -428,7 +428,7 @@ def _spent(call: Call, code: str) -> ErrorResponse:
     """The error of a request that is tried on no further engine, and that its client had better not send again."""
     failures = call.outcome.failures
     named = "; ".join(f"{failure.endpoint.id}: {_KINDS.get(failure.kind, 'it failed')}" for failure in failures)
-    result: Result = "failed_alike" if blame.forgive(call) else "failed_before_content"
+    result: Result = "failed_alike" if fault.forgive(call) else "failed_before_content"
     if result == "failed_alike":
         code = "failed_alike"
     message = f"the request failed on two engines and is tried on no other: {named}"
@@ -438,9 +438,9 @@ def _spent(call: Call, code: str) -> ErrorResponse:
 
 
 _KINDS = {
-    blame.FAILED: "it answered with a failure",
-    blame.BROKEN: "it closed the connection, its process may have ended",
-    blame.LATE: "it did not answer in time",
+    fault.FAILED: "it answered with a failure",
+    fault.BROKEN: "it closed the connection, its process may have ended",
+    fault.LATE: "it did not answer in time",
 }
 
 

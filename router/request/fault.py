@@ -49,7 +49,8 @@ def _earlier(call: Call) -> list[Failure]:
 
 def _are_alike(call: Call) -> bool:
     failures = call.outcome.failures
-    return bool(failures) and bool(failures[-1].kind) and failures[-1].kind in {one.kind for one in _earlier(call)}
+    kind = failures[-1].kind if failures else ""
+    return bool(kind) and kind in [failure.kind for failure in _earlier(call)]
 
 
 def forgive(call: Call, alone: str = "") -> bool:
