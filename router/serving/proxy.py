@@ -300,7 +300,7 @@ def _broke(
     fault.upstream_failed(call, endpoint, error)
     attempt.error, attempt.code = str(error), error.code
     has_content = outcome.begun and outcome.first_content is not None
-    attempt.result = "failed_after_content" if has_content else "failed_before_content"
+    attempt.result = "failed_after_content" if has_content else verdict.of_own_answer(502, error.code)
     tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
     if outcome.begun:
         raise error

@@ -52,7 +52,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
             {
                 "instance": attempt.instance,
                 "status": attempt.status,
-                "result": attempt.result or _in_the_end(call, attempt),
+                "result": _result_of(call, attempt),
                 "error": attempt.error,
             }
             for attempt in outcome.attempts
@@ -87,9 +87,11 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     return made
 
 
-def _in_the_end(call: Call, attempt: Attempt) -> Result | None:
-    """The result of the attempt that was the last one when the request ended without its own verdict."""
-    return call.outcome.result if attempt is call.outcome.attempts[-1] else None
+def _result_of(call: Call, attempt: Attempt) -> Result | None:
+    """The result of an attempt: that of the request for the last one, unless it failed by itself."""
+    if attempt.result in (None, "served") and attempt is call.outcome.attempts[-1]:
+        return call.outcome.result
+    return attempt.result
 
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
