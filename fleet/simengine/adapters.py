@@ -1,7 +1,7 @@
 """LoRA adapters of a simulated engine, which answers as vLLM does with VLLM_ALLOW_RUNTIME_LORA_UPDATING. Pure.
 
-An adapter computes as its base model does: what differs is whose KV blocks a request may use. A source that looks like
-a path must be a folder; a name is taken as loaded.
+An adapter computes as its base model does: what differs is whose KV blocks a request may use, as with a salt. A source
+that looks like a path must be a folder; a name is taken as loaded.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,29 @@ import xxhash
 from fleet.simengine.http.errors import ApiError
 
 
-class OfAdapter(bytes):
-    """The content of a request for an adapter, as KV events carry it."""
+class Apart(bytes):
+    """The content of a request for an adapter, or with a salt, as KV events carry it."""
 
-    adapter = ""
+    adapter = salt = ""
 
 
-def content_of(data: bytes, adapter: str) -> bytes:
-    if not adapter:
+def content_of(data: bytes, adapter: str, salt: str) -> bytes:
+    if not adapter and not salt:
         return data
-    made = OfAdapter(data)
-    made.adapter = adapter
-    return made
+    content = Apart(data)
+    content.adapter, content.salt = adapter, salt
+    return content
 
 
-def adapter_of(content: object) -> str:
-    return content.adapter if isinstance(content, OfAdapter) else ""
+def keys_of(content: object) -> tuple[str, str]:
+    """The adapter and the salt."""
+    return (content.adapter, content.salt) if isinstance(content, Apart) else ("", "")
 
 
-def seed_of(adapter: str) -> int:
+def seed_of(adapter: str, salt: str) -> int:
     """Begins the chain of its blocks."""
-    return xxhash.xxh64_intdigest(adapter.encode()) if adapter else 0
+    keys = f"{adapter}\0{salt}" if salt else adapter
+    return xxhash.xxh64_intdigest(keys.encode()) if keys else 0
 
 
 class Adapters:

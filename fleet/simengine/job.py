@@ -23,6 +23,7 @@ class RequestParams:
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     seed: int = 0
+    salt: str = ""
     n: int = 1  # answers per prompt
     stream: bool = False
     usage_at_end: bool = False  # of a stream

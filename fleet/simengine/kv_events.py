@@ -15,7 +15,7 @@ import zmq
 
 from fleet.engine.blocks import Event, Removed, Stored
 from fleet.simengine import tokens
-from fleet.simengine.adapters import adapter_of
+from fleet.simengine.adapters import keys_of
 
 TOPIC = "kv"
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
@@ -147,7 +147,9 @@ class Publisher:
 
     def _map(self, event: Event, data: bytes) -> BlockStored | BlockRemoved | AllBlocksCleared:
         if isinstance(event, Stored):
-            adapter = adapter_of(event.content)
+            adapter, salt = keys_of(event.content)
+            later = [adapter] if adapter else None
+            first = [*(later or ()), salt] if salt and event.parent is None else later
             return BlockStored(
                 lora_name=adapter or None,
                 block_hashes=event.hashes,
@@ -155,7 +157,7 @@ class Publisher:
                 token_ids=tokens.to_ids(data),
                 block_size=self._block_size,
                 medium=event.medium,
-                extra_keys=[[adapter] if adapter else None] * len(event.hashes),
+                extra_keys=[first, *[later] * (len(event.hashes) - 1)],
             )
         return BlockRemoved(event.hashes, event.medium) if isinstance(event, Removed) else AllBlocksCleared()
 

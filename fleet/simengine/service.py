@@ -128,8 +128,8 @@ class Service:
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
             answer.tokens,
-            tokens.chain(data, self.about.block_size, seed_of(adapter)),
-            content=content_of(data, adapter),
+            tokens.chain(data, self.about.block_size, seed_of(adapter, job.params.salt)),
+            content=content_of(data, adapter, job.params.salt),
             held=transfer.hold_as is not None,
             pull_tokens=tokens.count(prompt) if transfer.source is not None else 0,
         )

@@ -22,11 +22,11 @@ _HOP_BY_HOP = {
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
 # expect: the server has answered it.
-# x-vllm-priority: the router orders requests.
+# x-vllm-priority: the router orders requests. x-cache-salt: the body has it, apart by key.
 NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
-    | {b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id"}
+    | {b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", b"x-cache-salt"}
     | INSIDE
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}

@@ -13,7 +13,7 @@ from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
 from router.request.call import Call
-from router.tokenize.prompt import Prompt
+from router.tokenize import salt
 from router.tokenize.tokenizer import NotTokenized
 
 _APPROXIMATE = ("approximate",)
@@ -47,16 +47,19 @@ def _hash_blocks(call: Call) -> None:
     index = state.known
     if state.reader is None or index is None:
         return
+    document = call.request.prompt.document
     try:
+        if "extra_key" in document:
+            raise NotTokenized("extra_key: no event tells which blocks have it")
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
     except (NotTokenized, RecursionError):
         state.untokenized += 1
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
-    adapter, salt, seed = call.adapter, cache_salt(call.request.prompt), index.seed
+    adapter, salted, seed = call.adapter, salt.of(document), index.seed
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
-        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
+        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salted, whole)))
         for size in state.sizes
         for whole in [(length - 1) // size]
     )
@@ -64,12 +67,6 @@ def _hash_blocks(call: Call) -> None:
 
 def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Sequence[bytes]) -> Sequence[int]:
     return linked(tokens, size, seed, extras) if extras else state.hashes(tokens, size, seed)
-
-
-def cache_salt(prompt: Prompt) -> str:
-    """The client's `cache_salt`: with the adapter it separates the caches of requests with equal tokens."""
-    salt = prompt.document.get("cache_salt")
-    return salt if isinstance(salt, str) else ""
 
 
 async def ask(call: Call, shared: SharedIndex) -> None:

@@ -1,7 +1,7 @@
 """Reads a request's body, a large one in a thread, and makes the request for the engine: pool, prompt, headers."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -14,39 +14,52 @@ from router.contract.redis.api_keys import PublishedKey
 from router.http import headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.policy.value import replace
 from router.pool.affinity import UNNAMED
 from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt
-from router.request import predict
 from router.request.call import Call
 from router.request.chosen import Chosen, Hashed
 from router.request.request import ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
-from router.tokenize import prompt
+from router.tokenize import prompt, salt
 from router.tokenize.prompt import InvalidBody, Prompt
 
 # A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-# Body, API path, headers content-type where the path takes files, id of the API key
-Form = tuple[bytes, str, Sequence[bytes], str]
+# Body, API path, headers content-type where the path takes files, id of the API key, salt of a header
+Form = tuple[bytes, str, Sequence[bytes], str, str]
 
 
-def form(body: bytes, incoming: IncomingRequest, key: PublishedKey | None) -> Form:
+def form(body: bytes, incoming: IncomingRequest, by_name: Mapping[bytes, bytes], key: PublishedKey | None) -> Form:
+    """Raises ErrorResponse."""
     path, key_id = incoming.path, key.id if key is not None else ""
+    salted = _salt_of_header(by_name[salt.HEADER], path) if salt.HEADER in by_name else ""
     if path not in WITH_FILES:
-        return body, path, (), key_id
-    return body, path, [value for name, value in incoming.headers if name == b"content-type"], key_id
+        return body, path, (), key_id, salted
+    return body, path, [value for name, value in incoming.headers if name == b"content-type"], key_id, salted
 
 
-def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "") -> tuple[Prompt, bytes]:
-    """The prompt, and the body for the engine. Raises ErrorResponse."""
+def _salt_of_header(value: bytes, path: str) -> str:
+    try:
+        return salt.of_header(value, path, has_body=path not in WITH_FILES)
+    except salt.BadSalt as why:
+        raise ErrorResponse(400, "invalid_cache_salt", str(why)) from None
+
+
+def read(
+    body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
+) -> tuple[Prompt, bytes]:
+    """The prompt, and the body for the engine; `salted`: instead of its own salt. Raises ErrorResponse."""
     try:
         parsed = prompt.read(body, api_path, content_types)
-        if not prompt.is_for_engine(parsed, key_id):
+        if salted:
+            parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
+        if salted or not prompt.is_for_engine(parsed, key_id):
             parsed, body = prompt.for_engine(parsed, key_id)
         return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
     except InvalidBody as error:
@@ -54,10 +67,12 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id
 
 
 async def read_large(
-    body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = ""
+    body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
     """Like `read`, in a thread, for a body of more than bounds.SMALL bytes."""
-    return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path, content_types, key_id)
+    return await asyncio.get_running_loop().run_in_executor(
+        _thread(), read, body, api_path, content_types, key_id, salted
+    )
 
 
 def prepare(
@@ -191,7 +206,7 @@ def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[
 
 
 def _salt(adapter: str, read: Prompt) -> int:
-    return chain_salt(adapter, predict.cache_salt(read)) if adapter or "cache_salt" in read.document else 0
+    return chain_salt(adapter, salt.of(read.document)) if adapter or "cache_salt" in read.document else 0
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:

@@ -91,7 +91,7 @@ class Proxy:
     ) -> None:
         """Make the request for the engines, and charge its key. Raises ErrorResponse."""
         received = await body.read(by_name, client)
-        form, large = prepare.form(received, incoming, call.key), len(received) > bounds.SMALL
+        form, large = prepare.form(received, incoming, by_name, call.key), len(received) > bounds.SMALL
         read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
         call.asked_band = bands.asked(by_name, read, call.key)
         responses = self.responses if call.api_path == stored.PATH else None

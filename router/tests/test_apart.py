@@ -13,6 +13,7 @@ from router.tests.engine import engine
 from router.tests.test_aliases import known, second
 from router.tests.test_keys import ALICE, BOB, bearer, keyed
 from router.tests.values import loaded
+from router.tokenize import salt
 
 CHAT = "/v1/chat/completions"
 
@@ -53,7 +54,55 @@ async def test_a_cache_salt_is_apart_by_key(world):
     for headers in (bearer(ALICE), bearer(BOB), {}):
         await w.ask(headers=headers, cache_salt="pepper")
     salts = [request.document["cache_salt"] for request in w.engines[0].received]
-    assert salts == ["alice\0pepper", "bob\0pepper", "pepper"]
+    assert salts == [salt.own("alice", "pepper"), salt.own("bob", "pepper"), "pepper"]
+    assert len(set(salts)) == 3
+
+
+async def test_a_salt_of_a_header_goes_before_one_of_the_body_and_is_apart_by_key_too(world):
+    w = await keyed(world, key_entry(ALICE), required=())
+    for headers in (bearer(ALICE), {}):
+        for path in ("/v1/completions", CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings"):
+            asked = await w.ask(path, headers={**headers, "X-Cache-Salt": "pepper"}, cache_salt="mine")
+            assert asked.status_code == 200
+    received = w.engines[0].received
+    assert [request.document["cache_salt"] for request in received] == [salt.own("alice", "pepper")] * 5 + [
+        "pepper"
+    ] * 5
+    assert not any("x-cache-salt" in request.headers for request in received)
+
+
+@pytest.mark.parametrize("value", ["", "a/b", "a@b", "a\\b", "x" * 129])
+async def test_a_salt_of_a_header_that_engines_would_refuse_is_refused_with_its_range(world, value):
+    w = await world(None)
+    asked = await w.ask(headers={"X-Cache-Salt": value})
+    assert asked.status_code == 400
+    error = asked.json()["error"]
+    assert error["code"] == "invalid_cache_salt"
+    assert "allowed: 1 to 128 characters" in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/tokenize"])
+def test_a_salt_of_a_header_is_refused_where_engines_take_none(path):
+    with pytest.raises(salt.BadSalt, match="engines take no salt at"):
+        salt.of_header(b"pepper", path, has_body=path == "/tokenize")
+
+
+def test_a_salt_of_a_header_is_ascii():
+    with pytest.raises(salt.BadSalt, match="not ASCII"):
+        salt.of_header("ü".encode(), CHAT, has_body=True)
+
+
+@pytest.mark.parametrize("name", salt.FIELDS)
+@pytest.mark.parametrize("given", ["x" * 500, "a@b", ["pepper", "salt"], "weir-"])
+def test_a_salt_of_a_key_is_short_and_plain_whatever_the_client_wrote(name, given):
+    bodies = [
+        prepare.read(orjson.dumps({"model": "m", "prompt": "x", name: given}), "/v1/completions", (), key_id)[1]
+        for key_id in ("alice", "bob")
+    ]
+    hers, his = (orjson.loads(body)[name] for body in bodies)
+    listed = hers if isinstance(hers, list) else [hers]
+    assert hers != his
+    assert all(salt.of_header(text.encode(), CHAT, has_body=True) == text for text in listed)
 
 
 async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(world):
@@ -74,7 +123,7 @@ async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(w
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"prompt":"x","cache_salt":"alice\\u0000pepper"}',
+        b'{"prompt":"x","cache_salt":"weir-of-alice"}',
         b'{"messages":[{"role":"user","content":[{"type":"image_url","\\u0075uid":"alice\\u0000logo"}]}]}',
         b'{"messages":[{"role":"user","content":[{"type":"image_url","uuid":"alice\\u0000logo"}]}]}',
     ],
@@ -84,7 +133,11 @@ def test_no_spelling_of_a_name_is_that_of_another_key(body, key_id):
     _, sent = prepare.read(body, CHAT if b"messages" in body else "/v1/completions", (), key_id)
     document = orjson.loads(sent)
     part = document["messages"][0]["content"][0] if "messages" in document else document
-    assert (part.get("uuid") or part["cache_salt"]).startswith(f"{key_id}\0alice\0")
+    if "uuid" in part:
+        assert part["uuid"].startswith(f"{key_id}\0alice\0")
+    else:
+        assert part["cache_salt"] == salt.own(key_id, "weir-of-alice")
+        assert part["cache_salt"] not in ("weir-of-alice", salt.own("alice", "weir-of-alice"))
 
 
 @pytest.mark.parametrize("salt", ["", None, 7])

@@ -36,9 +36,9 @@ def belief(router: Router, name: str = "demo-0") -> Any:
     return pool.endpoints[name].belief
 
 
-async def ask(client: Any, prompt: object = PROMPT, **body: Any) -> str:
+async def ask(client: Any, prompt: object = PROMPT, headers: dict[str, str] | None = None, **body: Any) -> str:
     asked = {"model": "llama", "prompt": prompt, "max_tokens": 1, "ignore_eos": True, **body}
-    answer = await client.post("/v1/completions", json=asked)
+    answer = await client.post("/v1/completions", json=asked, headers=headers)
     assert answer.status_code == 200, answer.text
     return str(answer.headers["x-request-id"])
 
@@ -152,6 +152,38 @@ async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_ind
         made = await receipt(published, await ask(client, ["two", "prompts"]))
         assert made["index"] == "approximate"
         assert 'weir_router_untokenized_requests_total{pool="demo"} 1.0' in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("header", [False, True])
+async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, header: bool
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        seen = []
+        for salt, blocks in (("tenant-a", 8), ("tenant-a", 8), ("tenant-b", 16), ("", 24)):
+            salted: dict[str, Any] = {"headers": {"x-cache-salt": salt}} if header else {"cache_salt": salt}
+            record = await receipt(published, await ask(client, **(salted if salt else {})))
+            seen.append((record["index"], record["predicted_cached"], record["cached_tokens"]))
+            index = pool.kv_event_state.index
+            await until(lambda blocks=blocks, index=index: index is not None and index.blocks("demo-0")[0] == blocks)
+        assert seen == [("exact", 0, 0), ("exact", 112, 112), ("exact", 0, 0), ("exact", 0, 0)]
+
+
+async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        assert (await receipt(published, await ask(client, extra_key="x")))["index"] == "approximate"
 
 
 @pytest.mark.slow

@@ -54,8 +54,8 @@ class FolderTokenizer:
         if api_path != "/v1/completions":
             chat = as_chat(prompt.document, api_path, system_first=self._template.system_first)
             return self.text_tokens(self._template.render(chat))
-        if prompt.document.get("add_special_tokens") is False or prompt.document.get("cache_salt"):
-            raise NotTokenized("add_special_tokens and cache_salt: only the engine can apply them")
+        if prompt.document.get("add_special_tokens") is False:
+            raise NotTokenized("add_special_tokens: only the engine can apply it")
         ids = given_ids(prompt.document)
         if ids is not None:
             return ids

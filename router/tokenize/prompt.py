@@ -16,7 +16,7 @@ from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 from router.policy.value import Value, replace
-from router.tokenize import bounds
+from router.tokenize import bounds, salt
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 # Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
@@ -123,8 +123,7 @@ def apart(key_id: str, name: str) -> str:
 def is_for_engine(read: Prompt, key_id: str) -> bool:
     """The body goes to the engine as the client wrote it."""
     document = read.document
-    salt = document.get("cache_salt")
-    if not ROUTERS.isdisjoint(document) or (isinstance(salt, str) and apart(key_id, salt) != salt):
+    if not ROUTERS.isdisjoint(document) or not salt.is_apart(document, key_id):
         return False
     messages = document.get("messages")
     return not isinstance(messages, list) or not any(_names_media(message, key_id) for message in messages)
@@ -156,9 +155,7 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
 def _set_apart(document: JsonObject, key_id: str) -> None:
     """By the salt an engine finds a prompt's KV again, by the `uuid` of an image or a sound what it made of that: it
     compares neither with what comes."""
-    salt = document.get("cache_salt")
-    if isinstance(salt, str) and salt:
-        document["cache_salt"] = apart(key_id, salt)
+    salt.set_apart(document, key_id)
     if "messages" in document:
         document["messages"] = _with_own_media(document["messages"], key_id)
 

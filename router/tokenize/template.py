@@ -17,7 +17,6 @@ from router.tokenize.tokenizer import NotTokenized
 
 # Options that only the engine can apply to the prompt.
 _OWN = (
-    "cache_salt",
     "chat_template",
     "continue_final_message",
     "documents",

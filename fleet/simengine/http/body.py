@@ -10,6 +10,8 @@ from fleet.simengine.kv.connector import TransferParams
 from router.contract.sim_media import is_media, stand_in
 
 Body = dict[str, Any]
+LONGEST_SALT = 128  # characters
+_NOT_IN_SALTS = frozenset("@/\\\0")
 
 
 def parse(raw: bytes) -> Body:
@@ -65,6 +67,17 @@ def strings(body: Body, name: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
         raise ApiError(400, f"{name}: Input should be a string or a list of strings, got {value!r:.80}.", param=name)
     return tuple(item for item in values if item)
+
+
+def cache_salt(body: Body) -> str:
+    """Checked as vLLM does; "" without one."""
+    value = body.get("cache_salt")
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_SALT or not _NOT_IN_SALTS.isdisjoint(value):
+        allowed = f"1 to {LONGEST_SALT} characters without '@', '/', '\\\\' and NUL"
+        raise ApiError(400, f"cache_salt: Input should be {allowed}, got {value!r:.80}.", param="cache_salt")
+    return value
 
 
 def text_of(content: object, where: str) -> str:

@@ -37,6 +37,8 @@ REFUSED = [
     (PLAIN, {"prompt": [1, -1]}, "prompt: token ids are whole numbers"),
     (PLAIN, {"prompt": [1, "two"]}, "prompt: token ids are whole numbers"),
     (PLAIN, {"prompt": "x" * 4 * 131_072}, "your prompt contains 131072 input tokens"),
+    (PLAIN, {"prompt": "hi", "cache_salt": "a\0b"}, "cache_salt: Input should be 1 to 128 characters without '@', '/'"),
+    (CHAT, {"messages": HI, "cache_salt": ""}, "cache_salt: Input should be 1 to 128 characters"),
     (MESSAGES, {"messages": HI}, "max_tokens: Field required."),
     (MESSAGES, {"messages": HI, "max_tokens": 0}, "max_tokens must be at least 1, got 0."),
     ("/v1/responses", {}, "input: Field required"),

@@ -10,8 +10,7 @@ from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt, extra_keys, linked
 from router.prefix.chain import PromptChains, chunk_hashes
 from router.prefix.exact.index import ExactIndex
-from router.request.predict import cache_salt
-from router.tokenize.prompt import read
+from router.tokenize import salt
 
 SIZE, SEED = 4, 7
 TOKENS = list(range(12))
@@ -92,8 +91,10 @@ def test_a_model_that_is_not_known_to_be_the_base_counts_as_an_adapter(model: st
     assert pool.adapter(model) == adapter
 
 
-def test_the_salt_is_the_clients() -> None:
-    body = b'{"model":"sql","prompt":"x","cache_salt":"tenant"}'
-    assert cache_salt(read(body, "/v1/completions")) == "tenant"
-    odd = b'{"model":"sql","prompt":"x","cache_salt":7}'
-    assert cache_salt(read(odd, "/v1/completions")) == ""
+@pytest.mark.parametrize(
+    ("given", "hashed"),
+    [("tenant", "tenant"), (["tenant"], "tenant"), (["a", "b"], "a\0b"), (7, ""), ("", ""), (None, "")],
+)
+def test_the_salt_is_the_clients(given: object, hashed: str) -> None:
+    assert salt.of({"cache_salt": given}) == hashed
+    assert salt.of({}) == ""

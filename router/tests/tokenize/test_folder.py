@@ -96,7 +96,6 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
     ("api_path", "body", "why"),
     [
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "not text"),
-        (CHAT, {"messages": HELLO, "cache_salt": "mine"}, "cache_salt"),
         (CHAT, {"messages": HELLO, "chat_template": "{{ 1 }}"}, "chat_template"),
         (CHAT, {"messages": "hello"}, "messages: missing"),
         (CHAT, {"messages": ["hello"]}, "not an object"),

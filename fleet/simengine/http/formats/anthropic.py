@@ -3,7 +3,7 @@
 import msgspec
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, messages, strings, text_of, transfer_params
+from fleet.simengine.http.body import Body, cache_salt, flag, integer, messages, strings, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.format import ApiFormat, sse_event
 from fleet.simengine.http.formats.openai import model_of
@@ -27,6 +27,7 @@ def _parse(body: Body) -> RequestParams:
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop_sequences"),
         stream=flag(body, "stream"),
+        salt=cache_salt(body),
         kv=transfer_params(body, "kv_transfer_params"),
     )
 

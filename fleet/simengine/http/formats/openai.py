@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, mapping, strings, transfer_params
+from fleet.simengine.http.body import Body, cache_salt, flag, integer, mapping, strings, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.job import CachedDetails, Choice, EngineJob, RequestParams
 
@@ -76,6 +76,7 @@ def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None, logpr
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop"),
         seed=integer(body, "seed", 0) or 0,
+        salt=cache_salt(body),
         n=integer(body, "n", 1, minimum=1) or 1,
         stream=stream,
         kv=transfer_params(body, kv),

@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, messages, text_of, transfer_params
+from fleet.simengine.http.body import Body, cache_salt, flag, integer, messages, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
 from fleet.simengine.http.formats.format import ApiFormat, sse_event
@@ -24,6 +24,7 @@ def _parse(body: Body) -> RequestParams:
         max_tokens=integer(body, "max_output_tokens", None, minimum=1),
         ignore_eos=flag(body, "ignore_eos"),
         seed=integer(body, "seed", 0) or 0,
+        salt=cache_salt(body),
         stream=flag(body, "stream"),
         kv=transfer_params(body, "kv_transfer_params"),
     )
