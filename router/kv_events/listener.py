@@ -92,7 +92,7 @@ def judge(pool: Pool) -> None:
             state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
-        endpoint.belief = believe(trouble, complete, endpoint.exact, endpoint.approximate)
+        endpoint.belief = believe(trouble, complete, endpoint.exact, endpoint.approximate, endpoint.unconfirmed)
         if endpoint.belief.index != before.index:
             log.info(
                 "%s: %s index%s",

@@ -61,6 +61,7 @@ class Endpoint:
         self.engine_id = ""  # from its bootstrap server, where its connector has one
         self.refused: Counter[str] = Counter()  # of its answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
+        self.unconfirmed = 0  # hits predicted from its KV events while it reports none at all
         self.feed: EventFeed | None = None  # of its KV events, while they are followed
         self.exact = Accuracy()
         self.approximate = Accuracy()
@@ -109,7 +110,8 @@ class Endpoint:
 
     def cached_tokens(self, reported: int | None) -> int | None:
         """Of an answer: vLLM omits them when there are none. None while it has reported none at all."""
-        self.reports_cached = self.reports_cached or reported is not None
+        if reported is not None:
+            self.reports_cached, self.unconfirmed = True, 0
         return 0 if reported is None and self.reports_cached else reported
 
     @property

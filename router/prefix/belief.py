@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from router.prefix.accuracy import Accuracy
+from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
 
@@ -18,13 +18,21 @@ class Belief:
 
 
 EXACT = Belief("exact", "")
+UNCONFIRMED = (
+    "its answers do not say what was cached (vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report), so "
+    "nothing would show that its KV events are misread"
+)
 GUESS = Belief("approximate", "not checked yet")
 
 
-def believe(trouble: str | None, complete: bool, exact: Accuracy, approximate: Accuracy) -> Belief:
+def believe(
+    trouble: str | None, complete: bool, exact: Accuracy, approximate: Accuracy, unconfirmed: int = 0
+) -> Belief:
     """`trouble`: why the exact index is out of date, "" when it is up to date, None without one; `complete`: it has
-    seen everything that the engine holds."""
+    seen everything that the engine holds; `unconfirmed`: hits that it predicted at an engine that reports none."""
     why = _against_exact(trouble, complete, exact.recent_error(), approximate.recent_error())
+    if not why and unconfirmed >= FEWEST:
+        why = UNCONFIRMED
     if not why:
         return EXACT
     error = approximate.recent_error()

@@ -41,6 +41,8 @@ def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usa
         return
     if usage.cached_tokens is not None and _correct(call, endpoint, usage.cached_tokens, prompt_tokens):
         predict.learn(call, endpoint, usage.cached_tokens, prompt_tokens)
+    elif usage.cached_tokens is None and offload is None and call.prediction.exact_tokens:
+        endpoint.unconfirmed += 1
 
 
 def _correct(call: Call, endpoint: Endpoint | None, cached_tokens: int | None, prompt_tokens: int) -> bool:

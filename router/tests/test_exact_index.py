@@ -9,14 +9,17 @@ import pytest
 
 from router.app import Router
 from router.contract.redis import redis_keys
+from router.prefix.accuracy import FEWEST
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded
+from router.upstream import usage as usages
 
 __all__ = ["folder", "quick", "start_sim"]
 pytestmark = pytest.mark.usefixtures("quick")
 
+COUNT = usages._count
 PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
 
 
@@ -173,6 +176,26 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
             index = pool.kv_event_state.index
             await until(lambda blocks=blocks, index=index: index is not None and index.blocks("demo-0")[0] == blocks)
         assert seen == [("exact", 0, 0), ("exact", 112, 112), ("exact", 0, 0), ("exact", 0, 0)]
+
+
+async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SGLang is without --enable-cache-report."""
+    with monkeypatch.context() as patch:
+        patch.setattr(usages, "_count", lambda raw, name: None if name == "cached_tokens" else COUNT(raw, name))
+        sim = start_sim()
+        published.policy()
+        published.fleet(sim_entry(sim))
+        async with running(redis_url) as (router, client):
+            await until(lambda: belief(router).index == "exact")
+            for _ in range(FEWEST + 1):
+                await ask(client)
+            await until(lambda: belief(router).index == "approximate")
+            assert "--enable-cache-report" in belief(router).why
+            patch.undo()
+            await ask(client)
+            await until(lambda: belief(router).index == "exact")
 
 
 async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(

@@ -46,6 +46,14 @@ def test_the_best_that_has_not_been_wrong_is_believed(
     assert bool(belief.why) is (index != "exact")
 
 
+def test_hits_that_no_answer_can_confirm_are_believed_for_a_few_requests_only() -> None:
+    assert believe("", True, NEW, NEW, FEWEST - 1).index == "exact"
+    belief = believe("", True, NEW, NEW, FEWEST)
+    assert belief.index == "approximate"
+    assert "--enable-cache-report" in belief.why
+    assert believe("it is late", True, NEW, NEW, FEWEST).why == "it is late"
+
+
 def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> None:
     exact = record((900, 0))
     assert believe("", True, exact, NEW).index == "approximate"
