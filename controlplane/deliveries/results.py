@@ -6,11 +6,14 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding, rounded
+from controlplane.deliveries.judge.margins import margin
+from controlplane.deliveries.plan.types import ComparisonGuard, Plan
 from controlplane.deliveries.states import Trigger
 
-Word = Literal["better", "no worse", "cannot tell", "worse"]
+Word = Literal["better", "no worse", "enough to go on", "cannot tell", "worse"]
 
 
 class Shown(Struct, frozen=True):
@@ -40,8 +43,26 @@ def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFind
     return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
 
 
-def read(stored: object) -> tuple[StepResult, ...]:
-    return msgspec.convert(stored, tuple[StepResult, ...])
+def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
+    """The stored results; those of earlier versions said "no worse" of whatever was enough to go on."""
+    limits: dict[tuple[str, str], ComparisonGuard] = {
+        (guard.metric, name): guard
+        for guard in plan.guards
+        if isinstance(guard, ComparisonGuard)
+        for name in guard.classes
+    }
+    return tuple(
+        replace(each, shown=tuple(_told(row, limits.get((row.metric, row.request_class))) for row in each.shown))
+        for each in msgspec.convert(stored, tuple[StepResult, ...])
+    )
+
+
+def _told(row: Shown, guard: ComparisonGuard | None) -> Shown:
+    if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
+        return row
+    sure = margin(row.metric, row.lower, row.upper, guard.worse, guard.fine)
+    text = row.text if sure in row.text else f"{row.text}: {sure}"
+    return replace(row, word="enough to go on", text=text)
 
 
 def _shown(each: GuardFinding) -> Shown:
@@ -51,9 +72,17 @@ def _shown(each: GuardFinding) -> Shown:
 
 
 def word(finding: GuardFinding) -> Word:
-    """The word for an ended step's comparison. Better: the interval is wholly on the candidate's side."""
+    """The word for an ended step's comparison.
+
+    Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
+    to go on: it holds nothing beyond `fine`.
+    """
     if finding.verdict == "fail":
         return "worse"
     if finding.verdict != "fine":
         return "cannot tell"
-    return "better" if finding.upper is not None and finding.upper < 0 else "no worse"
+    if finding.upper is not None and finding.upper < 0:
+        return "better"
+    if finding.upper is None or finding.worse is None:
+        return "no worse"
+    return "no worse" if finding.upper <= finding.worse else "enough to go on"

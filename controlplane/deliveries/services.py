@@ -1,6 +1,7 @@
 """Actions of people on deliveries. Each function is one transaction, after which Redis is written."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from django.core.exceptions import PermissionDenied
@@ -11,6 +12,7 @@ from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors
 from controlplane.deliveries.going_live.rule_setting import set_rules, strictest
 from controlplane.deliveries.going_live.rules import (
+    REFUSALS,
     Change,
     Way,
     check,
@@ -136,6 +138,25 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
         text = f"v{live.number} is live by now; the delivery was proposed against v{delivery.base.number}"
         raise Conflict(text, kind="live", current=live.etag)
     return _as_the_rules_allow(Way.START, delivery, Trigger.START, actor, reason, if_match)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A delivery just proposed, and what kept it from starting at once."""
+
+    delivery: Delivery
+    refusal: str = ""  # a freeze, for example; empty if it started, waits for approvals, or has a time of its own
+
+
+def begin(delivery: Delivery, actor: Actor) -> Beginning:
+    """Start a new delivery that waits for no approval and for no time; one that the rules refuse stays ready."""
+    if delivery.state != State.READY or delivery.starts_at is not None:
+        return Beginning(delivery)
+    try:
+        return Beginning(start(delivery, actor))
+    except REFUSALS as error:
+        delivery.refresh_from_db()
+        return Beginning(delivery, said(error))
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:

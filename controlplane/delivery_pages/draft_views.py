@@ -1,9 +1,9 @@
 """Views that propose a draft as a delivery, and set a policy's delivery rules."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -12,18 +12,16 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 from msgspec import Struct
 
-from controlplane.accounts.decorators import admin_required, operator_required
-from controlplane.as_seen import posted
+from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.plan.default import default_plan
 from controlplane.deliveries.plan.types import CLASSES, POOL_METRICS, Plan
 from controlplane.deliveries.states import State
-from controlplane.deliveries.timing.durations import parse as seconds_of
 from controlplane.deliveries.timing.durations import words
 from controlplane.delivery_pages import plan_form, reading, trial
 from controlplane.delivery_pages.display.sentences import WORDS
@@ -37,7 +35,6 @@ from controlplane.policies.selectors import scope_of
 from controlplane.policies.views import find, refusal_of
 from controlplane.previews import selectors as previews
 from router.contract.problem import Problem
-from router.policy.schema import document as documents
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters
@@ -120,9 +117,16 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
         return _page(request, draft, FormProblems([f"{error}."]), 403)
     except PolicyInvalid as error:
         return _page(request, draft, _problems(typed, _with_plan(policy, typed, error)), 422)
-    word, _ = WORDS[State(made.state)]
-    messages.success(request, f"{made.candidate.label} is proposed: {word}.")
+    _tell(request, services.begin(made, actor_of(request)))
     return redirect("delivery", number=made.pk)
+
+
+def _tell(request: HttpRequest, begun: services.Beginning) -> None:
+    label, (word, _) = begun.delivery.candidate.label, WORDS[State(begun.delivery.state)]
+    if begun.refusal:
+        messages.warning(request, f"{label} is proposed and has not started: {begun.refusal}.")
+    else:
+        messages.success(request, f"{label} is proposed: {word}.")
 
 
 def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -> HttpResponse:
@@ -223,11 +227,19 @@ def _page(
         "sides": ("above", "below"),
         "asks_prometheus": bool(settings.PROMETHEUS_URL),
         "start": {"at": values.get("start.at", "")},
+        "starts_at_once": _starts_at_once(policy, values),
         "rules_text": rules_text(policy),
         "asks_again": selectors.failed_before(policy, draft.upgraded) is not None,
         "again": sent.get("again", ""),
     }
     return render(request, "deliveries/deliver.html", context, status=status)
+
+
+def _starts_at_once(policy: Policy, values: plan_form.Values) -> bool:
+    """Whether the press of *Deliver* also starts, as far as the form tells."""
+    if values.get("approvals") not in (None, "", "0") or policy.approvals_needed:
+        return False
+    return not values.get("start.at") and selectors.freeze_in_force(policy, timezone.now()) is None
 
 
 def rules_text(policy: Policy) -> str:
@@ -253,51 +265,3 @@ class CanaryFields(NamedTuple):
 def _canary(number: int, values: plan_form.Values) -> CanaryFields:
     share, at_least, at_most, ask = (f"canary{number}.{key}" for key in ("share", "for", "max", "ask"))
     return CanaryFields(str(number), share, at_least, at_most, ask, bool(values.get(ask)))
-
-
-def draft_sha256(draft: Draft) -> str:
-    return documents.sha256(documents.dump(documents.parse(draft.upgraded)))
-
-
-RULE_FIELDS: dict[str, Callable[[str], object]] = {
-    "direct": str,
-    "approvals_needed": plan_form.whole_of,
-    "least_share": plan_form.share_of,
-    "least_for_s": seconds_of,
-    "least_bake_s": seconds_of,
-}
-
-RULE_TITLES = {  # as on the form
-    "direct": "Publish at once",
-    "approvals_needed": "Approvals of a delivery",
-    "least_share": "Canary of at least",
-    "least_for_s": "For at least",
-    "least_bake_s": "Then watched for at least",
-    "reason": "Reason",
-}
-
-
-def _read(kind: Callable[[str], object], text: str) -> object:
-    """The typed value; text that cannot be read stays text, which no rule accepts."""
-    try:
-        return kind(text)
-    except ValueError:
-        return text
-
-
-@admin_required
-@require_POST
-def rules(request: HttpRequest, name: str) -> HttpResponse:
-    """Who may go live without a delivery, how many approvals a plan must ask for, and what it must contain."""
-    policy = find(name)
-    typed = {key: request.POST[key].strip() for key in RULE_FIELDS if key in request.POST}
-    read: dict[str, Any] = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}
-    try:
-        reason, seen = request.POST.get("reason", ""), posted(request)
-        services.set_rules(policy, actor_of(request), reason, if_match=seen, **read)
-    except PolicyInvalid as error:
-        for problem in error.errors:
-            messages.error(request, f"Not changed: {RULE_TITLES.get(problem.path, problem.path)}: {problem.text}.")
-        return redirect("policy", name=name)
-    messages.success(request, "The delivery rules are changed.")
-    return redirect("policy", name=name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan.types import Shadow, Switchback
+from controlplane.deliveries.plan.types import Shadow
 from controlplane.deliveries.states import OPEN, State
 from controlplane.delivery_pages.display import evidence, sentences, steps
 from controlplane.delivery_pages.display.evidence import EvidenceRow
@@ -43,6 +43,7 @@ class Presentation:
     candidate: str
     base: str
     now: str
+    live: str  # v45: the version that is live now, of an ended delivery; empty while it is open
     bar: ShareBar | None
     next: Next
     stopping: str
@@ -70,6 +71,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
         candidate=facts.candidate,
         base=facts.base,
         now=now,
+        live="" if facts.state in OPEN else facts.live,
         bar=_bar(facts),
         next=sentences.following(facts),
         stopping=sentences.stopping(facts),
@@ -77,12 +79,12 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
         notice=_notice(facts),
         holds=facts.holds,
         steps=tuple((row, PLACES[row.place]) for row in stepper),
-        sessions=_sessions(facts),
+        sessions=sentences.where_sessions_go(facts),
         progress=_progress(facts, len(stepper)),
         rows=evidence.rows(findings),
-        verdict=evidence.verdict(findings),
+        verdict=evidence.verdict(findings, past=facts.state not in OPEN),
         results=tuple(_result_rows(facts)),
-        said=f"The delivery is {word}. {now}",
+        said=f"The delivery: {word}. {now}",
     )
 
 
@@ -99,12 +101,6 @@ def _result_rows(facts: Facts) -> Iterator[ComparisonRow]:
     for result in facts.results:
         for each in result.shown:
             yield ComparisonRow(steps.title(facts.plan.steps[result.step - 1]), each.word, each.text)
-
-
-def _sessions(facts: Facts) -> str:
-    if isinstance(facts.current, Switchback):
-        return "In a switchback all sessions change sides with each block."
-    return "A session stays with its arm."
 
 
 def _notice(facts: Facts) -> str:

@@ -43,6 +43,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
     return Facts(
         candidate=delivery.candidate.label,
         base=delivery.base.label,
+        live=f"v{delivery.policy.live}",
         plan=plan,
         state=state,
         step=delivery.step,
@@ -59,7 +60,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
         freeze_ends=freezes.ends(*frozen) if frozen else "",
         block=delivery.block,
         blocks=len(delivery.blocks),
-        results=results.read(delivery.results),
+        results=results.read(delivery.results, plan),
         ends_at=_ends_at(delivery, plan),
     )
 

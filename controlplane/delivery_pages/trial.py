@@ -10,7 +10,6 @@ from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan.parsing import parse_plan
 from controlplane.deliveries.plan.types import Plan
-from controlplane.deliveries.states import State
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.drafts.editor import strategy_of
@@ -110,7 +109,7 @@ def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
     draft = drafts.patch_draft(policy, _overrides(policy, kind), actor)
     again = AGAIN if selectors.failed_before(policy, draft.upgraded) else ""
     made = services.propose(policy, PLAN, actor, REASONS[kind], if_match=draft.etag, again=again)
-    return services.start(made, actor) if made.state == State.READY else made
+    return services.begin(made, actor).delivery
 
 
 def _overrides(policy: Policy, kind: Candidate) -> JsonObject:

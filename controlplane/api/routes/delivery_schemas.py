@@ -3,17 +3,19 @@
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
 from django.utils import timezone
 from ninja import Field, Schema
 
 from controlplane.api.etags import Versioned
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.unread import Body
-from controlplane.deliveries import outcome, selectors
+from controlplane.deliveries import outcome, results, selectors
 from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.foresight.foresee import Foresight
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.plan import stored_plan
 from controlplane.deliveries.plan.reader import NUMBERS
 from controlplane.deliveries.services import MORE_PAIRS
 from controlplane.deliveries.states import SPLIT, STILL
@@ -72,7 +74,7 @@ class StepResultOut(Schema):
     what: str = Field(description="The transition that ended or stopped the step")
     shown: list[dict[str, Any]] = Field(
         description="Per comparison that had to be fine, and guard that failed: metric, class, pool, estimate, lower, "
-        "upper, n, text, word (better, no worse, cannot tell or worse)"
+        "upper, n, text, word (better, no worse, enough to go on, cannot tell or worse)"
     )
 
 
@@ -121,6 +123,10 @@ class DeliveryOut(Schema):
     @staticmethod
     def resolve_step(row: Delivery) -> int:
         return row.step + 1
+
+    @staticmethod
+    def resolve_results(row: Delivery) -> Any:
+        return msgspec.to_builtins(results.read(row.results, stored_plan.read(row.plan)))
 
     @staticmethod
     def resolve_outcome(row: Delivery) -> str:

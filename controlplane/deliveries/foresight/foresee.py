@@ -70,7 +70,7 @@ def spreads(policy: Policy) -> dict[tuple[str, str], float]:
     for delivery in selectors.deliveries(policy)[:LOOKED_AT]:
         plan = stored_plan.read(delivery.plan)
         number = next((n for n, step in enumerate(plan.steps, 1) if isinstance(step, Switchback)), 0)
-        found = _spreads(plan, [each.shown for each in results.read(delivery.results) if each.step == number])
+        found = _spreads(plan, [each.shown for each in results.read(delivery.results, plan) if each.step == number])
         if found:
             return found
     return {}

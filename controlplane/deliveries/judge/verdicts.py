@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
+from controlplane.deliveries.judge.margins import margin
 from controlplane.deliveries.judge.statistics import comparisons, counts
 from controlplane.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.deliveries.judge.statistics.counts import Counted
@@ -76,20 +77,28 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
             text=f"{SUBJECTS[guard.metric].format(name)}: {_too_few(estimate)}",
             n=estimate.n if estimate else (0, 0),
             cells=estimate.cells if estimate else (0.0, 0.0),
+            candidate=_of_candidate(guard.metric, estimate) if estimate else None,
+            control=_level(guard.metric, estimate.control) if estimate else None,
         )
     low, high = (in_unit(guard.metric, end) for end in (estimate.lower(levels.fail), estimate.upper(levels.fine)))
-    middle, control = in_unit(guard.metric, estimate.difference), _level(guard.metric, estimate.control)
+    middle = in_unit(guard.metric, estimate.difference)
     return finding(
         verdict=verdict_of(guard, low, high),
         text=sentence(guard, name, low, middle, high),
         estimate=middle,
         lower=low,
         upper=high,
-        control=control,
-        candidate=control * (1 + middle) if guard.metric in NEEDED else control + middle,
         n=estimate.n,
         cells=estimate.cells,
+        candidate=_of_candidate(guard.metric, estimate),
+        control=_level(guard.metric, estimate.control),
     )
+
+
+def _of_candidate(metric: str, estimate: Estimate) -> float:
+    """The level of the candidate's arm: also of too few requests, which pages draw pale."""
+    control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
+    return control * (1 + middle) if metric in NEEDED else control + middle
 
 
 def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
@@ -141,12 +150,17 @@ def shown(metric: str, name: str, middle: float) -> str:
 
 
 def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
-    """warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high`: in the unit of the metric."""
-    said = shown(guard.metric, name, middle)
-    if guard.metric not in NEEDED:
-        return f"{said} (at least {100 * low:+.1f}, limit {100 * guard.worse:+.3g})"
-    slower = " slower" if low > 0 else ""
-    return f"{said}{slower} ({1 + low:.2f}–{times(1 + high)}, limit {times(1 + guard.worse)})"
+    """warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high`: in the unit of the metric.
+
+    Of a guard that does not fail, the margin that is sure: a limit beside an interval that holds it would read as kept.
+    """
+    said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
+    if low <= guard.worse:
+        bounds = f"{1 + low:.2f}–{times(1 + high)}" if relative else f"{100 * low:+.1f} to {100 * high:+.1f}"
+        return f"{said} ({bounds}): {margin(guard.metric, low, high, guard.worse, guard.fine)}"
+    if relative:
+        return f"{said} slower ({1 + low:.2f}–{times(1 + high)}, limit {times(1 + guard.worse)})"
+    return f"{said} (at least {100 * low:+.1f}, limit {100 * guard.worse:+.3g})"
 
 
 # Counts

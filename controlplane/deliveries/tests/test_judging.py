@@ -13,6 +13,7 @@ from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.judge.memory import Block, Memory, PoolMemory
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.plan import stored_plan
 from controlplane.deliveries.states import Hold, State, Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OLGA, OTTO, SHADOW, WHY, proposed
 from controlplane.notices.models import Channel, Notice
@@ -207,7 +208,7 @@ def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
     )
     looked(canary, Trigger.STAY, findings=(fine,))
     done = services.advance(selectors.delivery(canary.pk), OTTO, WHY)
-    (result,) = results.read(done.results)
+    (result,) = results.read(done.results, stored_plan.read(done.plan))
     assert (result.step, result.what) == (2, "advance")
     (shown,) = result.shown
     assert (shown.metric, shown.request_class, shown.estimate, shown.word) == ("ttft", "warm", -0.2, "better")
@@ -218,7 +219,7 @@ def test_a_repeated_step_replaces_its_result(canary, acknowledged):
     paused = looked(canary, Trigger.PAUSE, findings=(fine,))
     again = services.tick(services.resume(paused, OTTO, WHY), later(10))
     done = looked(again, Trigger.FAIL, findings=(FINDING,))
-    (result,) = results.read(done.results)
+    (result,) = results.read(done.results, stored_plan.read(done.plan))
     assert (result.what, result.shown[0].word) == ("fail", "worse")
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.margins import Standing, margin, standing
+from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 from controlplane.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import (
     RatioAxis,
@@ -40,13 +42,20 @@ METRICS: Mapping[str, str] = {
 CHECKS = ("breaker", "arms", "tallies", "routers")
 VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "fail": ("fails", "failed"),
-    "fine": ("fine", "done"),
-    "inconclusive": ("not decided yet", "running"),
+    "fine": ("no harm", "done"),
+    "inconclusive": ("no harm found", "done"),
     "no_data": ("too few requests", "unseen"),
     "error": ("cannot be judged", "stale"),
     "not_judged": ("not judged", "stopped"),
     "deferred": ("left to a later step", "stopped"),
 }
+STANDINGS: Mapping[Standing, tuple[str, str]] = {  # of a comparison that neither fails nor waits for data
+    Standing.BEYOND: ("beyond the limit so far", "warning"),
+    Standing.WORSE: ("worse, not surely beyond the limit", "warning"),
+    Standing.WITHIN: ("no harm", "done"),
+    Standing.UNKNOWN: ("too few to tell", "unseen"),
+}
+ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +87,21 @@ def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name(each) for each in findings if each.needed and each.verdict in waits))
 
 
-def verdict(findings: Sequence[GuardFinding]) -> str:
-    """One sentence above the table."""
+def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
+    """One sentence above the table. `past`: the delivery has ended."""
     failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
     fine = [name(each) for each in findings if each.needed and each.verdict == "fine"]
     left = [name(each) for each in findings if each.verdict == "deferred"]
-    said = ((fine, "fine"), (undecided(findings), "not decided yet"), (left, "left to a later step"))
-    parts = [f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word}" for names, word in said if names]
-    return f"Nothing fails; {'; '.join(parts)}." if parts else ""
+    open_ = "not decided" if past else "not decided yet"
+    said = ((fine, "enough to go on"), (undecided(findings), open_), (left, "left to a later step"))
+    parts = [f"{listed(names)} {_were(len(names), past)} {word}" for names, word in said if names]
+    return f"Nothing {'failed' if past else 'fails'}; {'; '.join(parts)}." if parts else ""
+
+
+def _were(count: int, past: bool) -> str:
+    return ("was" if count == 1 else "were") if past else ("is" if count == 1 else "are")
 
 
 def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
@@ -108,9 +122,7 @@ def _title(finding: GuardFinding) -> str:
 
 
 def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
-    words, shape = VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
-    if finding.verdict == "inconclusive" and not finding.needed:
-        words, shape = "nothing found", "done"
+    words, shape = words_of(finding)
     estimate, interval, limits, axis = _numbers(finding)
     return EvidenceRow(
         title=f"{_title(finding)}, {finding.pool}" if several_pools else _title(finding),
@@ -121,9 +133,47 @@ def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
         cells=whole(finding.cells[0]) if finding.metric in COMPARISONS else "",
         verdict=words,
         shape=shape,
-        text=finding.text if axis is None or finding.verdict == "deferred" else "",
+        text=finding.text if axis is None or finding.verdict == "deferred" else _margin(finding),
         axis=axis,
     )
+
+
+def words_of(finding: GuardFinding) -> tuple[str, str]:
+    """The verdict in words and its shape: no harm, too few to tell, or worse and not surely beyond the limit."""
+    if finding.verdict not in ("fine", "inconclusive"):
+        return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
+    if finding.metric in COUNTS:
+        return STANDINGS[_standing_of_counts(finding)]
+    if finding.metric not in COMPARISONS:
+        return _words_of_level(finding)
+    where = _standing(finding)
+    if where is Standing.UNKNOWN and finding.verdict == "fine":
+        return ENOUGH
+    return STANDINGS[where]
+
+
+def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
+    if finding.verdict == "fine" and finding.metric in CHECKS:
+        return "as expected", "done"
+    return UNDECIDED if finding.verdict == "inconclusive" and finding.needed else VERDICTS[finding.verdict]
+
+
+def _standing(finding: GuardFinding) -> Standing:
+    return standing(finding.lower, finding.upper, finding.worse or 0.0)
+
+
+def _standing_of_counts(finding: GuardFinding) -> Standing:
+    """Counts have no interval: of too few sessions, or of more hits than the ratio allows, nothing is sure."""
+    if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
+        return Standing.UNKNOWN
+    is_above = finding.candidate > finding.control * (finding.worse or 1.0)
+    return Standing.WORSE if is_above else Standing.WITHIN
+
+
+def _margin(finding: GuardFinding) -> str:
+    if finding.estimate is None or (finding.lower is None and finding.upper is None):
+        return finding.text
+    return margin(finding.metric, finding.lower, finding.upper, finding.worse or 0.0, finding.fine)
 
 
 def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
@@ -155,7 +205,7 @@ def _share(share: float) -> str:
 
 def _ratio(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, fine, low, high = finding.worse or 0.0, finding.fine or 0.0, *_bounds(finding)
-    limits = f"fails above {times(1 + worse)}, fine below {times(1 + fine)}"
+    limits = f"fails above {times(1 + worse)}, enough to go on below {times(1 + fine)}"
     axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
     return times(1 + estimate), f"{factor(low)} to {factor(high, '×')}", limits, axis
 

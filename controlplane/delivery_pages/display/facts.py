@@ -11,6 +11,7 @@ from controlplane.deliveries.states import STILL, State
 class Facts:
     candidate: str  # v44
     base: str  # v43
+    live: str = ""  # the version that is live now, whatever the delivery came to: v45
     plan: Plan
     state: State
     step: int = 0  # index of the step in force

@@ -1,10 +1,13 @@
-"""Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure."""
+"""Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure.
+
+Of an open delivery they are in the present, of an ended one in the past.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
-from controlplane.deliveries.states import IN_STEP, State, Trigger
+from controlplane.deliveries.states import CLOSED, IN_STEP, State, Trigger
 from controlplane.deliveries.timing.durations import countdown
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
@@ -48,9 +51,11 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape
 
 
 def now(facts: Facts) -> str:
-    """Which version decides which requests."""
+    """Which version decides which requests; of an ended delivery, which did."""
     where = pools_words(facts.plan.pools)
-    if facts.state in (State.BAKING, State.DELIVERED):
+    if facts.state in CLOSED:
+        return _decided(facts, where)
+    if facts.state is State.BAKING:
         return f"{facts.candidate} decides every request of {where}."
     if facts.state not in IN_STEP:
         return f"{facts.base} decides every request of {where}."
@@ -65,6 +70,33 @@ def now(facts: Facts) -> str:
             return f"{decides} decides every request of {where}: {block_words(facts, block_s)}."
         case _:
             return _split(facts, where)
+
+
+NEVER_BEGUN = (State.REJECTED, State.EXPIRED, State.WITHDRAWN, State.MISSED)
+REPLACED: Mapping[str, str] = {
+    Trigger.OVERTAKE: "another version went live",
+    Trigger.ROLL_BACK: "an older version came back",
+}
+
+
+def _decided(facts: Facts, where: str) -> str:
+    """Which version decided when the delivery ended."""
+    if facts.state in NEVER_BEGUN:
+        return f"It never began: {facts.base} decided every request of {where} throughout."
+    if facts.what in REPLACED:
+        return f"It ended when {REPLACED[facts.what]} for every request of {where}."
+    if facts.state is State.ROLLED_BACK:
+        return f"When it ended, the values of {facts.base} decided every request of {where} again."
+    decides = facts.candidate if facts.state is State.DELIVERED else facts.base
+    return f"When it ended, {decides} decided every request of {where}."
+
+
+def where_sessions_go(facts: Facts) -> str:
+    """Where the requests of a session go, in the tense of the delivery."""
+    past = facts.state in CLOSED
+    if isinstance(facts.current, Switchback):
+        return f"In a switchback all sessions {'changed' if past else 'change'} sides with each block."
+    return f"A session {'stayed' if past else 'stays'} with its arm."
 
 
 def pools_words(pools: tuple[str, ...]) -> str:
@@ -109,7 +141,7 @@ def _arming(facts: Facts) -> Next:
 
 def _step(facts: Facts) -> Next:
     left, undecided = length_s(facts.current) - facts.clock_s, facts.undecided
-    named = f"{listed(undecided)} {'is' if len(undecided) == 1 else 'are'} fine" if undecided else ""
+    named = f"{listed(undecided)} {'is' if len(undecided) == 1 else 'are'} enough to go on" if undecided else ""
     what = promotion(facts)
     if left > 0:
         return Next(what, left, f"if {named}" if named else "if no guard fails", *_otherwise(facts))

@@ -138,11 +138,11 @@ def test_figures_of_the_step_are_shown_with_their_axis(vera_client, running):
     assert "1.04×" in shown
     assert '<svg class="interval"' in shown
     assert "Nothing fails; heavy TTFT is not decided yet." in shown
-    assert "if heavy TTFT is fine" in shown
+    assert "if heavy TTFT is enough to go on" in shown
 
 
 def test_before_the_first_look_the_page_says_what_the_step_waits_for(vera_client, running):
-    assert "if warm TTFT, medium TTFT, heavy TTFT and warm TPOT are fine" in page(vera_client, running)
+    assert "if warm TTFT, medium TTFT, heavy TTFT and warm TPOT are enough to go on" in page(vera_client, running)
 
 
 def test_figures_of_an_earlier_step_are_not_shown(vera_client, running):

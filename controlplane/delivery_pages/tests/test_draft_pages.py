@@ -1,6 +1,7 @@
 """Beside "Publish" stands "Deliver…": its form, what it refuses, and publishing beside an open delivery."""
 
 import json
+import re
 
 import pytest
 
@@ -9,11 +10,16 @@ from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import Origin, Trigger
 from controlplane.deliveries.tests.conftest import ADA, OTTO, SHADOW, WHY, proposed
+from controlplane.deliveries.timing import freezing
+from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies import selectors as policies
 from controlplane.policies.tests.conftest import edit
 
 pytestmark = pytest.mark.usefixtures("redis_away", "pool")
 URL = "/policies/default/draft/deliver"
+ALWAYS = FreezeRule(
+    "always", ("default",), "2026-01-01T00:00", "2026-01-02T00:00", "UTC", "FREQ=DAILY", reason="nobody is there"
+)
 
 
 @pytest.fixture
@@ -40,6 +46,56 @@ def test_the_plan_is_filled_in_and_proposed_as_it_stands(otto_client, draft):
     assert response.url == f"/deliveries/{made.pk}/"
     assert [step["mode"] for step in made.plan["steps"]] == ["shadow", "canary", "canary", "full"]
     assert (made.plan["pools"], made.reason) == (["demo"], WHY)
+
+
+def test_one_press_starts_what_waits_for_nobody(otto_client, draft):
+    assert "Deliver and start v2</button>" in otto_client.get(URL).content.decode()
+    otto_client.post(URL, fields(otto_client))
+    assert Delivery.objects.get().state == "arming"
+
+
+@pytest.mark.parametrize(
+    ("more", "state"),
+    [
+        ({"approvals": "1"}, "proposed"),
+        ({"start.at": "2036-08-03T03:00", "start.zone": "UTC", "start.latest": "1 h"}, "ready"),
+    ],
+)
+def test_what_waits_for_people_or_a_time_is_only_proposed(otto_client, draft, more, state):
+    otto_client.post(URL, {**fields(otto_client), **more})
+    assert Delivery.objects.get().state == state
+
+
+def test_where_the_policy_asks_for_approvals_the_button_only_delivers(otto_client, draft, policy):
+    services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=1)
+    shown = otto_client.get(URL).content.decode()
+    assert "Deliver v2</button>" in shown
+    assert "Deliver and start" not in shown
+
+
+def test_a_freeze_keeps_it_ready_and_the_page_says_why(otto_client, draft):
+    freezing.add_freeze(ALWAYS, ADA)
+    assert "Deliver v2</button>" in otto_client.get(URL).content.decode()
+    shown = otto_client.post(URL, fields(otto_client), follow=True).content.decode()
+    assert Delivery.objects.get().state == "ready"
+    assert "v2 is proposed and has not started: the freeze always is in force until" in shown
+
+
+def test_a_short_plan_stays_chosen_when_the_reason_is_missing(otto_client, draft):
+    short = f"{URL}?plan=short"
+    assert f'action="{short}"' in otto_client.get(short).content.decode()
+    response = otto_client.post(short, {**fields(otto_client), "reason": ""})
+    shown = response.content.decode()
+    assert response.status_code == 422
+    assert "Use the standard plan" in shown
+    assert "Use a short plan" not in shown
+    assert f'action="{short}"' in shown
+
+
+def test_the_review_offers_the_guarded_way_first(otto_client, draft):
+    shown = otto_client.get("/policies/default/draft/review").content.decode()
+    primary = re.findall(r'button--primary"[^>]*>([^<]*)<', shown)
+    assert primary == ["Deliver…"]
 
 
 def test_a_viewer_is_refused_and_a_missing_draft_sends_back(vera_client, otto_client, policy):

@@ -13,13 +13,71 @@ from controlplane.delivery_pages.tests.values import NOW, facts, finding, plan
 def test_a_comparison_shows_estimate_interval_limits_and_verdict():
     row = evidence.rows([finding()])[0]
     assert (row.title, row.estimate, row.interval) == ("heavy TTFT", "1.04×", "0.97 to 1.12×")
-    assert row.limits == "fails above 1.10×, fine below 1.25×"
-    assert (row.n, row.cells, row.verdict) == ("204", "31", "not decided yet")
+    assert row.limits == "fails above 1.10×, enough to go on below 1.25×"
+    assert (row.n, row.cells, row.verdict) == ("204", "31", "too few to tell")
+    assert row.text == "surely less than 1.25× slower; 1.10× not excluded"
 
 
-def test_a_guard_that_can_only_fail_has_found_nothing():
+@pytest.mark.parametrize(
+    ("metric", "verdict", "bounds", "words", "shape"),
+    [
+        ("slow", "inconclusive", (-0.24, 0.28), "too few to tell", "unseen"),
+        ("slow", "inconclusive", (0.07, 0.70), "worse, not surely beyond the limit", "warning"),
+        ("slow", "inconclusive", (-0.05, 0.09), "no harm", "done"),
+        ("slow", "inconclusive", (None, None), "too few to tell", "unseen"),
+        ("slow", "fail", (0.2, 0.7), "fails", "failed"),
+        ("ttft", "fine", (-0.05, 0.09), "no harm", "done"),
+        ("ttft", "fine", (-0.05, 0.24), "enough to go on", "done"),
+        ("ttft", "fine", (0.01, 0.24), "worse, not surely beyond the limit", "warning"),
+        ("ttft", "inconclusive", (-0.05, 0.5), "too few to tell", "unseen"),
+        ("ttft", "inconclusive", (0.2, 0.5), "beyond the limit so far", "warning"),
+        ("ttft", "no_data", (None, None), "too few requests", "unseen"),
+    ],
+)  # fmt: skip
+def test_a_guard_says_no_harm_only_when_its_whole_interval_is_within_the_limit(metric, verdict, bounds, words, shape):
+    lower, upper = bounds
+    row = evidence.rows([finding(metric, verdict=verdict, lower=lower, upper=upper)])[0]
+    assert (row.verdict, row.shape) == (words, shape)
+
+
+@pytest.mark.parametrize(
+    ("n", "rates", "words"),
+    [
+        ((12, 300), (0.0, 0.0), "too few to tell"),
+        ((204, 1900), (0.01, 0.01), "no harm"),
+        ((204, 1900), (0.02, 0.01), "worse, not surely beyond the limit"),
+        ((204, 1900), (None, None), "too few to tell"),
+    ],
+)
+def test_a_count_that_does_not_fail_has_the_same_three_states(n, rates, words):
+    candidate, control = rates
+    found = finding("errors", "", estimate=None, n=n, candidate=candidate, control=control, worse=1.5, needed=False)
+    assert evidence.rows([found])[0].verdict == words
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdict", "needed", "words"),
+    [
+        ("arms", "fine", False, "as expected"),
+        ("breaker", "inconclusive", False, "no harm found"),
+        ("prometheus", "inconclusive", True, "not decided yet"),
+        ("pool.ttft_p90_ms", "fine", False, "no harm"),
+    ],
+)
+def test_a_guard_without_a_comparison_says_what_it_saw(metric, verdict, needed, words):
+    assert evidence.rows([finding(metric, "", verdict=verdict, needed=needed)])[0].verdict == words
+
+
+def test_a_guard_that_can_only_fail_has_one_limit():
     row = evidence.rows([finding("slow", verdict="inconclusive")])[0]
-    assert (row.verdict, row.estimate, row.limits) == ("nothing found", "+4 points", "fails above +10 points")
+    assert (row.estimate, row.limits) == ("+4 points", "fails above +10 points")
+
+
+def test_an_ended_delivery_is_told_in_the_past():
+    fine, open_ = finding(verdict="fine"), finding("tpot", "warm")
+    assert evidence.verdict([fine, open_], past=True) == (
+        "Nothing failed; heavy TTFT was enough to go on; warm TPOT was not decided."
+    )
 
 
 def test_counts_show_both_rates():
@@ -47,7 +105,8 @@ def test_several_pools_are_distinguished():
 
 def test_the_verdict_names_what_fails_first():
     fine, open_, failed = finding(verdict="fine"), finding("tpot", "warm"), finding(verdict="fail")
-    assert evidence.verdict([fine, open_]) == "Nothing fails; heavy TTFT is fine; warm TPOT is not decided yet."
+    said = evidence.verdict([fine, open_])
+    assert said == "Nothing fails; heavy TTFT is enough to go on; warm TPOT is not decided yet."
     assert evidence.verdict([open_, failed]) == "Failed: heavy TTFT."
     assert evidence.verdict([]) == ""
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
@@ -60,7 +119,7 @@ def test_a_finding_left_to_a_later_step_says_why_and_is_not_awaited():
         assert (row.verdict, row.text) == ("left to a later step", "one sentence")
         assert evidence.undecided([left]) == ()
     said = evidence.verdict([finding("ttft", "warm", verdict="fine"), wide])
-    assert said == "Nothing fails; warm TTFT is fine; heavy TTFT is left to a later step."
+    assert said == "Nothing fails; warm TTFT is enough to go on; heavy TTFT is left to a later step."
 
 
 def test_marks_and_interval_stand_in_order_on_the_axis():
@@ -100,13 +159,13 @@ def test_the_whole_page_as_one_value():
     shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
     assert shown.bar == presentation.ShareBar("25.0", "25 %", "75 %")
     assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "Canary 25 %")
-    assert shown.said.startswith("The delivery is running. v44 decides 25 %")
+    assert shown.said.startswith("The delivery: running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
 
 
 def test_one_word_says_what_each_step_has_shown():
     left = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
-    (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left]))).results
+    (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left], plan()))).results
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from controlplane.deliveries.states import State
+from controlplane.deliveries.states import CLOSED, OPEN, State
+from controlplane.delivery_pages import presentation
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.tests.values import NOW, facts, plan
 
@@ -44,29 +45,58 @@ def test_a_hold_by_a_freeze_says_when_it_ends():
     assert said.what == "The step begins again when the freeze ends at 2026-08-02 02:00 (Europe/Berlin)"
 
 
-@pytest.mark.parametrize("state", [State.BAKING, State.DELIVERED])
-def test_a_candidate_that_is_live_decides_everything(state):
-    assert sentences.now(facts(state, step=4)) == "v44 decides every request of pool chat."
+def test_a_candidate_that_is_live_decides_everything():
+    assert sentences.now(facts(State.BAKING, step=4)) == "v44 decides every request of pool chat."
 
 
-@pytest.mark.parametrize("state", [State.PROPOSED, State.READY, State.ARMING, State.ABORTED, State.ROLLED_BACK])
-def test_otherwise_the_live_version_decides_everything(state):
+ENDS = [
+    (State.DELIVERED, "deliver", "When it ended, v44 decided every request of pool chat."),
+    (State.FINISHED, "pass", "When it ended, v43 decided every request of pool chat."),
+    (State.ABORTED, "fail", "When it ended, v43 decided every request of pool chat."),
+    (State.ABORTED, "overtake", "It ended when another version went live for every request of pool chat."),
+    (State.ABORTED, "roll_back", "It ended when an older version came back for every request of pool chat."),
+    (State.ROLLED_BACK, "roll_back", "It ended when an older version came back for every request of pool chat."),
+    (State.ROLLED_BACK, "fail", "When it ended, the values of v43 decided every request of pool chat again."),
+    (State.REJECTED, "reject", "It never began: v43 decided every request of pool chat throughout."),
+    (State.EXPIRED, "expire", "It never began: v43 decided every request of pool chat throughout."),
+    (State.WITHDRAWN, "withdraw", "It never began: v43 decided every request of pool chat throughout."),
+    (State.MISSED, "miss", "It never began: v43 decided every request of pool chat throughout."),
+]
+
+
+@pytest.mark.parametrize(("state", "what", "said"), ENDS)
+def test_an_ended_delivery_says_what_decided_in_the_past(state, what, said):
+    assert sentences.now(facts(state, what=what)) == said
+
+
+def test_every_state_that_ends_a_delivery_has_its_sentence_in_the_past():
+    assert {state for state, *_ in ENDS} == CLOSED
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+def test_only_an_ended_delivery_names_the_version_that_is_live_now(state):
+    assert presentation.shown(facts(state, live="v45")).live == ""
+    assert presentation.shown(facts(State.DELIVERED, live="v45")).live == "v45"
+
+
+@pytest.mark.parametrize("state", [State.PROPOSED, State.READY, State.ARMING])
+def test_before_the_first_step_the_live_version_decides_everything(state):
     assert sentences.now(facts(state)) == "v43 decides every request of pool chat."
 
 
 def test_a_step_says_what_follows_when_and_on_which_condition():
     said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=350, undecided=("heavy TTFT",)))
-    assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is fine", "it pauses", NOW + 3600 - 350)
+    assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is enough to go on", "it pauses", NOW + 3600 - 350)
 
 
 def test_a_step_that_asks_says_so():
     said = sentences.following(facts(State.STEP, step=2, share=0.25, clock_s=0, undecided=("a", "b")))
-    assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are fine")
+    assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are enough to go on")
 
 
 def test_a_step_whose_time_is_over_waits_for_what_is_undecided():
     said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=700, undecided=("heavy TTFT",)))
-    assert (said.in_s, said.provided, said.otherwise) == (None, "as soon as heavy TTFT is fine", "it pauses")
+    assert (said.in_s, said.provided, said.otherwise) == (None, "as soon as heavy TTFT is enough to go on", "it pauses")
 
 
 def test_a_shadow_passes_unless_a_guard_fails():

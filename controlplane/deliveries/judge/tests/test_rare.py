@@ -48,7 +48,7 @@ def test_a_rare_class_is_left_to_the_next_step_that_judges(steps: tuple[dict[str
 def test_a_rare_class_is_left_too_while_its_interval_is_wide() -> None:
     found = seen(evidence(7_000, mix=RARE, factors={"heavy": 1.15}))["ttft heavy"]
     assert (found.verdict, min(found.n) > 30, found.estimate is None) == ("deferred", True, False)
-    assert found.text.startswith("heavy TTFT 1.09× (0.83–1.36×, limit 1.10×); too rare at 10 % to wait for")
+    assert found.text.startswith("heavy TTFT 1.09× (0.83–1.36×): 1.10× not excluded; too rare at 10 % to wait for")
 
 
 @pytest.mark.parametrize(

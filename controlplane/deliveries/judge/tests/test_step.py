@@ -15,6 +15,7 @@ from controlplane.deliveries.judge import memory, step
 from controlplane.deliveries.judge.step import judge
 from controlplane.deliveries.judge.tests.traffic import Cells, cells
 from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.plan import stored_plan
 from controlplane.deliveries.states import State, Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, WHY, proposed
 from controlplane.policies.models import Policy
@@ -364,7 +365,10 @@ def test_a_switchback_changes_blocks_and_judges_at_its_end(policy: Policy, pool:
     done = judge(delivery, later(delivery, 486))
     assert done.state == State.BAKING
     assert "4 pairs of blocks" in done.why
-    shown = {f"{each.metric} {each.request_class}": each for each in results.read(done.results)[-1].shown}
+    shown = {
+        f"{each.metric} {each.request_class}": each
+        for each in results.read(done.results, stored_plan.read(done.plan))[-1].shown
+    }
     assert shown["ttft warm"].word == "no worse"
     assert shown["ttft warm"].estimate == pytest.approx(0.0, abs=0.1)
 

@@ -44,8 +44,8 @@ class OnItsWay:
         self.web.manage("shell", "--verbosity", "0", "-c", script.format(name=self.name, **more))
 
     def to_canary(self) -> None:
-        """From ready."""
-        self.run(MOVE, moves=[("start", "person"), ("armed", "system"), ("pass", "judge")])
+        """From arming."""
+        self.run(MOVE, moves=[("armed", "system"), ("pass", "judge")])
 
 
 @pytest.fixture

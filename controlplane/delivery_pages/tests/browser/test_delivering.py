@@ -23,7 +23,7 @@ def form(open_page: Any, way: Any, **options: Any) -> Page:
 def deliver(open_page: Any, way: Any, **options: Any) -> Page:
     page = form(open_page, way, **options)
     page.fill("#reason", WHY)
-    page.click("button:has-text('Deliver v2')")
+    page.click("button:has-text('Deliver and start v2')")
     page.wait_for_url("**/deliveries/*/")
     return page
 
@@ -33,7 +33,7 @@ def test_a_wrong_value_is_said_at_its_field_and_what_was_typed_is_kept(open_page
     page.fill("#p-canary1-share", "70")
     page.fill("#p-canary2-for", "soon")
     page.fill("#reason", WHY)
-    page.click("button:has-text('Deliver v2')")
+    page.click("button:has-text('Deliver and start v2')")
     expect(page.locator("#p-canary1-share-note")).to_contain_text("allowed: 0.1 to 50 %")
     expect(page.locator("#p-canary1-share")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#p-canary2-for-note")).to_contain_text("is not a time")
@@ -43,14 +43,14 @@ def test_a_wrong_value_is_said_at_its_field_and_what_was_typed_is_kept(open_page
     page.click("[data-focus] a >> nth=0")
     page.fill("#p-canary1-share", "7")
     page.fill("#p-canary2-for", "15 min")
-    page.click("button:has-text('Deliver v2')")
+    page.click("button:has-text('Deliver and start v2')")
     page.wait_for_url("**/deliveries/*/")
     expect(page.locator(".steps")).to_contain_text("Canary 7 %")
 
 
 def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, way):
     page = deliver(open_page, way)
-    expect(page.locator(".delivery-state")).to_have_text("ready to start")
+    expect(page.locator(".delivery-state")).to_have_text("waiting for routers")
     page.fill("#reason", "a reason that is being typed")
     page.focus("#reason")
     way.to_canary()
@@ -90,7 +90,7 @@ def test_both_arms_are_drawn_over_time_with_the_limit_and_no_mark_of_what_is_fin
     }).length"""
     assert page.locator(".interval").evaluate_all(inside) == 0
     evidence = page.locator("table.evidence")
-    expect(evidence).to_contain_text("fails above 1.10×, fine below 1.25×")
+    expect(evidence).to_contain_text("fails above 1.10×, enough to go on below 1.25×")
     expect(evidence.locator("tbody tr").first).not_to_contain_text("%")
 
 
@@ -99,7 +99,7 @@ def test_another_person_approves(open_page, way):
     page.click("#plan-start > summary")
     page.fill("#p-approvals", "1")
     page.fill("#reason", WHY)
-    page.click("button:has-text('Deliver v2')")
+    page.click("button:has-text('Deliver and start v2')")
     expect(page.locator("#delivery-actions")).to_contain_text("otto proposed the delivery: somebody else must approve")
     expect(page.locator("button:has-text('Approve')").first).to_be_disabled()
     ada = open_page("ada").goto("/deliveries/")

@@ -243,7 +243,7 @@ def test_without_javascript_a_threshold_is_edited_published_and_rolled_back(open
     page.click("button:has-text('Publish v2')")
     expect(page.locator("h1")).to_contain_text(f"{policy} v2")
     page.click("a:has-text('Roll back to v1')")
-    page.click("button:has-text('Publish v3')")
+    page.click("button:has-text('Roll back to v1')")
     expect(page.locator("h1")).to_contain_text(f"{policy} v3")
     taken_back = page.locator(".page-head").get_by_text("Roll back to v2")
     expect(taken_back).to_have_count(0)
