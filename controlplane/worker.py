@@ -82,14 +82,18 @@ def watch(node: str, stopping: threading.Event) -> None:
     from django.db import close_old_connections
 
     from fleet.tasks import scrape
+    from fleet.tries import Failures
 
+    failures, what = Failures(log), f"scraping the engines of node {node}"
     while not stopping.is_set():
         begun = time.monotonic()
         try:
             scrape(node)
         except Exception as error:
             # Redis or the database may be back in a second; a loop that ends would lose the node.
-            log.warning("node %s could not scrape its engines: %s", node, error)
+            failures.failed(what, error)
+        else:
+            failures.works(what)
         close_old_connections()
         stopping.wait(max(0.05, WATCH_S - (time.monotonic() - begun)))
 

@@ -12,23 +12,12 @@ from django.db import DatabaseError, close_old_connections
 
 from controlplane.schedule import reports
 from controlplane.schedule.lease import BEAT_S, Leadership
-from fleet.tries import is_outside
+from fleet.tries import Failures, text_of
 from router.contract.redis.fleet_status import StepReport
 
 RARE_S = 60.0  # a step that is taken less often than this
-LOGGED_AGAIN_S = 60.0
 FIRST_RARE_S = 600.0  # is not taken while everything starts
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    text: str
-    logged_at: float  # by the lane's clock
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
 
 
 @dataclass(frozen=True)
@@ -54,7 +43,7 @@ class Lane:
             name: begun + (FIRST_RARE_S if step.every_s > RARE_S else 0.0) for name, step in self.steps.items()
         }
         self._reported: dict[str, StepReport] = {}
-        self._failing: dict[str, Failure] = {}
+        self._failures = Failures(log, clock)
 
     def step(self) -> float:
         """Take what is due; seconds until the next step is."""
@@ -90,23 +79,10 @@ class Lane:
                 step.run()
         except Exception as error:
             if not step.by_leader or self._leadership.holds():
-                self._tell(name, error)
-            return _text(error)
-        if self._failing.pop(name, None) is not None:
-            log.info("step %s works again", name)
+                self._failures.failed(f"step {name}", error)
+            return text_of(error)
+        self._failures.works(f"step {name}")
         return None
-
-    def _tell(self, name: str, error: Exception) -> None:
-        """Each reason once, and again when it has lasted for LOGGED_AGAIN_S: a step may fail every second."""
-        text, now = _text(error), self._clock()
-        before = self._failing.get(name)
-        if before is not None and before.text == text and now - before.logged_at < LOGGED_AGAIN_S:
-            return
-        self._failing[name] = Failure(text, now)
-        if is_outside(error):
-            log.warning("step %s failed: %s", name, text)
-        else:
-            log.warning("step %s failed", name, exc_info=error)
 
     def _described(self, step: Step, at: float, took_s: float = 0.0, error: str = "") -> StepReport:
         return StepReport(

@@ -18,12 +18,14 @@ from fleet.kinds.resources import Inventory
 from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.redis import connect
+from fleet.tries import Failures
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import NodeReport, NodesValue
 
 INVENTORY_S = 60.0
 SILENT_S = 12.0  # without a heartbeat for this long, the control host probes its instances
 log = logging.getLogger(__name__)
+_failures = Failures(log)
 
 
 def record_heartbeat(name: str, now: dt.datetime) -> Node:
@@ -112,10 +114,13 @@ def publish(now: dt.datetime) -> None:
         NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")
     )
+    what = "publication of the nodes"
     try:
         connect().set(redis_keys.NODES, codec.encode(NodesValue(at=now.timestamp(), nodes=reports)))
     except redis.RedisError as error:
-        log.warning("nodes not published: %s", error)
+        _failures.failed(what, error)
+    else:
+        _failures.works(what)
 
 
 def _unix(at: dt.datetime | None) -> float | None:

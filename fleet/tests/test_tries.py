@@ -1,11 +1,11 @@
-"""One row that fails keeps no other from its turn, in each step over many rows."""
+"""One row that fails keeps no other from its turn, in each step over many rows; what fails each second is told once."""
 
 import pytest
 import redis
 from django.utils import timezone
 
 from fleet import services
-from fleet.control import autoscaler, publish, reconciler
+from fleet.control import autoscaler, nodes, publish, reconciler
 from fleet.models import Instance, Pool
 from fleet.tests.world import document, roll_back
 from fleet.tries import RowsFailed, is_outside, log_failure, tries
@@ -135,3 +135,21 @@ def test_a_pool_that_cannot_be_scaled_leaves_the_others_scaled(pools: None, monk
     with pytest.raises(RowsFailed, match="pool a: ValueError: strange"):
         autoscaler.scale_step(timezone.now())
     assert sorted(scaled) == ["b", "c"]
+
+
+def test_nodes_that_redis_does_not_take_are_told_once_and_once_more_when_it_does(
+    db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fleet.control.nodes")
+    full = redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
+
+    def refuse(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as away:
+        away.setattr(redis.Redis, "set", refuse)
+        for _ in range(5):
+            nodes.publish(timezone.now())
+    nodes.publish(timezone.now())
+    what = "publication of the nodes"
+    assert caplog.messages == [f"{what} failed: OutOfMemoryError: {full}", f"{what} works again"]

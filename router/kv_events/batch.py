@@ -64,7 +64,7 @@ class BlocksStored:
     extras: Sequence[bytes]
     group: int | None
     whole: bool  # from layers with full attention
-    removal_told: bool = True  # by an event, when the blocks leave the tier
+    reports_removal: bool = True  # by an event, when the blocks leave the tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _stored(raw: Any) -> BlocksStored:
         extras=_extras(raw, parent is None, len(names)),
         group=raw.get("group_idx"),
         whole=whole,
-        removal_told=raw.get("medium") not in _UNTOLD,
+        reports_removal=raw.get("medium") not in _UNTOLD,
     )
 
 

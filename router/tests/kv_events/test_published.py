@@ -74,7 +74,7 @@ def test_an_adapters_blocks_are_found_with_its_name_only(engine: str, feed: Feed
 def test_sglangs_media_are_pinned_memory_a_remote_pool_and_a_disk(engine: str) -> None:
     events = [stored(PUBLISHED[engine][case]) for case in ("plain", "pinned", "remote", "disk")]
     assert [event.tier for event in events] == [DEVICE, HOST, DISK, DISK]
-    assert [event.removal_told for event in events] == [True, True, False, True]
+    assert [event.reports_removal for event in events] == [True, True, False, True]
 
 
 @pytest.mark.parametrize("engine", VLLM)
@@ -106,8 +106,8 @@ def test_a_part_that_comes_first_does_not_set_the_size_for_long(engine: str, fee
 
 @pytest.mark.parametrize("engine", VLLM)
 def test_a_store_tells_no_removals_while_offloading_does(engine: str) -> None:
-    assert not stored(PUBLISHED[engine]["store"]).removal_told
-    assert stored(PUBLISHED[engine]["store"].replace(b"\xa3cpu", b"\xa3CPU")).removal_told
+    assert not stored(PUBLISHED[engine]["store"]).reports_removal
+    assert stored(PUBLISHED[engine]["store"].replace(b"\xa3cpu", b"\xa3CPU")).reports_removal
 
 
 def test_chunks_of_lmcache_leave_the_size_of_blocks_as_it_is(feed: Feed) -> None:
