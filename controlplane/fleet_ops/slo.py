@@ -5,7 +5,7 @@ import time
 import redis
 
 from controlplane.dashboard.frame.slo import SloRow, rows
-from controlplane.dashboard.frame.types import Classes
+from controlplane.dashboard.frame.types import Frame
 from controlplane.dashboard.step import latest
 from fleet.models import Pool
 from fleet.redis import connect
@@ -16,15 +16,19 @@ from router.contract.redis.staleness import FRAME_OLD_S
 def slo_rows(pool: Pool) -> list[SloRow]:
     """Of the classes with a target."""
     limits = slo_of(pool.slo, pool.autoscale)
-    return rows(limits, _classes(pool.name)) if limits else []
+    if not limits:
+        return []
+    frame = _recent_frame()
+    if frame is None:
+        return rows(limits, None)
+    return rows(limits, frame["classes"].get(pool.name, {}), frame["slo"].get(pool.name, {}))
 
 
-def _classes(pool: str) -> Classes | None:
-    """None without a recent frame."""
+def _recent_frame() -> Frame | None:
     try:
         frame = latest(connect())
     except redis.RedisError:
         return None
     if frame is None or time.time() - frame["at"] > FRAME_OLD_S:
         return None
-    return frame["classes"].get(pool, {})
+    return frame

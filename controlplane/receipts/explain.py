@@ -41,11 +41,18 @@ class TimelinePhase:
     ms: float
     meaning: str
 
+    @property
+    def label(self) -> str:
+        return LABELS.get(self.name, self.name)
+
+
+LABELS = {"first": "until the first content"}  # what the router cannot divide: network, queue, stall and prefill
+
 
 def sentences(receipt: Receipt) -> list[str]:
     return [
         text
-        for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended)
+        for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended, _unlike_prefill)
         if (text := write(receipt))
     ]
 
@@ -144,6 +151,37 @@ def _ended(receipt: Receipt) -> str:
     return text
 
 
+NOT_PREFILL = 5.0  # times the law's prefill: longer has another cause
+
+
+def prefill_by_law_ms(receipt: Receipt) -> float | None:
+    """Computing its new tokens, at the pace of its pool's engines; None where that is not known."""
+    rates = (receipt.inputs or {}).get("rates")
+    pace = rates[0] if isinstance(rates, list | tuple) and rates else None
+    if not isinstance(pace, int | float) or pace <= 0 or not receipt.new_tokens:
+        return None
+    return float(1000 * receipt.new_tokens / pace)
+
+
+def _unlike_prefill(receipt: Receipt) -> str:
+    """Says so where the time until the first content is far more than its new tokens take to compute."""
+    expected, phase = prefill_by_law_ms(receipt), next((one for one in phases(receipt) if one.name == "first"), None)
+    if expected is None or phase is None or phase.ms <= NOT_PREFILL * expected:
+        return ""
+    tokens = counted(receipt.new_tokens or 0, "new token")
+    beside = _beside_it(receipt)
+    return (
+        f"The {ms(phase.ms)} until the first content are not prefill: {tokens} take about {ms(expected)}{beside}. "
+        "The rest is network, a queue in the engine, or a process that stood still."
+    )
+
+
+def _beside_it(receipt: Receipt) -> str:
+    """What else ran on its instance when it was chosen."""
+    running = next((state.running for one, state in recorded(receipt) if one.id == receipt.instance), None)
+    return "" if running is None else f", and {receipt.instance} had {whole(running)} running when it was chosen"
+
+
 def phases(receipt: Receipt) -> list[TimelinePhase]:
     """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
     return _laid_out(_ends(receipt), receipt.e2e_ms or 0.0)
@@ -168,7 +206,7 @@ def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
         ends.append(("prefill", min(queue + prefill, first), f"on {elsewhere}"))
         ends.append(("transfer", first, f"of its KV to {receipt.instance}, and one step"))
     else:
-        ends.append(("prefill", first, "in the engine until the first token"))
+        ends.append(("first", first, f"network, the queue of {receipt.instance} and its prefill"))
     return [*ends, ("decode", whole_ms, "from the first token to the last")]
 
 
@@ -209,13 +247,18 @@ def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
 
 DOING = {
     "queue": "waiting in the router's queue",
-    "prefill": "waiting for the first token",
+    "prefill": "computing its prompt elsewhere",
+    "first": "waiting for the first content",
     "transfer": "moving its KV",
     "decode": "decoding",
     "engine": "waiting for the engine",
 }
 # The tokens that a phase's time goes with: the field of a receipt, and what they are
-TOKENS = {"prefill": ("new_tokens", "new token"), "decode": ("output_tokens", "output token")}
+TOKENS = {
+    "prefill": ("new_tokens", "new token"),
+    "first": ("new_tokens", "new token"),
+    "decode": ("output_tokens", "output token"),
+}
 ALIKE = 1.25  # times the median, or a part of it, is about the median
 
 

@@ -63,7 +63,9 @@ class Choices:
         ("queue", "Queued", "Time in the router's queue"), ("ttft", "TTFT", "Time to first token"),
         ("tpot", "TPOT", "Time per output token after the first"), ("e2e", "E2E", "The whole request, end to end"),
     )  # fmt: skip
-    phases: Sequence[str] = ("queue", "prefill", "transfer", "decode", "engine")
+    phases: Sequence[str] = (
+        "queue", "prefill", "transfer", "first", "decode", "engine",
+    )  # fmt: skip
 
 
 @require_GET

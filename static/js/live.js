@@ -6,7 +6,7 @@ import { Flow, busiest } from "./flow.js";
 import { Heat } from "./heat.js";
 import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { asOf, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
+import { asOf, failuresFirst, filterRows, instanceRows, isListed, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
@@ -100,7 +100,7 @@ function render() {
   events(frame);
   const means = frame.policies[pool]?.means ?? {};
   const slos = slosOf(frame, settings.pool, settings.asked);
-  for (const { panel, name } of strips) { classStrip(panel, windows[name], slos[name]?.ttft); dim(panel, name); }
+  for (const { panel, name } of strips) { classStrip(panel, windows[name], slos[name]?.ttft, isListed(frame, settings.pool, name)); dim(panel, name); }
   for (const { panel, name } of panels) { classPanel(panel, windows[name], means[name]); dim(panel, name); }
   byId("unfilter").hidden = !filter;
   if (filter) text(byId("unfilter"), `Only ${filter.kind === "place" ? "" : `${filter.kind} `}${filter.name} ×`);

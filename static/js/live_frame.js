@@ -60,11 +60,15 @@ export function slosOf(frame, pool, asked) {
   }));
 }
 
+// Whether Needs attention lists the class: a miss stays listed until the SLO was met for a while.
+export const isListed = (frame, pool, name) => Object.entries(frame.slo ?? {}).some(([key, classes]) => (!pool || key === pool) && Boolean(classes[name]?.listed));
+
 // On a class, of TTFT p90 against its SLO.
-export function verdict(window, slo) {
+export function verdict(window, slo, listed = false) {
   if (window && !window.n && !window.rate) return "idle";
   if (slo == null) return "no SLO";
   const value = window?.ttft?.[1];
   if (value == null || window.ttft_n < settings.lowN) return "too few requests";
-  return value <= slo ? "SLO met" : "SLO missed";
+  if (value > slo) return "SLO missed";
+  return listed ? "SLO met again" : "SLO met";
 }

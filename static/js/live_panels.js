@@ -8,7 +8,7 @@ import { settings } from "./live_settings.js";
 // Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
 const CERTAIN = new Set(["ready", "saturated", "draining", "drained", "stopped"]);
 // Verdicts on a class, with the status that each is drawn as.
-const VERDICTS = { "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO missed": "failed" };
+const VERDICTS = { "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO met again": "saturated", "SLO missed": "failed" };
 
 export const byId = (id) => document.getElementById(id);
 
@@ -207,9 +207,9 @@ export function verdictsUnknown(at) {
 }
 
 // The TTFT of one class in a few numbers, with its SLO.
-export function classStrip(panel, window, slo) {
+export function classStrip(panel, window, slo, listed) {
   const part = (name) => panel.querySelector(`[data-part="${name}"]`);
-  const word = verdict(window, slo);
+  const word = verdict(window, slo, listed);
   if (part("verdict").textContent !== word) {
     part("verdict").className = `status status--${VERDICTS[word]}`;
     text(part("verdict"), word);

@@ -5,7 +5,7 @@ import { count, counted, ms } from "./format.js";
 import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { asOf, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
+import { asOf, instanceRows, isListed, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
@@ -32,7 +32,7 @@ const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
 
 function classPanel({ panel, name, chart }, window, slo) {
   const part = (key) => panel.querySelector(`[data-part="${key}"]`);
-  classStrip(panel, window, slo);
+  classStrip(panel, window, slo, isListed(frame, settings.pool, name));
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
   text(part("client_errors"), count(window?.client_errors));

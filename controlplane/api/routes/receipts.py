@@ -153,7 +153,10 @@ class InputsOut(Schema):
 
 
 class PhaseOut(Schema):
-    name: str = Field(description="queue, prefill, transfer, decode; engine when its first token is not known")
+    name: str = Field(
+        description="queue, prefill (of an offload), transfer, first (network, the queue of the engine and prefill), "
+        "decode; engine when its first token is not known"
+    )
     ms: float
     typical_ms: float | None = Field(description="Null when too few others are alike")
 

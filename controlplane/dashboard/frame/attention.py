@@ -239,9 +239,11 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _slo_reason(window: ClassWindow | None, limit: float) -> str:
-    if window is None or not slo.missed(window, limit):
-        return f"TTFT p90 above SLO {ms(limit)} in the last {slo.HOLD_S:.0f} s"
-    return f"TTFT p90 {ms(window['ttft'][1])}, SLO {ms(limit)} (n = {window['ttft_n']})"
+    """With the window of the verdict: that of the class's figures on every page."""
+    if window is None or window["ttft_n"] < slo.LOW_N:
+        return f"TTFT p90 was above SLO {ms(limit)}; too few requests since to tell"
+    p90 = f"TTFT p90 {ms(window['ttft'][1])} over {window['window_s']} s, SLO {ms(limit)} (n = {window['ttft_n']})"
+    return p90 if slo.missed(window, limit) else f"{p90}: met again, for less than {slo.HOLD_S:.0f} s"
 
 
 def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:

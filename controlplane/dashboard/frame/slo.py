@@ -1,6 +1,6 @@
 """Whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controlplane.dashboard.frame.types import Classes, ClassWindow, PoolSummary, SloMiss
@@ -25,12 +25,15 @@ class SloRow:
     status: str  # how the verdict is drawn
 
 
-def rows(limits: Mapping[str, float], classes: Classes | None) -> list[SloRow]:
-    """`classes`: of the pool; None where no recent frame tells them."""
-    return [_row(name, limits[name], classes) for name in CLASSES if name in limits]
+def rows(
+    limits: Mapping[str, float], classes: Classes | None, misses: Mapping[str, SloMiss] | None = None
+) -> list[SloRow]:
+    """`classes`: of the pool; None where no recent frame tells them. `misses`: by class, those that are listed."""
+    listed = {name for name, miss in (misses or {}).items() if miss["listed"]}
+    return [_row(name, limits[name], classes, listed) for name in CLASSES if name in limits]
 
 
-def _row(name: str, limit: float, classes: Classes | None) -> SloRow:
+def _row(name: str, limit: float, classes: Classes | None, listed: Collection[str]) -> SloRow:
     if classes is None:
         return SloRow(name, limit, None, 0, "unknown", "unseen")
     window = classes.get(name)
@@ -40,6 +43,8 @@ def _row(name: str, limit: float, classes: Classes | None) -> SloRow:
         return SloRow(name, limit, p90, n, "too few requests" if n else "idle", "unseen")
     if missed(window, limit):
         return SloRow(name, limit, p90, n, "SLO missed", "failed")
+    if name in listed:
+        return SloRow(name, limit, p90, n, "SLO met again", "saturated")
     return SloRow(name, limit, p90, n, "SLO met", "ready")
 
 

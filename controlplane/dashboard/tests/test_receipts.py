@@ -241,8 +241,28 @@ def test_a_receipt_with_nothing_known_is_still_explained() -> None:
 
 def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> None:
     phases = explain.phases(receipt_of(written.receipt("req-1", NOW)))
-    assert [(phase.name, round(phase.ms)) for phase in phases] == [("queue", 3), ("prefill", 402), ("decode", 2545)]
+    assert [(phase.name, round(phase.ms)) for phase in phases] == [("queue", 3), ("first", 402), ("decode", 2545)]
     assert sum(phase.width for phase in phases) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("ttft_ms", "pace", "said"),
+    [
+        (405.0, 10_000.0, False),  # 402 ms for 1,000 tokens, which take 100 ms
+        (504.0, 10_000.0, True),
+        (33_400.0, 10_000.0, True),
+        (33_400.0, 0.0, False),  # the pace of its engines is not known
+        (33_400.0, None, False),
+    ],
+)
+def test_a_wait_that_is_far_longer_than_the_prefill_is_not_called_one(
+    written: FakeFleet, ttft_ms: float, pace: float | None, said: bool
+) -> None:
+    rates = {} if pace is None else {"inputs": {"rates": [pace, 0.0, 0.0, 0.0]}}
+    row = written.receipt("req-1", NOW, ttft_ms=ttft_ms, e2e_ms=40_000.0, new_tokens=1_000, **rates)
+    told = " ".join(explain.sentences(receipt_of(row)))
+    assert ("are not prefill: 1,000 new tokens take about 100 ms" in told) == said
+    assert [phase.label for phase in explain.phases(receipt_of(row))] == ["queue", "until the first content", "decode"]
 
 
 def test_a_request_that_reached_no_instance_took_no_time_in_an_engine(written: FakeFleet) -> None:
@@ -290,12 +310,12 @@ def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(writt
         (
             {"ttft_ms": 2_405.0, "e2e_ms": 4_950.0, "new_tokens": 20_000},
             "It took 4.95 s, 1.7 times the median of 20 recent warm requests (2.95 s); the difference is waiting for "
-            "the first token: 2.4 s for 20,000 new tokens instead of 402 ms for 4,153.",
+            "the first content: 2.4 s for 20,000 new tokens instead of 402 ms for 4,153.",
         ),
         (
             {"ttft_ms": 2_405.0, "output_tokens": 1},
             "It took 2.95 s, about the median of 20 recent warm requests (2.95 s), but spent longer waiting for the "
-            "first token: 2.4 s for 4,153 new tokens instead of 402 ms for 4,153.",
+            "first content: 2.4 s for 4,153 new tokens instead of 402 ms for 4,153.",
         ),
         (
             {"e2e_ms": 3_000.0},

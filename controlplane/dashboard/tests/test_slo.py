@@ -74,10 +74,13 @@ def test_a_miss_that_lasts_needs_attention_until_it_has_been_over_for_as_long() 
     (item,) = frame["attention"]
     assert (item["rule"], item["severity"], item["subject"]) == ("slo_missed", 2, "demo · warm")
     assert (item["href"], item["pools"]) == ("/requests/?pool=demo&class=warm&slower_than_slo=true&sort=ttft", ["demo"])
-    assert item["reason"] == "TTFT p90 590 ms, SLO 400 ms (n = 40)"
-    after = []
+    assert item["reason"] == "TTFT p90 590 ms over 60 s, SLO 400 ms (n = 40)"
+    after, verdicts = [], []
     for i in (1, 2, 3):
         frame = frame_at(NOW + HOLD_S + i * HALF, 300.0, frame)
         after.append([item["reason"] for item in frame["attention"]])
-    held_on = ["TTFT p90 above SLO 400 ms in the last 30 s"]
+        (row,) = rows({"warm": 400.0}, frame["classes"]["demo"], frame["slo"]["demo"])
+        verdicts.append((row.verdict, row.status))
+    held_on = ["TTFT p90 299 ms over 60 s, SLO 400 ms (n = 40): met again, for less than 30 s"]
+    assert verdicts == [("SLO met again", "saturated"), ("SLO met again", "saturated"), ("SLO met", "ready")]
     assert after == [held_on, held_on, []]

@@ -87,7 +87,13 @@ def test_a_rollout_that_is_complete_is_one_line_and_one_mark(running: RunningFle
 
 FRAME_READ: list[tuple[str, Any]] = [
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 300, null]}, 300)", "SLO met"),
+    ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 300, null]}, 300, true)", "SLO met again"),
+    ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 301, null]}, 300, true)", "SLO missed"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 301, null]}, 300)", "SLO missed"),
+    ("isListed({slo: {a: {warm: {listed: true}}, b: {}}}, 'a', 'warm')", True),
+    ("isListed({slo: {a: {warm: {listed: true}}, b: {}}}, '', 'warm')", True),
+    ("isListed({slo: {a: {warm: {listed: true}}, b: {}}}, 'b', 'warm')", False),
+    ("isListed({slo: {a: {warm: {listed: false}}}}, 'a', 'warm')", False),
     ("verdict({n: 19, rate: 1, ttft_n: 19, ttft: [null, 900, null]}, 300)", "too few requests"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 1, null]}, undefined)", "no SLO"),
     ("verdict({n: 0, rate: 0, ttft_n: 0, ttft: [null, null, null]}, 300)", "idle"),
@@ -105,7 +111,7 @@ FRAME_READ: list[tuple[str, Any]] = [
 def test_a_frame_gives_verdicts_slos_and_what_concerns_a_pool(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     calls = ", ".join(call for call, _ in FRAME_READ)
-    names = "{ verdict, slosOf, concerns }"
+    names = "{ verdict, slosOf, concerns, isListed }"
     read = f"async () => {{ const {names} = await import('/static/js/live_frame.js'); return [{calls}]; }}"
     assert page.evaluate(read) == [found for _, found in FRAME_READ]
 
