@@ -143,6 +143,8 @@ FRAME = record(
             ("samples_age_s", "samples_expected", "control_age_s", "routers_alive", "routers_known", "routers_age_s"),
             number,
         ),
+        gap=rows(number),
+        owed=rows(word(("samples", "control", "routers", "nodes"))),
         unreadable=number,
         routers_state=word(("serving", "late", "down", "none")),
         late_steps=rows(record(step=name, age_s=number, every_s=number, error=withheld)),

@@ -11,13 +11,16 @@ const ROUTERS = {
 
 export function healthBanners(frame) {
   const health = frame.health;
+  const owed = new Set(health.owed ?? []); // who is not judged yet: nobody could be heard for a while
+  const away = health.gap ? health.gap[1] - health.gap[0] : 0;
+  toggle(owed.size > 0, "returned", "warning", `Live state was away for ${age(away)} and is back: not everybody has reported again. What is grey is as last known.`);
   const control = health.control_age_s;
-  toggle(control == null || control > settings.workerDownS, "control", "warning",
+  toggle(!owed.has("control") && (control == null || control > settings.workerDownS), "control", "warning",
     control == null ? "The control worker has not run: nothing is started, stopped or replaced. Running instances are still used and shown."
       : "The control worker is down: nothing is started, stopped or replaced. Running instances are still used and shown.",
     control == null ? "" : `last seen ${age(control)} ago`);
   const sampled = health.samples_age_s;
-  const silent = health.samples_expected > 0 && (sampled == null || sampled > settings.workerDownS);
+  const silent = !owed.has("samples") && health.samples_expected > 0 && (sampled == null || sampled > settings.workerDownS);
   toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the numbers below are old. Requests are still routed.",
     sampled == null ? "" : `last sample ${age(sampled)} ago`);
   const nodes = frame.nodes ?? { name: [] };

@@ -70,9 +70,12 @@ def requests_link(pool: str, name: str, which: str) -> str:
 
 def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     health = frame["health"]
-    age = health["samples_age_s"] if health["samples_expected"] else None
-    yield from _silent("node worker", age, "no instance is sampled")
-    yield from _silent("control worker", health["control_age_s"], "nothing is started, stopped or replaced")
+    owed = health.get("owed", ())
+    if "samples" not in owed:
+        age = health["samples_age_s"] if health["samples_expected"] else None
+        yield from _silent("node worker", age, "no instance is sampled")
+    if "control" not in owed:
+        yield from _silent("control worker", health["control_age_s"], "nothing is started, stopped or replaced")
 
 
 def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:

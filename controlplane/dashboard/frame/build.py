@@ -5,7 +5,7 @@ None means unknown and is never written as 0. Times are Unix seconds, latencies 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
@@ -22,6 +22,7 @@ from controlplane.dashboard.frame import (
     tiers,
     totals,
 )
+from controlplane.dashboard.frame.listening import Gap, is_owed, latest_gap
 from controlplane.dashboard.frame.status import ORDER, heard, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -35,6 +36,7 @@ from controlplane.dashboard.frame.types import (
     PoolSummary,
     RouterAnswer,
     ShownDelivery,
+    WaitedFor,
 )
 from fleet.counted import percent
 from fleet.kinds import KINDS
@@ -47,7 +49,7 @@ from router.contract.redis.published import FleetValue, PolicyValue, PublishedIn
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, InstanceSample
 from router.contract.redis.saving import SavingLine
-from router.contract.redis.staleness import ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S
+from router.contract.redis.staleness import NODE_GONE_S, ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S, WORKER_DOWN_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.strategies import title_of
 from router.policy.types import CLASSES
@@ -76,15 +78,18 @@ class FrameInputs:
     control_at: float | None = None  # when the control worker last built a frame
     steps: Mapping[str, StepReport] = field(default_factory=dict)  # of the control worker, by name
     unreadable: int = 0  # values that could not be decoded
+    gap: Gap | None = None  # without frames, after which reports are waited for
 
 
 def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, built_by: str = "worker") -> Frame:
     """The frame for `now`. The previous frame gives rates, and what entries of attention began when."""
+    inputs = replace(inputs, gap=latest_gap(now, previous))
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
+    alive = _alive(now, inputs)
     columns = _instances(now, inputs, pools, _by_id(previous))
-    routers = _routers(now, inputs.routers)
+    routers = _routers(now, inputs)
     summaries = {pool: _pool(inputs.fleets[pool], inputs.policies.get(pool)) for pool in pools}
-    classes = _classes(now, inputs.routers, pools)
+    classes = _classes(alive, pools)
     frame: Frame = {
         "schema": SCHEMA,
         "at": round(now, 3),
@@ -97,16 +102,16 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "classes": classes,
         "totals": totals.of_pools(pools, columns, classes),
         "slo": slo.misses(now, summaries, classes, previous["slo"] if previous else {}),
-        "flow": flow.of_pools(_alive(now, inputs.routers), pools),
+        "flow": flow.of_pools(alive, pools),
         "routers": routers,
-        "nodes": _nodes(now, inputs.nodes, columns),
+        "nodes": _nodes(now, inputs, columns),
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
         "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
         "deliveries": [_delivery(line) for line in inputs.deliveries if not line.pools or {*line.pools} & {*pools}],
         "events": ticker.lines(inputs.events),
         "health": _health(now, inputs, columns, routers),
         "savings": {},
-        "aliases": {pool: words for pool in pools if (words := aliases.in_words(pool, _alive(now, inputs.routers)))},
+        "aliases": {pool: words for pool in pools if (words := aliases.in_words(pool, alive))},
         "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
         "attention": [],
     }
@@ -217,7 +222,7 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
     limits = {pool: kv_limit(inputs.policies.get(pool)) for pool in pools}
     nodes = _heard(now, inputs, pools)
     rows = [
-        _instance(Moment(now, limits[pool], nodes), pool, instance, inputs.samples.get(instance.id), before)
+        _instance(Moment(now, limits[pool], nodes, inputs.gap), pool, instance, inputs.samples.get(instance.id), before)
         for pool in pools
         for instance in inputs.fleets[pool].instances
     ]
@@ -236,6 +241,12 @@ class Moment(NamedTuple):
     now: float
     kv_limit: float
     nodes: Mapping[str, float]  # when each was last heard
+    gap: Gap | None
+
+    def heard_at(self, node: str, sample: InstanceSample | None) -> float | None:
+        """An instance that has not reported again is not judged by those that have."""
+        owed = sample is not None and is_owed(self.gap, sample.at, SAMPLE_STALE_S)
+        return None if owed else self.nodes.get(node)
 
 
 def _instance(
@@ -249,7 +260,7 @@ def _instance(
         sample = None  # of the previous process
     now, before = moment.now, rows_before.get(instance.id)
     status, why, last_known = shown_status(
-        instance.state, sample, now, moment.kv_limit, moment.nodes.get(instance.node)
+        instance.state, sample, now, moment.kv_limit, moment.heard_at(instance.node, sample)
     )
     metrics = sample or EngineMetrics()
     blocks = metrics.kv_blocks or instance.kv_blocks
@@ -316,12 +327,15 @@ def _natural(name: str) -> tuple[str, int]:
     return stem, int(digits) if digits else -1
 
 
-def _alive(now: float, routers: Mapping[str, RouterStatus]) -> list[RouterStatus]:
-    return [router for router in routers.values() if now - router.at <= ROUTER_GONE_S]
+def _is_gone(now: float, router: RouterStatus, gap: Gap | None) -> bool:
+    return now - router.at > ROUTER_GONE_S and not is_owed(gap, router.at, ROUTER_GONE_S)
 
 
-def _classes(now: float, routers: Mapping[str, RouterStatus], pools: Sequence[str]) -> dict[str, Classes]:
-    alive = _alive(now, routers)
+def _alive(now: float, inputs: FrameInputs) -> list[RouterStatus]:
+    return [router for router in inputs.routers.values() if not _is_gone(now, router, inputs.gap)]
+
+
+def _classes(alive: Sequence[RouterStatus], pools: Sequence[str]) -> dict[str, Classes]:
     by_pool = {pool: _class_figures(alive, (pool,)) for pool in pools}
     return {latency.ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
 
@@ -364,32 +378,38 @@ def _window(windows: Sequence[Window]) -> ClassWindow:
     }
 
 
-def _routers(now: float, routers: Mapping[str, RouterStatus]) -> Columns:
-    rows = [routers[name] for name in sorted(routers)]
+def _routers(now: float, inputs: FrameInputs) -> Columns:
+    rows = [inputs.routers[name] for name in sorted(inputs.routers)]
     ages = [round(max(0.0, now - row.at), 1) for row in rows]
     return {
         "id": [row.id for row in rows],
         "url": [row.url for row in rows],
         "age_s": ages,
-        "gone": [age > ROUTER_GONE_S for age in ages],
+        "gone": [_is_gone(now, row, inputs.gap) for row in rows],
         "versions": [{pool: served.version for pool, served in row.pools.items()} for row in rows],
         "degraded": [list(row.degraded) for row in rows],
     }
 
 
-def _nodes(now: float, nodes: Sequence[NodeReport], instances: Columns) -> Columns:
+def _nodes(now: float, inputs: FrameInputs, instances: Columns) -> Columns:
     """`silent_s`: time since its last report, None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
-        "name": [node.name for node in nodes],
-        "silent_s": [None if node.missed_at is None else round(max(0.0, now - node.missed_at)) for node in nodes],
-        "instances": [there[node.name] for node in nodes],
+        "name": [node.name for node in inputs.nodes],
+        "silent_s": [_silent_s(now, node, inputs.gap) for node in inputs.nodes],
+        "instances": [there[node.name] for node in inputs.nodes],
     }
+
+
+def _silent_s(now: float, node: NodeReport, gap: Gap | None) -> float | None:
+    if node.missed_at is None or is_owed(gap, node.missed_at, NODE_GONE_S):
+        return None
+    return round(max(0.0, now - node.missed_at))
 
 
 def _policy(now: float, pool: str, inputs: FrameInputs) -> LivePolicy:
     live = inputs.policies[pool]
-    alive = _alive(now, inputs.routers)
+    alive = _alive(now, inputs)
     running = [router.pools[pool].version if pool in router.pools else None for router in alive]
     document = live.document
     limits = document.get("classes") or {}
@@ -441,8 +461,34 @@ def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns)
         "routers_age_s": min(routers["age_s"], default=None),
         "routers_state": _routers_state(routers, inputs.router_answers),
         "unreadable": inputs.unreadable,
-        "late_steps": [_late(now, name, step) for name, step in inputs.steps.items() if step.is_late(now)],
+        "late_steps": [
+            _late(now, name, step) for name, step in inputs.steps.items() if _is_late(now, step, inputs.gap)
+        ],
+        **_waited_for(now, inputs, columns),
     }
+
+
+def _is_late(now: float, step: StepReport, gap: Gap | None) -> bool:
+    return step.is_late(now) and not is_owed(gap, step.at, step.late_after_s)
+
+
+def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
+    """Empty where nothing is owed since a gap."""
+    gap = inputs.gap
+    if gap is None:
+        return {}
+    serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
+    times: dict[str, tuple[list[float], float]] = {
+        "samples": (
+            [now - min(known)] if (known := [age for age in serving if age is not None]) else [],
+            WORKER_DOWN_S,
+        ),
+        "control": ([inputs.control_at] if inputs.control_at is not None else [], WORKER_DOWN_S),
+        "routers": ([router.at for router in inputs.routers.values()], ROUTER_GONE_S),
+        "nodes": ([node.missed_at for node in inputs.nodes if node.missed_at is not None], NODE_GONE_S),
+    }
+    owed = [name for name, (ats, limit_s) in times.items() if any(gap.is_owed(at, limit_s) for at in ats)]
+    return {"gap": [gap.began, gap.ended], "owed": owed}
 
 
 def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:

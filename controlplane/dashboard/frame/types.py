@@ -125,7 +125,14 @@ class LateStep(TypedDict):
 RouterAnswer = Literal["answered", "no answer", "refused"]  # of a router that does not report
 
 
-class Health(TypedDict):
+class WaitedFor(TypedDict, total=False):
+    """After a time without frames: nobody is judged by a silence that was ours."""
+
+    gap: list[float]  # its begin and its end
+    owed: list[str]  # who has not reported since: "samples", "control", "routers", "nodes"
+
+
+class Health(WaitedFor):
     """Ages that distinguish a dead worker from a dead router; None before the first report."""
 
     samples_age_s: float | None

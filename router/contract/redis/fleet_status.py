@@ -90,8 +90,12 @@ class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
     worker: str
     error: str = ""  # of the latest run; empty: it ended well
 
+    @property
+    def late_after_s(self) -> float:
+        return max(STEP_LATE_S, STEP_LATE_PERIODS * self.every_s)
+
     def is_late(self, now: float) -> bool:
-        return now - self.at > max(STEP_LATE_S, STEP_LATE_PERIODS * self.every_s)
+        return now - self.at > self.late_after_s
 
 
 class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
