@@ -11,11 +11,12 @@ import orjson
 import redis
 
 from controlplane.dashboard import history, kept_row
-from controlplane.dashboard.frame import folding, ticker
+from controlplane.dashboard.frame import folding, router_silence, ticker
 from controlplane.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
 from controlplane.dashboard.router_answers import router_answers
 from controlplane.schedule import reports
+from fleet.events import EVENTS_KEPT
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLines
@@ -63,6 +64,9 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
     frame = build_frame(now, inputs, previous, built_by)
     text = encode(frame)
     publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
+    for event in router_silence.events(now, frame, previous):
+        entry: Any = {"e": codec.encode(event)}
+        client.xadd(redis_keys.EVENTS, entry, maxlen=EVENTS_KEPT, approximate=True)
     return text
 
 

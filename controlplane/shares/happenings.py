@@ -36,7 +36,7 @@ SENTENCES = {
     "source back": "has a source that answers again",
     "note": "has a new note",
 }
-NODE = "node"
+NODE, ROUTER = "node", "router"
 
 
 def sentence(event: ShownEvent, names: Collection[str]) -> str:
@@ -44,6 +44,8 @@ def sentence(event: ShownEvent, names: Collection[str]) -> str:
     kind, subject = event["kind"], event["subject"]
     if kind == NODE:
         return "a node came, went or changed"
+    if kind == ROUTER:
+        return "a router fell silent or reports again"
     if kind in EVENTS:
         return text_of(kind, subject)
     return f"{subject} {SENTENCES[kind]}" if kind in SENTENCES and subject in names else ""
