@@ -81,7 +81,7 @@ def test_old_prefills_are_forgotten() -> None:
 
 def test_what_was_cached_of_a_lone_prompt_is_told_apart() -> None:
     assert lone_prefill(answered(3_000, 100, cached=1_000)) == (2_000, 1_000, 0.1)
-    elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1_000)
+    elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_usage=Usage(1_000))
     elsewhere.outcome.usage = Usage(1_200, 0, 10)
     assert lone_prefill(elsewhere) == (1_000, 200, 0.5)
 
@@ -93,7 +93,7 @@ def test_without_a_foreseen_hit_or_with_a_report_a_prompt_counts(cached: int | N
 
 def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
     seen = RateEstimates()
-    seen.ended(moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1000))
+    seen.ended(moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_usage=Usage(1_000)))
     assert seen.rates.prefill_tokens_per_s == 2000
 
 
