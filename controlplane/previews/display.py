@@ -10,6 +10,7 @@ from controlplane.experiments.results.output import forest
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.stats import LOW_N
 from controlplane.experiments.results.summarize import CLASSES
+from controlplane.previews.analysis.saving import is_sure
 from controlplane.previews.analysis.trust import OF_A_CLASS
 from controlplane.previews.analysis.types import (
     ChangedDecisions,
@@ -88,13 +89,29 @@ def _latencies(result: Effect) -> list[str]:
 
 
 def of_all(result: Effect) -> ClassEffect:
-    """All requests. The intervals of the declared metrics hold jointly; headline, plot and table share them."""
-    every = result["classes"].get("all", NO_METRICS)
-    declared = sum(row["metric"] in DECLARED for row in every["metrics"])
+    """All requests; headline, plot and table share the intervals."""
+    return corrected(result).get("all", NO_METRICS)
+
+
+def corrected(result: Effect) -> dict[str, ClassEffect]:
+    """The classes, with intervals that hold jointly: those of the declared metrics, and those of all others.
+
+    One request that moves shifts all that follow it: of many metrics looked at alone, some would be marked by chance.
+    """
+    rows = [(name, row["metric"]) for name, found in result["classes"].items() for row in found["metrics"]]
+    declared = sum(_is_declared(*row) for row in rows)
+    looks = {True: declared, False: len(rows) - declared}
     return {
-        **every,
-        "metrics": [together(row, declared) if row["metric"] in DECLARED else row for row in every["metrics"]],
+        name: {
+            **found,
+            "metrics": [together(row, looks[_is_declared(name, row["metric"])]) for row in found["metrics"]],
+        }
+        for name, found in result["classes"].items()
     }
+
+
+def _is_declared(name: str, metric: str) -> bool:
+    return name == "all" and metric in DECLARED
 
 
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
@@ -129,7 +146,7 @@ def plot(result: Effect, title: str) -> str:
 
 def class_tables(result: Effect) -> list[ClassTable]:
     changed = {"all": result["changed"], **result["changed"]["classes"]}
-    classes = {**result["classes"], "all": of_all(result)} if "all" in result["classes"] else result["classes"]
+    classes = corrected(result)
     return [_class_table(name, classes[name], changed.get(name)) for name in CLASSES if name in classes]
 
 
@@ -310,18 +327,26 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
 
 
 def saving(found: Saving | None) -> str:
-    """3.2 million prompt tokens less to compute, 0.4 GPU-hours, $2.1."""
+    """3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1; no figure that may be nothing."""
     if not found:
         return UNKNOWN
+    if not is_sure(found):
+        return "no difference that these requests can show"
     word = "more" if found["new_tokens"] < 0 else "less"
     tokens, dollars = abs(found["new_tokens"]), found["dollars"]
     count = f"{tokens:,.0f}" if tokens < MILLION else f"{significant(tokens / MILLION)} million"
     parts = [
-        f"{count} prompt tokens {word} to compute",
+        f"{count} prompt tokens {word} to compute ({_range(found)})",
         f"{significant(abs(found['gpu_hours']))} GPU-hours",
         *([] if dollars is None else [f"${significant(abs(dollars))}"]),
     ]
     return ", ".join(parts)
+
+
+def _range(found: Saving) -> str:
+    """The interval of the tokens: 2.1 to 4.3 million."""
+    ends = sorted(abs(each) for each in (found["low"], found["high"]) if each is not None)
+    return f"{significant(ends[0] / MILLION)} to {significant(ends[1] / MILLION)} million"
 
 
 def _progress(preview: PreviewView) -> str:

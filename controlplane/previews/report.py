@@ -3,7 +3,7 @@
 from controlplane.policies import selectors as policies
 from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.previews import selectors
-from controlplane.previews.analysis.saving import DAY_S, HOUR_S
+from controlplane.previews.analysis.saving import DAY_S, HOUR_S, is_sure
 from controlplane.previews.models import Preview
 from fleet.redis import connect
 from fleet.tries import tries
@@ -32,12 +32,13 @@ def _line(policy: Policy) -> SavingLine | None:
 
 
 def _scaled(version: PolicyVersion, before: PolicyVersion, preview: Preview) -> SavingLine | None:
-    """The saving per request; None if the preview's load is unknown, as in results of earlier versions of Weir."""
+    """The saving per request; None if it may be nothing, or if the preview's load is unknown."""
     result = preview.result or {}
     saving, rate = result.get("saving"), result.get("requests_per_s")
-    if not saving or not rate or preview.ended_at is None:
+    if not saving or not saving["new_tokens"] or not is_sure(saving) or not rate or preview.ended_at is None:
         return None
     a_day = rate * DAY_S
+    ends = [saving[end] / saving["new_tokens"] for end in ("low", "high")]
     return SavingLine(
         policy=preview.policy.name,
         version=version.number,
@@ -48,4 +49,6 @@ def _scaled(version: PolicyVersion, before: PolicyVersion, preview: Preview) -> 
         at=preview.ended_at.timestamp(),
         gpu_s=saving["gpu_hours"] * HOUR_S / a_day,
         dollars=None if saving["dollars"] is None else saving["dollars"] / a_day,
+        low=min(ends),
+        high=max(ends),
     )

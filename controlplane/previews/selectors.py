@@ -15,7 +15,7 @@ from controlplane.previews.policy_job import of_policy, trace_of
 from fleet.jobs import DONE, RUNNING
 from router.policy.schema import document as documents
 
-LATER_FIELDS = ("new_tokens_per_s", "requests_per_s", "saving", "canary")
+LATER_FIELDS = ("new_tokens_per_s", "saved_tokens_per_s", "requests_per_s", "saving", "canary")
 
 
 def latest_of(draft: Draft) -> Preview | None:
@@ -73,7 +73,12 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
 
 def _upgraded(result: Effect | None) -> Effect | None:
     """The result, with null for fields that earlier versions of Weir did not store."""
-    return cast(Effect, dict.fromkeys(LATER_FIELDS) | dict(result)) if result else None
+    if not result:
+        return None
+    whole = dict.fromkeys(LATER_FIELDS) | dict(result)
+    if saving := result.get("saving"):
+        whole["saving"] = {"low": None, "high": None, **saving}
+    return cast(Effect, whole)
 
 
 def _left_s(preview: Preview, now: datetime) -> float | None:

@@ -12,8 +12,8 @@ function quantityOf({ metric }) {
   return {
     write: metric === "slow" ? share : ms,
     lines: (columns) => [
-      { name: candidate, values: columns?.candidate ?? [], ink: 0, dash: [] },
-      { name: control, values: columns?.control ?? [], ink: 1, dash: [7, 5] },
+      { name: candidate, values: columns?.candidate ?? [], pale: columns?.few ?? [], ink: 0, dash: [], band: columns && [columns.lower, columns.upper] },
+      { name: control, values: columns?.control ?? [], pale: columns?.few ?? [], ink: 1, dash: [7, 5] },
       { name: "limit", values: columns?.limit ?? [], ink: "failed", dash: [2, 3] },
     ],
   };

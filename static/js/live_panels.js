@@ -103,7 +103,7 @@ function observedLine(pool) {
   return line;
 }
 
-// $ 12 a day less than v3, n = 2,000
+// $12 a day less than v3 (8 to 16), n = 2,000
 function savingLine(pool, saving) {
   const line = element("p");
   line.dataset.saving = pool;

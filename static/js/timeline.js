@@ -7,7 +7,8 @@ import { colour, seriesColour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const LINES = [["p50", [], 0], ["p90", [7, 5], 1], ["p99", [2, 3], 3]];
-// {write: a value as text, lines: (columns) => [{name, values, dash, ink}], top: of the axis where it is fixed}
+// {write: a value as text, lines: (columns) => [{name, values, dash, ink, pale, band}], top: of the axis where it is fixed}
+// pale: by value, whether it rests on too few measurements; band: [lower, upper] values of an interval around the line
 export const latency = (key) => ({
   write: ms,
   lines: (columns) => {
@@ -22,6 +23,30 @@ export const latency = (key) => ({
 });
 const NEAR_PX = 6;
 const CLICK_PX = 4;
+const PALE = 0.4;
+const BAND = 0.15;
+
+// The points of a line without those that are pale, and the pale ones with the way to the next point.
+export function split(points, pale = []) {
+  return [points.map((point, i) => (pale[i] ? null : point)), points.map((point, i) => (pale[i] || pale[i - 1] ? point : null))];
+}
+
+// The points that no line joins to another one.
+export const alone = (points) => points.filter((point, i) => point && !points[i - 1] && !points[i + 1]);
+
+// The corners of a band from a lower line and an upper one, for each stretch where both are known.
+export function bands(lower, upper) {
+  const found = [];
+  let begun = -1;
+  for (let i = 0; i <= lower.length; i += 1) {
+    const known = lower[i] && upper[i];
+    if (known && begun < 0) begun = i;
+    if (known || begun < 0) continue;
+    found.push([...upper.slice(begun, i), ...lower.slice(begun, i).reverse()]);
+    begun = -1;
+  }
+  return found;
+}
 
 export class Timeline {
   // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
@@ -74,11 +99,41 @@ export class Timeline {
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
     if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
-    for (const { name, values, dash, ink } of lines) {
-      if (this.only != null && name !== this.only) continue;
-      line(context, values.map((value, i) => this.point(i, value)), typeof ink === "string" ? colour(ink) : seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
-    }
+    for (const each of lines) if (this.only == null || each.name === this.only) this.drawLine(context, each, size);
     this.drawCursor(context, size);
+  }
+
+  drawLine(context, { values, dash, ink, pale, band }, size) {
+    const shade = typeof ink === "string" ? colour(ink) : seriesColour(ink);
+    const places = (column) => column.map((value, i) => this.point(i, value));
+    const inside = (column) => places(column.map((value) => (value == null ? null : Math.min(Math.max(value, 0), this.top))));
+    if (band?.[0]) for (const corners of bands(...band.map(inside))) this.fill(context, corners, shade, size);
+    split(places(values), pale).forEach((points, at) => {
+      context.globalAlpha = at ? PALE : 1;
+      line(context, points, shade, size / 6.5, dash.map((part) => part * size / 14));
+      for (const point of alone(points)) this.dot(context, point, shade, size);
+    });
+    context.globalAlpha = 1;
+  }
+
+  // A band over one look is as wide as a dot.
+  fill(context, corners, shade, size) {
+    context.globalAlpha = BAND;
+    context.fillStyle = shade;
+    if (corners.length === 2) context.fillRect(corners[0][0] - size / 3, corners[0][1], size / 1.5, corners[1][1] - corners[0][1]);
+    else {
+      context.beginPath();
+      corners.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+      context.fill();
+    }
+    context.globalAlpha = 1;
+  }
+
+  dot(context, [x, y], shade, size) {
+    context.beginPath();
+    context.arc(x, y, size / 4, 0, 2 * Math.PI);
+    context.fillStyle = shade;
+    context.fill();
   }
 
   x(at) { return this.box.left + ((at - this.from) / (this.to - this.from)) * (this.box.right - this.box.left); }

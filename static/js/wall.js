@@ -61,7 +61,7 @@ function render() {
   if (!frame) return;
   drawn = stamp;
   instances(0);
-  policies(frame, settings.pool);
+  policies({ ...frame, savings: {} }, settings.pool); // what a preview promises is nothing to read from afar
   attention(frame, ATTENTION);
   events(frame, EVENTS);
   const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};

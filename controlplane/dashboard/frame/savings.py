@@ -11,19 +11,32 @@ from controlplane.dashboard.templatetags.figures import significant
 from router.contract.redis.saving import SavingLine
 
 DAY_S, HOUR_S = 86_400, 3_600
+LEAST_DOLLARS = 1.0  # a day; less is not worth a look
+LEAST_HOURS = 0.1  # GPU-hours a day
 
 
 def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
-    """Text, title and link by pool. Pools without requests in the last minute have none."""
+    """Text, title and link by pool; none without requests in the last minute, or for what is too little or not sure."""
     found = {}
     for line in lines:
         live = frame["policies"].get(line.pool)
         if live is None or (live["policy"], live["version"]) != (line.policy, line.version):
             continue
         rate = _requests_per_s(frame["classes"].get(line.pool, {}))
-        if rate:
+        if rate and _is_sure(line) and _is_worth_a_look(line, rate * DAY_S):
             found[line.pool] = _shown(line, rate)
     return found
+
+
+def _is_sure(line: SavingLine) -> bool:
+    """Whether the interval excludes that nothing is saved; a line of an older writer has none."""
+    return line.low is not None and line.high is not None and line.low * line.high > 0
+
+
+def _is_worth_a_look(line: SavingLine, a_day: float) -> bool:
+    if line.dollars is not None:
+        return abs(line.dollars) * a_day >= LEAST_DOLLARS
+    return abs(line.gpu_s) * a_day / HOUR_S >= LEAST_HOURS
 
 
 def _requests_per_s(classes: Classes) -> float:
@@ -34,13 +47,14 @@ def _requests_per_s(classes: Classes) -> float:
 def _shown(line: SavingLine, rate: float) -> dict[str, str]:
     a_day = rate * DAY_S
     if line.dollars is not None:
-        value, unit = line.dollars * a_day, "$ {}"
+        value, unit = line.dollars * a_day, "${}"
     else:
         value, unit = line.gpu_s * a_day / HOUR_S, "{} GPU-hours"
-    amount = unit.format(significant(abs(value)))
+    way, amount = "less" if value >= 0 else "more", unit.format(significant(abs(value)))
+    low, high = (significant(abs(value) * share) for share in (line.low or 0.0, line.high or 0.0))
     computed = f"{datetime.fromtimestamp(line.at, UTC):%Y-%m-%d %H:%M} UTC with {line.requests:,} requests"
     return {
-        "text": f"{amount} a day {'less' if value >= 0 else 'more'} than v{line.before}, n = {line.requests:,}",
+        "text": f"{amount} a day {way} than v{line.before} ({low} to {high}), n = {line.requests:,}",
         "title": f"Simulated by preview {line.preview} on {computed}, "
         f"the arithmetic of prompts only; scaled to the {rate:.3g} requests/s of the last minute",
         "href": f"/policies/{line.policy}/previews/{line.preview}/",

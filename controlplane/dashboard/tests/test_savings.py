@@ -15,7 +15,7 @@ from router.contract.redis.saving import SavingLine, SavingLines
 
 LINE = SavingLine(
     policy="default", version=3, before=2, pool="demo", preview=7, requests=2000, at=1_700_000_000.0, gpu_s=0.01,
-    dollars=1e-4,
+    dollars=1e-4, low=0.5, high=1.5,
 )  # fmt: skip
 
 
@@ -31,10 +31,9 @@ def line(**changes: Any) -> SavingLine:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (LINE, "$ 17.3 a day less than v2, n = 2,000"),  # 2 requests/s of 1e-4 $
-        (line(dollars=-1e-4), "$ 17.3 a day more than v2, n = 2,000"),
-        (line(dollars=None), "0.48 GPU-hours a day less than v2, n = 2,000"),
-        (line(dollars=0.0), "$ 0 a day less than v2, n = 2,000"),
+        (LINE, "$17.3 a day less than v2 (8.64 to 25.9), n = 2,000"),  # 2 requests/s of 1e-4 $
+        (line(dollars=-1e-4), "$17.3 a day more than v2 (8.64 to 25.9), n = 2,000"),
+        (line(dollars=None), "0.48 GPU-hours a day less than v2 (0.24 to 0.72), n = 2,000"),
     ],
 )
 def test_the_saving_per_request_is_scaled_to_the_requests_of_the_last_minute(given: SavingLine, text: str) -> None:
@@ -50,6 +49,20 @@ def test_without_load_or_with_another_version_there_is_no_amount(given: dict[str
     assert savings.of_pools(given, [LINE]) == {}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"low": None, "high": None},  # of an older writer
+        {"low": -0.2, "high": 2.2},
+        {"low": 0.0, "high": 2.0},
+        {"dollars": 1.7e-7},  # $0.03 a day
+        {"dollars": None, "gpu_s": 1e-3},
+    ],
+)
+def test_what_may_be_nothing_or_is_too_little_is_not_told(changes: dict[str, Any]) -> None:
+    assert savings.of_pools(frame(), [line(**changes)]) == {}
+
+
 @pytest.mark.django_db
 def test_live_and_the_wall_show_it_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
     now = time.time() + 600  # a slow test does not make it old
@@ -61,8 +74,4 @@ def test_live_and_the_wall_show_it_beside_the_policy(live_redis: redis.Redis, ve
     live_redis.set(redis_keys.SAVINGS, codec.encode(value))
     step.step(live_redis, now + 2, "worker")
     for path in ("/live", "/wall"):
-        assert (
-            vera_client.get(path)
-            .context["snapshot"]["frame"]["savings"]["demo"]["text"]
-            .endswith(" a day less than v2, n = 2,000")
-        )
+        assert vera_client.get(path).context["snapshot"]["frame"]["savings"]["demo"]["text"].endswith("), n = 2,000")

@@ -212,17 +212,30 @@ def test_failures_come_first_and_checks_of_the_sums_last():
     ]
 
 
-def test_a_chart_has_both_arms_and_the_limit_and_a_gap_where_a_step_has_no_level_yet():
-    slow = over_time.Chart("slow", "warm", "warm slow requests")
-    ttft = over_time.Chart("ttft", "heavy", "heavy TTFT")
+SLOW, TTFT = over_time.Chart("slow", "warm", "warm slow requests"), over_time.Chart("ttft", "heavy", "heavy TTFT")
+
+
+def test_a_chart_has_both_arms_the_limit_the_interval_and_a_gap_where_a_step_has_no_level_yet():
     levels = (finding(candidate=520.0, control=500.0), finding("slow", "warm", candidate=0.12, control=0.1))
     looks = [over_time.SeenLook(NOW, 1, levels), over_time.SeenLook(NOW + 5, 2, (finding(verdict="no_data"),))]
-    assert over_time.series(ttft, looks) == {
+    assert over_time.series(TTFT, looks) == {
         "candidate": [520.0, None],
         "control": [500.0, None],
         "limit": [pytest.approx(550.0), None],
+        "lower": [pytest.approx(485.0), None],
+        "upper": [pytest.approx(560.0), None],
+        "n": [204, None],
+        "few": [0, None],
     }
-    assert over_time.series(slow, looks)["limit"] == [pytest.approx(20.0), None]
+    assert over_time.series(SLOW, looks)["limit"] == [pytest.approx(20.0), None]
+    assert over_time.series(SLOW, looks)["upper"] == [pytest.approx(22.0), None]
+
+
+def test_a_look_at_too_few_requests_has_levels_that_are_marked_as_few():
+    few = finding(verdict="no_data", estimate=None, lower=None, upper=None, candidate=900.0, control=500.0, n=(7, 90))
+    shown = over_time.series(TTFT, [over_time.SeenLook(NOW, 1, (few,))])
+    assert (shown["candidate"], shown["n"], shown["few"]) == ([900.0], [7], [1])
+    assert (shown["lower"], shown["upper"]) == ([None], [None])
 
 
 def test_each_class_of_a_comparison_has_a_chart():

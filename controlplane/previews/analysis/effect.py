@@ -1,15 +1,17 @@
 """Computes the effect of a draft from the twin's outcomes under the live version and the draft. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 from controlplane.experiments.results.metrics import quantile_key
 from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.comparison import interval
 from controlplane.previews.analysis.types import (
+    Bounds,
     ChangedDecisions,
     ClassEffect,
     DecisionCount,
@@ -21,6 +23,7 @@ from controlplane.previews.analysis.types import (
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
 from router.policy.types import CLASSES
 
+NORMAL_95 = NormalDist().inv_cdf(0.975)
 Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
 
 
@@ -34,6 +37,7 @@ def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instanc
         "refused": {"live": _refused([live for live, _ in pairs]), "draft": _refused([draft for _, draft in pairs])},
         "hit_share": _both(pairs, _hit_share),
         "new_tokens_per_s": _both(pairs, _new_tokens_per_s),
+        "saved_tokens_per_s": saved_tokens_per_s(pairs),
         "requests_per_s": _requests_per_s([ours for ours, _ in pairs]),
         "kv_usage": {"live": _kv_usage(live), "draft": _kv_usage(draft)},
         "canary": None,
@@ -137,6 +141,24 @@ def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
     span = _span_s(requests)
     new = sum(request.input_tokens - request.cached_tokens for request in requests if request.outcome == "ok")
     return round(new / span, 3) if span > 0 else None
+
+
+def saved_tokens_per_s(pairs: Sequence[Pair]) -> Bounds | None:
+    """The 95 % interval of the prompt tokens that only the live version computes; None with fewer than two sessions.
+
+    Sessions are independent, the requests of a session are not; a request counts when both versions answer it.
+    """
+    saved: Counter[object] = Counter()
+    for ours, theirs in pairs:
+        if ours.outcome == theirs.outcome == "ok":
+            saved[ours.session_key] += theirs.cached_tokens - ours.cached_tokens
+    span, count = _span_s([ours for ours, _ in pairs]), len(saved)
+    if span <= 0 or count < 2:
+        return None
+    mean = sum(saved.values()) / count
+    squares = sum((tokens - mean) ** 2 for tokens in saved.values())
+    half = NORMAL_95 * math.sqrt(squares * count / (count - 1))
+    return {"low": (mean * count - half) / span, "high": (mean * count + half) / span}
 
 
 def _requests_per_s(requests: Sequence[Simulated]) -> float | None:

@@ -66,8 +66,15 @@ class Saving(TypedDict):
     new_tokens: Annotated[
         int, Description("Prompt tokens that the draft finds in caches and the live version computes")
     ]
+    low: Annotated[float | None, Description("Of the 95 % interval of new_tokens; null for previews without one")]
+    high: float | None
     gpu_hours: Annotated[float, Description("Of their arithmetic")]
     dollars: Annotated[float | None, Description("By the price of a GPU-hour; null for instances without GPUs")]
+
+
+class Bounds(TypedDict):
+    low: float
+    high: float
 
 
 class Effect(TypedDict):
@@ -80,6 +87,9 @@ class Effect(TypedDict):
     hit_share: Annotated[ValuePair, Description("Cached share of the prompt tokens, 0–1")]
     kv_usage: Annotated[ValuePair, Description("Mean over instances and time, 0–1")]
     new_tokens_per_s: Annotated[ValuePair | None, Description("Prompt tokens to compute")]
+    saved_tokens_per_s: Annotated[
+        Bounds | None, Description("95 % interval of the prompt tokens that only the live version computes, by session")
+    ]
     requests_per_s: Annotated[float | None, Description("Sent")]
     canary: Annotated[CanaryEffect | None, Description("Of the first seed")]
     saving: Annotated[Saving | None, Description("null where it is unknown")]

@@ -64,6 +64,7 @@ def result(**changes: Any) -> dict[str, Any]:
         "hit_share": {"live": 0.5423, "draft": 0.5811},
         "kv_usage": {"live": 0.41, "draft": 0.4437},
         "new_tokens_per_s": None,
+        "saved_tokens_per_s": None,
         "requests_per_s": None,
         "saving": None,
         "canary": None,

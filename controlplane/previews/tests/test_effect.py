@@ -89,3 +89,21 @@ def test_the_requests_of_every_seed_are_compared_together():
     found = effect_of([one, two], [one, two], NAMES)
     assert (found["changed"]["decisions"], found["changed"]["of"]) == (15, 30)
     assert row(found, "e2e_p50_ms")["n"] == 30
+
+
+def cached(draft_tokens, sessions):
+    """Two requests of each session; under the draft with so many cached tokens, one value a session."""
+    live = [request(at, session=f"s{at // 2}") for at in range(2 * sessions)]
+    draft = [request(at, session=f"s{at // 2}", cached_tokens=draft_tokens[at // 2]) for at in range(2 * sessions)]
+    return effect(live, draft)["saved_tokens_per_s"]
+
+
+def test_saved_tokens_have_an_interval_over_sessions():
+    sure = cached([500] * 20, 20)
+    assert sure["low"] == sure["high"] == pytest.approx(40 * 100 / 19.5)
+    spread = cached([1000, *[400] * 19], 20)
+    assert spread["low"] < 0 < spread["high"]
+
+
+def test_a_single_session_has_no_interval():
+    assert cached([900], 1) is None

@@ -15,6 +15,8 @@ class SavingLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float  # Unix s, end of the preview
     gpu_s: float  # per request; negative: it computes more
     dollars: float | None = None  # per request; None without priced GPUs
+    low: float | None = None  # share of `gpu_s` at the ends of its 95 % interval; unknown of an older writer
+    high: float | None = None
 
 
 class SavingLines(RedisValue, tag=1, frozen=True, kw_only=True):

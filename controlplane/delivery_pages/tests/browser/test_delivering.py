@@ -94,6 +94,26 @@ def test_both_arms_are_drawn_over_time_with_the_limit_and_no_mark_of_what_is_fin
     expect(evidence.locator("tbody tr").first).not_to_contain_text("%")
 
 
+INKED = """canvas => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const shades = new Map();
+  for (let i = 0; i < data.length; i += 4) {
+    const shade = data.slice(i, i + 3).join();
+    if (data[i + 3] === 255) shades.set(shade, (shades.get(shade) ?? 0) + 1);
+  }
+  return [...shades.values()].filter((count) => count > 10).length;
+}"""
+
+
+def test_a_single_look_is_a_dot_and_not_an_empty_chart(open_page, way):
+    page = deliver(open_page, way)
+    way.to_canary()
+    drawn = page.locator("#delivery-charts [data-chart=ttft-heavy] canvas")
+    expect(drawn).to_have_attribute("aria-label", re.compile("v2 520 ms"))
+    empty = page.locator("#delivery-charts [data-chart=ttft-medium] canvas")
+    assert drawn.evaluate(INKED) > empty.evaluate(INKED)
+
+
 def test_another_person_approves(open_page, way):
     page = form(open_page, way)
     page.click("#plan-start > summary")
