@@ -3,14 +3,17 @@
 `code` tells the client what to do; docs/router.md lists all codes.
 """
 
+import re
 from urllib.parse import quote
 
 import orjson
 
 from router.contract import verdict
-from router.contract.net.retry_after import retry_after
+from router.contract.net.retry_after import LONGEST_S, retry_after
 from router.contract.verdict import Result
 
+_RETRY_AFTER = re.compile(rb"(?:^|\n)retry-after: *([^\r]*)")
+_SHOULD_RETRY = re.compile(rb"(?<![^\n])x-should-retry:[^\n]*\n")
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _OPENAI_TYPES_BY_CODE = {"insufficient_quota": "insufficient_quota"}
 _ANTHROPIC_TYPES = {
@@ -47,7 +50,8 @@ class ErrorResponse(Exception):
         self.location = location  # path, on a 307
         self.result = result or verdict.of_own_answer(status, code)
         self.engines = engines  # the engine's own body, to be passed on
-        self.should_retry = should_retry  # False: OpenAI's and Anthropic's clients would, by the status
+        # False: OpenAI's and Anthropic's clients would, by the status
+        self.should_retry = should_retry and (self.retry_after_s or 0) <= LONGEST_S
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", b"application/json")]
@@ -89,17 +93,27 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 
 def saying_when(status: int, lines: bytes) -> bytes:
-    """The header lines of an engine's answer, with the time to come back that the engine left out."""
-    named = lines.startswith(b"retry-after: ") or b"\nretry-after: " in lines
-    after = None if named else retry_after(status)
-    return lines if after is None else b"%bretry-after: %d\r\n" % (lines, after)
+    """The header lines of an engine's answer, with the time to come back that the engine left out; of one that is far
+    away clients are told not to wait for it."""
+    named = _RETRY_AFTER.search(lines)
+    if named is None:
+        after = retry_after(status)
+        return lines if after is None else b"%bretry-after: %d\r\n" % (lines, after)
+    is_far = named[1].isdigit() and (len(named[1]) > 9 or int(named[1]) > LONGEST_S)
+    return _SHOULD_RETRY.sub(b"", lines) + b"x-should-retry: false\r\n" if is_far else lines
 
 
-def event(api_path: str, code: str, message: str, request_id: str) -> bytes:
-    """The event that ends a broken stream. It starts with a blank line: the stream may have stopped inside an event."""
+def event(api_path: str, code: str, message: str, request_id: str, number: int = 0) -> bytes:
+    """The event that ends a broken stream. It starts with a blank line: the stream may have stopped inside an event.
+
+    `number`: of the event in a stream of /v1/responses. OpenAI's clients raise for a member `error` alone: without it
+    half an answer looks whole to them.
+    """
+    whole = document(api_path, 502, code, message, request_id)
     if api_path == "/v1/responses":
         flat = {"type": "error", "code": code, "message": message, "param": None, "request_id": request_id}
-        return b"\n\nevent: error\ndata: %b\n\n" % orjson.dumps(flat)
-    data = orjson.dumps(document(api_path, 502, code, message, request_id))
+        data = orjson.dumps({**flat, "sequence_number": number, **whole})
+        return b"\n\nevent: error\ndata: %b\n\n" % data
+    data = orjson.dumps(whole)
     name = b"event: error\n" if api_path == "/v1/messages" else b""
     return b"\n\n%bdata: %b\n\n" % (name, data)

@@ -9,7 +9,6 @@ from typing import Protocol
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
 from router.contract.json_value import JsonObject
-from router.contract.net.retry_after import NOT_NOW
 from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -121,7 +120,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, 
     lines = headers.returned(connection.headers, without_length=strip is not None or rename is not None)
     if not may_retry:
         lines += b"x-should-retry: false\r\n"
-    elif status in NOT_NOW:
+    elif status >= 400:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, strip, rename)
@@ -137,7 +136,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, 
         passing.over()
         if answer.streams:
             message = f"the stream broke: {error}; the answer is incomplete"
-            client.end(errors.event(call.api_path, error.code, message, call.id))
+            client.end(errors.event(call.api_path, error.code, message, call.id, passing.next_number()))
         raise
     except asyncio.CancelledError:
         passing.over()
@@ -218,8 +217,16 @@ class _Relay:
             data = self._strip.feed(data) + self._strip.finish()
         error = self._answer.error
         if error is not None and error.message == CUT:
-            data += errors.event(self._call.api_path, "upstream_failed", f"{CUT}: it is incomplete", self._call.id)
+            data += self._cut_event()
         self._client.end(data)
+
+    def _cut_event(self) -> bytes:
+        call, why = self._call, f"{CUT}: it is incomplete"
+        return errors.event(call.api_path, "upstream_failed", why, call.id, self.next_number())
+
+    def next_number(self) -> int:
+        """Of an event that follows the latest ones, in a stream of /v1/responses."""
+        return self._tail.next_number() if isinstance(self._tail, StreamTail) else 0
 
     def over(self) -> None:
         """Take note of the end, whatever it is."""

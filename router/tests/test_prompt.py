@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from router.tokenize.billing import without_billing
 from router.tokenize.prompt import RENDERERS, InvalidBody, read, with_usage
 
 
@@ -77,6 +78,29 @@ def test_anthropics_system_is_text_or_blocks():
     assert rendered("/v1/messages", system="be brief", messages=[]) == rendered(
         "/v1/messages", system=blocks, messages=[]
     )
+
+
+def test_a_billing_line_that_changes_with_each_request_keeps_no_turn_of_claude_code_from_sharing_the_last_one():
+    def turn(cch, said):
+        line = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={cch};"}
+        system = [line, {"type": "text", "text": "You are Claude Code."}]
+        messages = [{"role": "user", "content": text} for text in said]
+        tools = [{"name": "f", "input_schema": {}}]
+        return rendered("/v1/messages", system=system, messages=messages, tools=tools)
+
+    assert turn("0aaa9", ["hello", "more"]).startswith(turn("36ee5", ["hello"]))
+    assert turn("1", ["x"]) == rendered(
+        "/v1/messages",
+        system=[{"type": "text", "text": "You are Claude Code."}],
+        messages=[{"role": "user", "content": "x"}],
+        tools=[{"name": "f", "input_schema": {}}],
+    )
+    assert b"cch" not in rendered("/v1/messages", system="x-anthropic-billing-header: cch=1;", messages=[])
+
+
+@pytest.mark.parametrize("system", [None, 7, [7, None, {"text": 3}], {"type": "text", "text": "s"}])
+def test_a_system_prompt_of_another_shape_is_taken_as_it_is(system):
+    assert without_billing(system) == system
 
 
 def test_text_with_lone_surrogates_does_not_fail():

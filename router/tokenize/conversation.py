@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from router.tokenize.billing import without_billing
 from router.tokenize.tokenizer import NotTokenized
 
 Document = dict[str, Any]  # a fault in its shape is found by using it (`as_chat`)
 
-_BILLING = "x-anthropic-billing-header"  # of Claude Code, different with each request: vLLM removes it
 _TEXTS = ("text", "input_text", "output_text")
 _FUNCTION = ("name", "description", "parameters")
 
@@ -60,9 +60,9 @@ def _said(content: Any) -> Iterator[str]:
     """System texts."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
-    for block in content:
+    for block in without_billing(content):
         text = block.get("text") if block["type"] == "text" else None
-        if text and not text.startswith(_BILLING):
+        if text:
             yield text
 
 

@@ -17,6 +17,7 @@ from router.contract.multipart import InvalidMultipart
 from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 from router.policy.value import Value, replace
 from router.tokenize import bounds, salt
+from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 # Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
@@ -216,7 +217,7 @@ def _chat(document: JsonObject) -> Rendered:
 
 
 def _messages_api(document: JsonObject) -> Rendered:
-    system = document.get("system")
+    system = without_billing(document.get("system"))
     head = [MESSAGE % ("system", _content(system))] if system else ()
     return _joined([*_tools(document), *head, *_messages(document.get("messages"))]), None
 

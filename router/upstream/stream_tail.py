@@ -1,5 +1,6 @@
 """Keeps what tells how an answer ended: its last events, those with its usage, fields of large ones. Pure."""
 
+import re
 from collections import deque
 
 import msgspec
@@ -14,6 +15,8 @@ PARTS = 8  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; of a larger one only some fields are read
 TRIES = 16  # events of a part that are searched for a usage, last first
 USAGE = b'"usage"'
+NUMBER = b'"sequence_number"'
+_DIGITS = re.compile(rb"\s*:\s*([0-9]{1,9})")
 _FIELDS = (
     *(("type",), ("usage",), ("error",), ("status",)),
     *(("response", "usage"), ("response", "status"), ("response", "error"), ("message", "usage")),
@@ -81,6 +84,13 @@ class StreamTail:
         whole = ending.is_whole or answers.sign_of(large) == "end"
         usage = answers.usage_of(large) or usage
         return Ended(usage, first, ending.error or answers.error_of(large), whole, ending.finishes)
+
+    def next_number(self) -> int:
+        """Of the event that comes after the latest ones, by their `sequence_number`; 0 where they have none."""
+        parts = b"".join(self._parts)
+        key = parts.rfind(NUMBER)
+        number = _DIGITS.match(parts, key + len(NUMBER)) if key >= 0 else None
+        return int(number[1]) + 1 if number is not None else 0
 
     def _boundary(self, data: bytes) -> int:
         """The position behind the last blank line; 0 without one."""

@@ -2,6 +2,8 @@
 
 NOT_NOW = frozenset({429, 502, 503})
 DEFAULT_S = 5  # where nothing better is known
+# OpenAI's clients wait no longer; Anthropic's sleep for any time that they are told
+LONGEST_S = 120
 
 
 def retry_after(status: int, known_s: int | None = None) -> int | None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from router.contract.net.retry_after import LONGEST_S
 from router.http.body import MAX_BODY
+from router.http.errors import ErrorResponse, saying_when
 from router.tests.conftest import entry
 
 
@@ -34,6 +36,31 @@ async def test_an_error_on_messages_has_the_shape_that_anthropic_clients_read(wo
     assert body["type"] == "error"
     assert body["error"]["type"] == "invalid_request_error"
     assert body["error"]["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"), [(1, None), (LONGEST_S, None), (LONGEST_S + 1, b"false"), (86_400, b"false")]
+)
+def test_no_client_is_told_to_come_back_later_than_its_library_waits(after_s, told):
+    refusal = ErrorResponse(429, "rate_limit_exceeded", "later", retry_after_s=after_s)
+    sent = dict(refusal.headers())
+    assert (sent[b"retry-after"], sent.get(b"x-should-retry")) == (b"%d" % after_s, told)
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "sent"),
+    [
+        (429, b"", b"retry-after: 5\r\n"),
+        (500, b"", b""),
+        (503, b"retry-after: 120\r\n", b"retry-after: 120\r\n"),
+        (503, b"a: b\r\nretry-after: 121\r\n", b"a: b\r\nretry-after: 121\r\nx-should-retry: false\r\n"),
+        (408, b"retry-after: 9999999999999\r\n", b"retry-after: 9999999999999\r\nx-should-retry: false\r\n"),
+        (429, b"retry-after: 600\r\nx-should-retry: true\r\n", b"retry-after: 600\r\nx-should-retry: false\r\n"),
+        (429, b"retry-after: Sat, 28 Nov 2026 08:00:00 GMT\r\n", b"retry-after: Sat, 28 Nov 2026 08:00:00 GMT\r\n"),
+    ],
+)
+def test_an_engine_that_says_when_is_passed_on_and_a_time_far_away_is_not_slept_through(status, lines, sent):
+    assert saying_when(status, lines) == sent
 
 
 async def test_an_unknown_model_is_not_found_and_the_known_ones_are_named(world):

@@ -1,10 +1,12 @@
 """An attempt that fails before the client has seen a byte is made elsewhere; after that, never."""
 
+import json
+
 import httpx
 import pytest
 
 from router.tests.conftest import entry
-from router.tests.engine import break_off, events, hang, hang_up, reply
+from router.tests.engine import break_off, events, hang, hang_up, reply, stream
 
 
 async def test_an_engine_that_dies_before_its_first_byte_is_replaced_by_another(world):
@@ -134,6 +136,29 @@ async def test_the_error_event_on_messages_is_of_anthropics_kind(world):
     w = await world(break_off([b"event: message_start\ndata: {}\n\n"]))
     response = await w.ask(path="/v1/messages", stream=True)
     assert b'\n\nevent: error\ndata: {"type":"error","error":{"type":"api_error"' in response.content
+
+
+async def test_the_error_event_on_responses_is_one_for_which_openais_clients_raise(world):
+    """They look for a member `error`; an event of another shape ends their loop as if the answer were whole."""
+    delta = b'data: {"type":"response.output_text.delta","delta":"a","sequence_number":%d}\n\n'
+    w = await world(break_off([delta % 6, delta % 7]))
+    response = await w.ask(path="/v1/responses", stream=True, input="hello")
+    last = response.text.strip().rsplit("\n\n", 1)[-1]
+    name, _, data = last.partition("\n")
+    event = json.loads(data.removeprefix("data: "))
+    assert (name, event["type"], event["sequence_number"]) == ("event: error", "error", 8)
+    assert event["error"]["message"] == event["message"]
+    assert event["error"]["code"] == event["code"] == "upstream_failed"
+    assert event["param"] is None
+
+
+async def test_an_answer_without_its_last_event_ends_with_the_same_event(world):
+    delta = b'data: {"type":"response.output_text.delta","delta":"a","sequence_number": 3}\n\n'
+    w = await world(stream([delta]))
+    response = await w.ask(path="/v1/responses", stream=True, input="hello")
+    event = json.loads(response.text.strip().rpartition("data: ")[2])
+    assert event["error"]["code"] == "upstream_failed"
+    assert event["sequence_number"] == 4
 
 
 async def test_an_idle_connection_that_the_engine_has_closed_costs_nothing(world):
