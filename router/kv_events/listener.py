@@ -15,7 +15,6 @@ from router.kv_events.sources import WHOLE, RankPlace
 from router.kv_events.turns import Turns
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
-from router.prefix.belief import believe
 from router.prefix.exact.index import ExactIndex
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
@@ -92,7 +91,7 @@ def judge(pool: Pool) -> None:
             state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
-        endpoint.belief = believe(trouble, complete, endpoint.exact, endpoint.approximate, endpoint.unconfirmed)
+        endpoint.belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, complete=complete)
         if endpoint.belief.index != before.index:
             log.info(
                 "%s: %s index%s",
@@ -100,7 +99,7 @@ def judge(pool: Pool) -> None:
                 endpoint.belief.index,
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
-    in_force = {endpoint.belief.index for endpoint in pool.endpoints.values()}
+    in_force = {belief.index for endpoint in pool.endpoints.values() for belief in endpoint.beliefs.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
     useless = state.shared is not None and not state.shared.answers

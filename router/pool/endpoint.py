@@ -18,7 +18,8 @@ from router.pool.progress import Progress
 from router.pool.ranks import InstanceRanks
 from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
-from router.prefix.belief import GUESS
+from router.prefix.accuracy_by_kind import AccuracyByKind
+from router.prefix.belief import GUESS, Belief, Index
 
 if TYPE_CHECKING:
     from router.pool.kv_event_state import EventFeed
@@ -65,7 +66,9 @@ class Endpoint:
         self.feed: EventFeed | None = None  # of its KV events, while they are followed
         self.exact = Accuracy()
         self.approximate = Accuracy()
+        self.by_kind = AccuracyByKind()
         self.belief = GUESS
+        self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for all others; empty: `belief` holds for all
         self.changes: set[str] = set()  # of its pool: ids of changed instances
         self.pace = 1.0  # its speed against the pool's median instance (router/telemetry/rates.py)
         self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
@@ -113,6 +116,12 @@ class Endpoint:
         if reported is not None:
             self.reports_cached, self.unconfirmed = True, 0
         return 0 if reported is None and self.reports_cached else reported
+
+    def index_for(self, kind: str) -> Index:
+        """The index in force for this kind of request."""
+        if not self.beliefs:
+            return self.belief.index
+        return (self.beliefs.get(self.by_kind.named(kind)) or self.beliefs[""]).index
 
     @property
     def is_suspect(self) -> bool:

@@ -31,6 +31,8 @@ class Prediction:
     """What the router knows of a prompt before an engine has answered: its tokens, and where its prefix is cached."""
 
     prompt_tokens: int = 0  # L
+    kind: str = ""  # of the request (router/prefix/request_kind.py)
+    reads_cache: bool = True
     # (tokens in a block, hashes) where engines publish KV events
     block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, by the exact index

@@ -12,6 +12,7 @@ from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
+from router.prefix.request_kind import kind_of, reads_cache
 from router.request.call import Call
 from router.tokenize import salt
 from router.tokenize.tokenizer import NotTokenized
@@ -23,7 +24,9 @@ _NOT_NONE = ("approximate", "exact")
 def read_tokens(call: Call) -> bool:
     """Tokenise the prompt if instances publish KV events; False when that takes long: call `read_slowly`."""
     reader = call.pool.kv_event_state.reader
-    prompt = call.request.prompt
+    prompt, prediction = call.request.prompt, call.prediction
+    prediction.kind = kind_of(call.api_path, prompt.document)
+    prediction.reads_cache = reads_cache(prompt.document)
     if reader is None or not call.pool.kv_event_state.sizes or not prompt.rendered:
         return True
     if not reader.is_quick(prompt):
@@ -85,6 +88,8 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     """Tokens by instance, and by tier where some are below the device; instances without any are left out."""
     state, endpoints = call.pool.kv_event_state, call.pool.endpoints
     prediction = call.prediction
+    if not prediction.reads_cache:
+        return {}, None
     if not prediction.block_hashes or (index := state.known) is None:
         return _of_all(call), None
     found = prediction.exactly
@@ -96,7 +101,9 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     if state.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found if index.has_lower else None
     tiers = {
-        name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
+        name: tokens
+        for name, tokens in found.items()
+        if name in endpoints and endpoints[name].index_for(prediction.kind) == "exact"
     }
     known = _approximate(call, _APPROXIMATE) | {name: sum(tokens) for name, tokens in tiers.items()}
     return known, tiers if index.has_lower else None
@@ -113,12 +120,12 @@ def _of_all(call: Call) -> Mapping[str, int]:
 def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
     """Tokens by instance where the index in force is one of `believed`."""
     found: dict[str, int] = {}
-    endpoints = call.pool.endpoints
+    endpoints, kind = call.pool.endpoints, call.prediction.kind
     for chunks, names in call.pool.index.holders(call.request.chunks):
         tokens = _tokens(call, chunks)
         for name in names:
             endpoint = endpoints.get(name)
-            if endpoint is not None and endpoint.belief.index in believed:
+            if endpoint is not None and endpoint.index_for(kind) in believed:
                 found[name] = tokens - tokens % endpoint.block_size
     return found
 
@@ -131,7 +138,8 @@ def _tokens(call: Call, chunks: int) -> int:
 def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) -> None:
     """The request goes to this instance; `chunks`: held there by the approximate index. What it pulls it holds only
     when it has come: nobody who is sent there before finds it."""
-    tokens, prediction, index = _tokens(call, chunks), call.prediction, endpoint.belief.index
+    tokens, prediction = _tokens(call, chunks), call.prediction
+    index = endpoint.index_for(prediction.kind)
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
     if not prediction.block_hashes:
         prediction.index = "approximate" if index == "exact" else index
@@ -168,9 +176,14 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
+    kind = endpoint.by_kind.of(prediction.kind)
     if prediction.index not in outcomes:
         outcomes[prediction.index] = Outcomes()
     outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
-    endpoint.approximate.add(min(prediction.approximate_tokens, prompt_tokens), cached_tokens, prompt_tokens)
+    predicted = min(prediction.approximate_tokens, prompt_tokens)
+    for accuracy in (endpoint.approximate, kind.approximate):
+        accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
-        endpoint.exact.add(min(prediction.exact_tokens, prompt_tokens), cached_tokens, prompt_tokens)
+        predicted = min(prediction.exact_tokens, prompt_tokens)
+        for accuracy in (endpoint.exact, kind.exact):
+            accuracy.add(predicted, cached_tokens, prompt_tokens)

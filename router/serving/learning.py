@@ -48,7 +48,7 @@ def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usa
 def _correct(call: Call, endpoint: Endpoint | None, cached_tokens: int | None, prompt_tokens: int) -> bool:
     """Correct what the instance is expected to hold; False when nothing can be said."""
     pool, request = call.pool, call.request
-    if endpoint is None or cached_tokens is None or not prompt_tokens:
+    if endpoint is None or cached_tokens is None or not prompt_tokens or not call.prediction.reads_cache:
         return False
     if pool.endpoints.get(endpoint.id) is not endpoint:
         return False

@@ -74,6 +74,29 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
         assert 'weir_router_index_believed{index="exact",instance="demo-0",pool="demo"} 1.0' in page
 
 
+async def test_a_kind_of_request_that_is_predicted_wrongly_leaves_the_index_exact_for_all_others(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        await ask(client)
+        pool = router.pools.get("demo")
+        assert pool is not None
+        wrong = pool.endpoints["demo-0"].by_kind.of("/v1/completions echo").exact
+        for _ in range(1_000):
+            wrong.add(1_000, 0, 1_000)
+        await until(lambda: "not for /v1/completions echo" in belief(router).why)
+        assert belief(router).index == "exact"
+        for _ in range(3):
+            assert (await receipt(published, await ask(client)))["index"] == "exact"
+            assert (await receipt(published, await ask(client, echo=True)))["index"] == "approximate"
+        made = await receipt(published, await ask(client, echo=True, logprobs=1))
+        assert made["predicted_cached"] == 0
+
+
 @pytest.mark.slow
 async def test_the_last_block_of_a_whole_prompt_is_not_promised(
     start_sim: Callable[..., Sim], published: Published, redis_url: str

@@ -1,0 +1,57 @@
+"""How well both indexes predict, by kind of request: one client's requests decide nothing about those of others."""
+
+from collections.abc import Mapping
+
+from router.prefix.accuracy import Accuracy
+from router.prefix.belief import Belief, believe
+
+MOST_KINDS = 32  # of one instance; further ones are one
+OTHER = "other"
+
+
+class KindAccuracy:
+    __slots__ = ("approximate", "exact")
+
+    def __init__(self) -> None:
+        self.exact = Accuracy()
+        self.approximate = Accuracy()
+
+
+class AccuracyByKind:
+    def __init__(self) -> None:
+        self.kinds: dict[str, KindAccuracy] = {}
+
+    def named(self, kind: str) -> str:
+        return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHER
+
+    def of(self, kind: str) -> KindAccuracy:
+        name = self.named(kind)
+        if name not in self.kinds:
+            self.kinds[name] = KindAccuracy()
+        return self.kinds[name]
+
+    def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, complete: bool) -> tuple[Belief, dict[str, Belief]]:
+        """Of the instance, and by kind where enough is known of it; "" stands for all other kinds."""
+        known = {
+            kind: believe(trouble, complete, accuracy.exact, accuracy.approximate, unconfirmed)
+            for kind, accuracy in self.kinds.items()
+            if max(accuracy.exact.n, accuracy.approximate.n)
+        }
+        some = any(belief.index == "exact" for belief in known.values())
+        nothing = Accuracy()
+        other = believe(trouble, complete or some, nothing, nothing, unconfirmed)
+        return _of_all(known, other), known | {"": other}
+
+
+def _of_all(known: Mapping[str, Belief], other: Belief) -> Belief:
+    """The best that is in force for some kind, with the kinds for which it is not."""
+    best = min(known.values(), key=lambda belief: _RANK[belief.index], default=other)
+    worse = sorted(kind for kind, belief in known.items() if _RANK[belief.index] > _RANK[best.index])
+    if not worse:
+        return best
+    named = "; ".join(f"not for {kind}: {known[kind].why}" for kind in worse[:3])
+    more = f"; nor for {len(worse) - 3} other kinds of requests" if len(worse) > 3 else ""
+    return Belief(best.index, f"{best.why + '; ' if best.why else ''}{named}{more}")
+
+
+_RANK = {"exact": 0, "approximate": 1, "none": 2}

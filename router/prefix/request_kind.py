@@ -1,0 +1,44 @@
+"""What a prompt is made of, besides its words: an index that is wrong for one kind of request may be right for others.
+
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Fields that change what an engine makes of a prompt
+_FIELDS = frozenset(
+    (
+        *("tools", "tool_choice", "functions", "response_format", "reasoning", "reasoning_effort", "thinking"),
+        *("output_config", "chat_template", "chat_template_kwargs", "documents", "add_generation_prompt"),
+        *("continue_final_message", "add_special_tokens", "truncate_prompt_tokens", "mm_processor_kwargs"),
+        *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation"),
+    )
+)
+# Fields of a message at which templates branch
+_BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
+
+
+def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
+    """The API, and the fields by which two requests with the same words differ."""
+    fields = _FIELDS.intersection(document)
+    turns = document.get("messages") or document.get("input")
+    if isinstance(turns, list):
+        fields |= _BRANCHES.intersection(_names(turns))
+    return " ".join((api_path, *sorted(fields))) if fields else api_path
+
+
+def _names(turns: Sequence[Any]) -> set[str]:
+    """All fields of the messages. One call for each message would cost more than the rest of a decision."""
+    try:
+        return set().union(*turns)
+    except TypeError:  # a message that is none: the engine refuses it
+        return set()
+
+
+def reads_cache(document: Mapping[str, Any]) -> bool:
+    """False of requests that ask for the probabilities of their prompt: engines compute it anew, cached or not."""
+    if document.get("prompt_logprobs") is not None:
+        return False
+    asked = document.get("logprobs"), document.get("top_logprobs")
+    return not (document.get("echo") and any(value is not None and value is not False for value in asked))

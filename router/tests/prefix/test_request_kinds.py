@@ -1,0 +1,143 @@
+"""One client's unpredictable requests decide nothing about the index that serves all others."""
+
+import pytest
+
+from router.pool.endpoint import Endpoint
+from router.prefix.accuracy_by_kind import MOST_KINDS, OTHER, AccuracyByKind
+from router.prefix.belief import EXACT
+from router.prefix.request_kind import kind_of, reads_cache
+from router.tests.conftest import instance
+from router.tests.engine import USAGE, reply
+
+CHAT = "/v1/chat/completions"
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def judged(accuracy, complete=True, trouble=""):
+    endpoint = Endpoint(instance("demo-0", "http://engine:8000"))
+    endpoint.by_kind = accuracy
+    endpoint.belief, endpoint.beliefs = accuracy.beliefs(trouble, complete=complete)
+    return endpoint
+
+
+def add(accuracy, kind, predicted, actual, times=64):
+    for _ in range(times):
+        accuracy.of(kind).exact.add(predicted, actual, 1000)
+        accuracy.of(kind).approximate.add(predicted, actual, 1000)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"messages": MESSAGES}, CHAT),
+        ({"messages": MESSAGES, "temperature": 0, "stream": True}, CHAT),
+        ({"messages": MESSAGES, "tools": []}, f"{CHAT} tools"),
+        ({"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, f"{CHAT} tool_call_id"),
+        ({"messages": [{"role": "assistant", "reasoning": "hm"}], "echo": True}, f"{CHAT} echo reasoning"),
+        ({"messages": [3, None]}, CHAT),
+        ({"messages": "x"}, CHAT),
+    ],
+)
+def test_a_kind_is_the_api_and_the_fields_at_which_prompts_differ(body, kind):
+    assert kind_of(CHAT, body) == kind
+
+
+def test_requests_of_one_kind_that_are_predicted_wrongly_leave_all_others_exact():
+    accuracy = AccuracyByKind()
+    add(accuracy, CHAT, 928, 928)
+    add(accuracy, f"{CHAT} reasoning", 928, 0, times=1000)
+    endpoint = judged(accuracy)
+    assert endpoint.belief.index == "exact"
+    assert f"not for {CHAT} reasoning: " in endpoint.belief.why
+    assert endpoint.index_for(CHAT) == "exact"
+    assert endpoint.index_for("/v1/messages") == "exact"
+    assert endpoint.index_for(f"{CHAT} reasoning") == "none"
+
+
+def test_a_kind_that_was_never_seen_is_exact_although_the_only_one_known_is_wrong():
+    accuracy = AccuracyByKind()
+    add(accuracy, f"{CHAT} reasoning", 928, 0)
+    endpoint = judged(accuracy)
+    assert endpoint.index_for(CHAT) == "exact"
+    assert endpoint.belief.index == "none"
+
+
+def test_events_that_are_wrong_for_each_kind_are_exact_for_none():
+    accuracy = AccuracyByKind()
+    for kind in (CHAT, "/v1/completions"):
+        add(accuracy, kind, 400, 0)
+    endpoint = judged(accuracy)
+    assert endpoint.belief.index == "approximate"
+    assert "predict cached tokens wrongly" in endpoint.belief.why
+
+
+def test_trouble_with_the_events_is_trouble_of_every_kind():
+    accuracy = AccuracyByKind()
+    add(accuracy, CHAT, 928, 928)
+    endpoint = judged(accuracy, trouble="it is silent")
+    assert [endpoint.index_for(kind) for kind in (CHAT, "/v1/messages")] == ["approximate"] * 2
+    assert endpoint.belief.why == "it is silent"
+
+
+def test_an_index_that_began_late_is_exact_for_other_kinds_once_it_is_for_one():
+    accuracy = AccuracyByKind()
+    assert judged(accuracy, complete=False).index_for("/v1/messages") == "approximate"
+    for _ in range(64):
+        accuracy.of(CHAT).exact.add(928, 928, 1000)
+        accuracy.of(CHAT).approximate.add(500, 928, 1000)
+    assert judged(accuracy, complete=False).index_for("/v1/messages") == "exact"
+
+
+def test_kinds_are_bounded_whatever_clients_send():
+    accuracy = AccuracyByKind()
+    for number in range(1000):
+        add(accuracy, f"kind {number}", 0, 0, times=1)
+    assert len(accuracy.kinds) == MOST_KINDS + 1
+    assert accuracy.named("kind 999") == OTHER
+    assert accuracy.named("kind 0") == "kind 0"
+
+
+def test_many_wrong_kinds_are_told_in_one_line():
+    accuracy = AccuracyByKind()
+    add(accuracy, CHAT, 928, 928)
+    for number in range(5):
+        add(accuracy, f"{CHAT} {number}", 928, 0)
+    assert judged(accuracy).belief.why.endswith("; nor for 2 other kinds of requests")
+
+
+def test_without_a_judgement_the_belief_of_the_instance_holds_for_each_kind():
+    endpoint = Endpoint(instance("demo-0", "http://engine:8000"))
+    endpoint.belief = EXACT
+    assert endpoint.index_for(CHAT) == "exact"
+
+
+@pytest.mark.parametrize(
+    ("body", "reads"),
+    [
+        ({}, True),
+        ({"logprobs": 5}, True),
+        ({"echo": True}, True),
+        ({"echo": False, "logprobs": 1}, True),
+        ({"echo": True, "logprobs": False}, True),
+        ({"echo": True, "logprobs": 0}, False),
+        ({"echo": True, "top_logprobs": 2}, False),
+        ({"prompt_logprobs": 0}, False),
+        ({"prompt_logprobs": None}, True),
+    ],
+)
+def test_a_request_for_the_probabilities_of_its_prompt_reads_no_cache(body, reads):
+    assert reads_cache(body) == reads
+
+
+async def test_evaluation_requests_are_predicted_zero_and_counted_as_no_error(world):
+    w = await world(reply({"object": "x", "usage": {**USAGE, "prompt_tokens": 500}}), strategy="cache_aware")
+    prompt = "p" * 2000
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    for _ in range(3):
+        await w.ask(prompt=prompt)
+    counted = endpoint.approximate.n
+    for more in ({"prompt_logprobs": 1}, {"echo": True, "logprobs": 0}):
+        receipt = await w.receipt(await w.ask(prompt=prompt, **more))
+        assert receipt["predicted_cached"] == 0
+    assert endpoint.approximate.n == counted
+    assert (await w.receipt(await w.ask(prompt=prompt)))["predicted_cached"] > 0
