@@ -159,7 +159,7 @@ def play_dwdp(api: Api, page: Page) -> int:
     api.call("PUT", "/fleet", yaml.safe_load(CONTEXT_SERVERS.read_text()))
     page.goto("/systems/dwdp/")
     page.get_by_text("Play a point in the twin").click()
-    page.select_option("#play", index=3)
+    page.select_option("#play", index=5)
     page.get_by_role("button", name="Play this").click()
     page.wait_for_url("**/experiments/*/")
     number = int(page.url.rstrip("/").rpartition("/")[2])

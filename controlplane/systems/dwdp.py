@@ -1,6 +1,5 @@
 """DWDP against DEP: is the copy of experts hidden, what is gained, and how many context GPUs does it take?"""
 
-import math
 from dataclasses import replace
 
 from controlplane.systems.dwdp_curve import curve_chart, curve_of, curve_table
@@ -24,10 +23,12 @@ from fleet.engine.dwdp.contention import layer_ms, met
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp import published
-from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
+from fleet.systems.dwdp.pareto import context_pools
+from fleet.systems.dwdp.planning import ContextPool, Demand
 from router.contract.json_value import JsonObject
 
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
+NOTES_INFEASIBLE = 450e9  # bytes/s one way: NVLink 4, which the notes give as 600 GB/s
 SMALL, DECODE_TOKENS = 16_384, 256
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 IN_FLIGHT = (1, 2, 3, 4)
@@ -51,7 +52,7 @@ SETTINGS = (
 def compute(inputs: DwdpInputs) -> Answer:
     phase, demand = phase_of(inputs), demand_of(inputs)
     smallest = smallest_that_hides(phase)
-    pools, curve = _pools(phase, demand), curve_of(inputs)
+    pools, curve = context_pools(phase, demand), curve_of(inputs)
     return Answer(
         _verdict(phase),
         _facts(phase, smallest, pools),
@@ -74,11 +75,6 @@ def compute(inputs: DwdpInputs) -> Answer:
     )
 
 
-def _pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:
-    dep = context_pool(demand, phase.tokens_per_s(phase.dep_ms), unit=phase.dep_ranks)
-    return dep, context_pool(demand, phase.tokens_per_s(phase.dwdp_ms), unit=1)
-
-
 def _verdict(phase: Phase) -> str:
     copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
     hidden = f"The copy of {copy} is hidden by {computing} of computing"
@@ -99,7 +95,12 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
         Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
         Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
         Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
-        Fact("Context GPUs", f"{dep.gpus} → {dwdp.gpus}", "", "DEP → DWDP, for the same generation GPUs"),
+        Fact(
+            "Context GPUs",
+            f"{dep.gpus} → {dwdp.gpus}",
+            "",
+            f"DEP → DWDP, in whole groups; {dep.even_gpus:,.1f} → {dwdp.even_gpus:,.1f} if they came in any part",
+        ),
         Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s"),
         Fact(
             "TTFT, mean",
@@ -186,11 +187,12 @@ def _linked(phase: Phase, gb_per_s: float) -> Phase:
 
 
 def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextPool]) -> Table:
-    names = (f"DEP{phase.dep_ranks}", "DWDP")
+    names = (f"DEP{phase.dep_ranks}", f"DWDP{phase.layout.ranks}")
     rows = tuple(
         (
             name,
             pool.gpus,
+            pool.even_gpus,
             pool.load * 100,
             pool.wait_s * 1e3,
             pool.ttft_s * 1e3,
@@ -202,16 +204,16 @@ def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextP
         for name, pool, alone_s in zip(names, pools, (phase.dep_alone_s, phase.dwdp_alone_s), strict=True)
     )
     columns = (
-        "Context", "GPUs", "Load, %", "Wait, ms", "TTFT, ms", "One prompt alone, ms", "TPS/GPU", "TPS/user",
-        "TPS/user with TTFT",
+        "Context", "GPUs", "without whole groups", "Load, %", "Wait, ms", "TTFT, ms", "One prompt alone, ms", "TPS/GPU",
+        "TPS/user", "TPS/user with TTFT",
     )  # fmt: skip
     return Table(
         "Context GPUs for the same users",
         columns,
         rows,
-        "DWDP's GPUs come one by one, DEP's in groups. More throughput per GPU and a later first token come together. "
-        "TTFT takes each GPU as computing prompts one by one at its full throughput; a prompt alone on an idle "
-        "server does not fill an iteration. The twin has both: at low load DEP answers first.",
+        "GPUs come in whole groups. More throughput per GPU and a later first token come together: a GPU of DWDP "
+        "computes what waits for it in one iteration, and few prompts hide little of its copy; a group of DEP computes "
+        "a prompt together.",
     )
 
 
@@ -299,16 +301,18 @@ def _cautions(
         "that class.": gpu.link_bytes_per_s < NVLINK_BYTES_PER_S,
         f"Experts take {held / GIGA:,.0f} GB of the {gpu.memory_bytes / GIGA:,.0f} GB of a GPU: attention, activations "
         "and KV need the rest.": held > 0.8 * gpu.memory_bytes,
+        f"The notes call a link of at most {NOTES_INFEASIBLE / GIGA:,.0f} GB/s one way infeasible, with a window of "
+        f"10–11 ms as on GB200. Here a layer computes for {phase.dwdp_computing.total:,.0f} ms, which hides it.": (
+            phase.is_hidden and gpu.link_bytes_per_s <= NOTES_INFEASIBLE
+        ),
         "The shares of the peaks were measured with DeepSeek-R1 on GB200; here they are assumed.": (
             inputs.model != "DeepSeek-R1" or inputs.gpu != "GB200"
         ),
-        f"{dwdp.gpus} context GPUs make no whole groups of {phase.layout.ranks}: another group size has another "
-        "layout and copies more or less.": dwdp.gpus % phase.layout.ranks != 0,
         f"No curve: {inputs.generation_gpus} generation GPUs do not hold the weights and the KV of their answers.": (
             not has_curve
         ),
-        "A mean wait of the context GPUs above a second: prompts come faster than they are computed.": (
-            not math.isfinite(dwdp.wait_s) or dwdp.wait_s > 1
+        "A mean wait of the context GPUs above a second: prompts come almost as fast as they are computed.": (
+            dwdp.wait_s > 1
         ),
     }
     return [text for text, holds in found.items() if holds]

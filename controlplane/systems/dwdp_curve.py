@@ -60,7 +60,7 @@ def curve_table(curve: Sequence[Point]) -> Iterator[Table]:
     )
     if rows:
         note = (
-            "DEP's context GPUs come in whole groups, which makes steps in the ratio. Published between 20 and 100 "
-            "TPS/user: 1.06 to 1.12, 1.088 on average."
+            "Context GPUs come in whole groups, which makes steps in the ratio. TTFT: prompts at random times, each "
+            "server computes what waits there. Published between 20 and 100 TPS/user: 1.06 to 1.12, 1.088 on average."
         )
         yield Table("Points of the curve", columns, rows, note)

@@ -218,7 +218,6 @@ def demand_of(inputs: DwdpInputs) -> Demand:
         user_tokens_per_s=inputs.user_tokens_per_s,
         output_tokens=inputs.output_tokens,
         max_load=inputs.max_load / 100,
-        service_cv2=(inputs.prompt_variation / 100) ** 2,
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from controlplane.systems.dwdp_curve import curve_of
 from controlplane.systems.dwdp_inputs import DwdpInputs
@@ -33,10 +32,8 @@ class Groups:
         return self.count * self.gpus
 
 
-def dwdp_groups(gpus: int, ranks: int) -> Groups:
-    """Equal groups of about `ranks` that have at least these GPUs together."""
-    count = max(1, round(gpus / ranks))
-    return Groups(count, max(SMALLEST, ceil(gpus / count)))
+def groups_of(gpus: int, ranks: int) -> Groups:
+    return Groups(gpus // ranks, ranks)
 
 
 def fits(pool: PoolFacts) -> bool:
@@ -48,8 +45,9 @@ def fits(pool: PoolFacts) -> bool:
 
 
 def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """None for another model or GPU: the twin knows DeepSeek-R1 on GB200."""
-    if inputs.model != "DeepSeek-R1" or inputs.gpu != "GB200" or inputs.generation_gpus > MOST_GPUS:
+    """None for another model or GPU: the twin knows DeepSeek-R1 on GB200. The GPUs are those of the curve."""
+    known = inputs.model == "DeepSeek-R1" and inputs.gpu == "GB200" and inputs.ranks >= SMALLEST
+    if not known or inputs.generation_gpus > MOST_GPUS:
         return
     for pool in filter(fits, pools):
         for point in curve_of(inputs):
@@ -59,8 +57,7 @@ def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
 
 
 def _play(inputs: DwdpInputs, point: Point, pool: PoolFacts, load: float) -> Play:
-    dep = Groups(point.dep.gpus // inputs.dep_ranks, inputs.dep_ranks)
-    dwdp = dwdp_groups(point.dwdp.gpus, inputs.ranks)
+    dep, dwdp = groups_of(point.dep.gpus, inputs.dep_ranks), groups_of(point.dwdp.gpus, inputs.ranks)
     arm = _sim_arm if pool.kind == "sim" else _trtllm_arm
     names = f"DEP{dep.gpus}x{dep.count}", f"DWDP{dwdp.gpus}x{dwdp.count}"
     body: JsonObject = {

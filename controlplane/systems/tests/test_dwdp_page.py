@@ -22,8 +22,9 @@ from controlplane.experiments.results.records import read
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.dwdp import COMPARED, DWDP
+from controlplane.systems.dwdp_curve import curve_of
 from controlplane.systems.dwdp_inputs import DwdpInputs, phase_of
-from controlplane.systems.system import Answer, Value
+from controlplane.systems.system import Answer, PoolFacts, Value
 from fleet import services as fleet
 from fleet.engine.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
@@ -134,8 +135,8 @@ def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: 
         ({"link_gb_per_s": 50.0}, "A link of 50 GB/s one way is not NVLink"),
         ({"ranks": 2}, "Experts take 190 GB of the 186 GB"),
         ({"gpu": "B200"}, "here they are assumed"),
-        ({"prompts_per_s": 15.0}, "5 context GPUs make no whole groups of 4"),
-        ({"max_load": 99.0, "prompts_per_s": 3.49, "prompt_variation": 200.0}, "A mean wait of the context GPUs above"),
+        ({"gpu": "H100", "ranks": 8}, "window of 10–11 ms as on GB200. Here a layer computes for 55 ms"),
+        ({"link_gb_per_s": 300.0}, "A mean wait of the context GPUs above"),
     ],
 )
 def test_doubts_about_the_answer_are_shown(given: dict[str, Any], words: str) -> None:
@@ -157,9 +158,34 @@ def test_throughput_against_the_users_speed_has_the_published_gain_and_no_more_s
     assert [line.name for line in chart.series if line.dashed] == [
         f"published: DEP x {ratio}" for ratio in (1.06, 1.088, 1.12)
     ]
+    assert all(row["TTFT, DWDP, ms"] > 1.5 * row["TTFT, DEP, ms"] for row in rows)  # type: ignore[operator]
     none = ask(DWDP, {"generation_gpus": 1})
     assert not any(chart.title == "TPS/GPU against TPS/user" for chart in none.charts)
     assert any(one.startswith("No curve: 1 generation GPUs") for one in none.cautions)
+
+
+def test_the_gain_ends_where_a_user_is_served_fastest_and_both_modes_have_whole_groups() -> None:
+    curve = next(table for table in ask(DWDP, {}).tables if table.title == "Points of the curve")
+    rows = [dict(zip(curve.columns, row, strict=True)) for row in curve.rows]
+    gpus = [(cast(int, row["Context GPUs, DEP"]), cast(int, row["DWDP"])) for row in rows]
+    assert all(dep % 4 == dwdp % 4 == 0 for dep, dwdp in gpus)
+    gains = [cast(float, row["without whole groups"]) for row in rows]
+    assert gains == sorted(gains)
+    assert gains[0] < 1.02
+    assert rows[0]["DWDP over DEP"] == 1.0
+    assert fmean(cast(float, row["DWDP over DEP"]) for row in rows[-6:]) == pytest.approx(1.12, abs=0.03)
+
+
+def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
+    pool = PoolFacts("r1", "deepseek-r1", "sim", {"context_servers": "dwdp"})
+    assert DWDP.playable is not None
+    plays = list(DWDP.playable.plays(DwdpInputs(), [pool]))
+    points = curve_of(DwdpInputs())[: len(plays)]
+    for play, point in zip(plays, points, strict=True):
+        dep, dwdp = (arm.rpartition("name=")[2] for arm in cast("list[str]", play.body["arms"]))
+        assert (dep, dwdp) == (f"DEP4x{point.dep.gpus // 4}", f"DWDP4x{point.dwdp.gpus // 4}")
+        assert f"{point.dep.gpus} context GPUs in DEP, {point.dwdp.gpus} in DWDP" in play.title
+    assert not list(DWDP.playable.plays(DwdpInputs(ranks=2), [pool]))
 
 
 @pytest.mark.django_db
@@ -186,7 +212,7 @@ def test_a_point_of_the_curve_is_played_from_the_page(
     assert AuditEntry.objects.filter(action="experiment.start", actor_name="otto").count() == 1
     running.run_experiment(number)
     records = {run.arm: read(run.records_path) for run in Experiment.objects.get().runs.all()}
-    assert list(records) == ["DEP4x2", "DWDP5x1"]
+    assert list(records) == ["DEP4x2", "DWDP4x2"]
     assert {one.outcome for found in records.values() for one in found} == {"ok"}
     assert all(one.cached_pulled for found in records.values() for one in found)  # computed on context servers
     dep, dwdp = (fmean(one.ttft_ms or 0.0 for one in found) for found in records.values())

@@ -8,6 +8,7 @@ from fleet.engine.dwdp.phase import Phase
 from fleet.engine.dwdp.servers import TooLarge, kv_tokens
 from fleet.engine.law import SYNC_HOST_S
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
+from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
 SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of a generation GPU
 MEMORY = 0.9  # of what weights and activations leave free, for KV
@@ -46,7 +47,6 @@ def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
         room = kv_tokens(phase.moe, phase.gpu, gpus, phase.moe.experts / gpus, MEMORY, kv_bytes)
     except TooLarge:
         return
-    dep_rate, dwdp_rate = phase.tokens_per_s(phase.dep_ms), phase.tokens_per_s(phase.dwdp_ms)
     for each in SEQUENCES:
         sequences = each * gpus
         if sequences * (demand.prompt_tokens + demand.output_tokens) > room:
@@ -60,8 +60,12 @@ def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
             output_tokens_per_s=output,
             user_tokens_per_s=per_user,
         )
-        dep_gpus, dwdp_gpus = (
-            at.prompts_per_s * at.prompt_tokens / rate / at.max_load for rate in (dep_rate, dwdp_rate)
-        )
-        dep, dwdp = context_pool(at, dep_rate, unit=phase.dep_ranks), context_pool(at, dwdp_rate, unit=1)
-        yield Point(each, at, dep, dwdp, (dep_gpus + gpus) / (dwdp_gpus + gpus))
+        dep, dwdp = context_pools(phase, at)
+        yield Point(each, at, dep, dwdp, (dep.even_gpus + gpus) / (dwdp.even_gpus + gpus))
+
+
+def context_pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:
+    """In DEP and in DWDP, both in whole groups."""
+    dep_rate, dwdp_rate = phase.tokens_per_s(phase.dep_ms), phase.tokens_per_s(phase.dwdp_ms)
+    dep = context_pool(demand, dep_rate, dep_server(phase), unit=phase.dep_ranks)
+    return dep, context_pool(demand, dwdp_rate, dwdp_server(phase), unit=phase.layout.ranks)

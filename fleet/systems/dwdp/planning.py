@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from fleet.systems.dwdp.serving import ContextServer, first_token
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -13,12 +15,12 @@ class Demand:
     user_tokens_per_s: float  # of one user once his answer has begun: the generation GPUs' own
     output_tokens: float  # of an answer
     max_load: float = 0.85  # 0–1 of the context GPUs' throughput
-    service_cv2: float = 0.1  # squared coefficient of variation of a prompt's time
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPool:
     gpus: int
+    even_gpus: float  # that the load needs, if they came in any part
     load: float  # 0–1
     wait_s: float  # mean
     prefill_s: float  # mean
@@ -30,27 +32,19 @@ class ContextPool:
         return self.wait_s + self.prefill_s
 
 
-def context_pool(demand: Demand, gpu_tokens_per_s: float, *, unit: int) -> ContextPool:
-    """GPUs come in groups of `unit`: DEP's ranks; under DWDP, one."""
-    service_s = demand.prompt_tokens / gpu_tokens_per_s
-    needed = demand.prompts_per_s * service_s / demand.max_load
+def context_pool(demand: Demand, gpu_tokens_per_s: float, server: ContextServer, *, unit: int) -> ContextPool:
+    """Whole groups of `unit` GPUs. `gpu_tokens_per_s`: of a full iteration."""
+    even = demand.prompts_per_s * demand.prompt_tokens / gpu_tokens_per_s
+    needed = even / demand.max_load
     gpus = max(1, math.ceil(round(needed / unit, 9))) * unit
-    wait_s = mean_wait_s(demand.prompts_per_s, service_s, gpus, demand.service_cv2)
-    ttft_s = wait_s + service_s
+    first = first_token(server, gpus // server.gpus, demand.prompts_per_s)
+    ttft_s = first.wait_s + first.prefill_s
     return ContextPool(
         gpus,
-        demand.prompts_per_s * service_s / gpus,
-        wait_s,
-        service_s,
+        needed,
+        even / gpus,
+        first.wait_s,
+        first.prefill_s,
         demand.output_tokens_per_s / (gpus + demand.generation_gpus),
         demand.output_tokens / (ttft_s + demand.output_tokens / demand.user_tokens_per_s),
     )
-
-
-def mean_wait_s(rate: float, service_s: float, servers: int, cv2: float) -> float:
-    """M/G/c, by Sakasegawa's approximation; infinite when overloaded."""
-    load: float = rate * service_s / servers
-    if load >= 1:
-        return math.inf
-    queue: float = load ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - load))
-    return queue * service_s * (1 + cv2) / 2

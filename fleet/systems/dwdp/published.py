@@ -9,7 +9,7 @@ from statistics import fmean
 from fleet.engine.dwdp import table_1
 from fleet.engine.dwdp.contention import met
 from fleet.engine.dwdp.layout import layout
-from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Efficiencies
+from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, H100, PEAKS, Efficiencies
 from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.servers import KV_BYTES
 from fleet.engine.dwdp.waiting import expected_max, waiting_ms
@@ -43,6 +43,7 @@ class Published:
 
 
 SPEEDUP = "x DEP4"
+VERDICT = "Verdict by link: window over copy with the GPU's own window"
 
 
 def r1_phase(
@@ -72,7 +73,7 @@ def roofline(tokens: int) -> Phase:
 
 @lru_cache(maxsize=1)
 def figures() -> tuple[Published, ...]:
-    parts = (_table_1, _notes, _figure_3, _waiting, _table_2, _table_3, _table_4, _table_6, _sglang)
+    parts = (_table_1, _notes, _verdicts, _figure_3, _waiting, _table_2, _table_3, _table_4, _table_6, _sglang)
     return tuple(figure for part in parts for figure in part())
 
 
@@ -112,6 +113,21 @@ def _notes() -> Iterator[Published]:
     for both_ways, ratio in ((1800, 1.4), (600, 0.5), (50, 0.04)):
         ours = window / (copy * 1800 / both_ways)
         yield Published("Window over copy", f"{both_ways} GB/s", ratio, ours, "", "[N]", "arithmetic", note)
+
+
+def _verdicts() -> Iterator[Published]:
+    """What the notes conclude from their fixed window, beside the window of that GPU."""
+    r1 = r1_phase(Prompts.uniform(8192, 0.8))
+    on_h100 = replace(r1, gpu=H100, layout=layout(DEEPSEEK_R1.experts, 8), dep_ranks=8)
+    cross_node = replace(r1, gpu=replace(GB200, link_bytes_per_s=50e9))
+    rows = (
+        ("GB200 with NVLink 5", 1.4, "viable", r1),
+        ("H100 with NVLink 4", 0.5, "infeasible", on_h100),
+        ("GB200 at 50 GB/s", 0.04, "impossible", cross_node),
+    )
+    for case, ratio, verdict, phase in rows:
+        note = f"[N] says {verdict}; here the copy is {'hidden' if phase.is_hidden else 'exposed'}"
+        yield Published(VERDICT, case, ratio, phase.ratio, "", "[N]", note=note)
 
 
 def _figure_3() -> Iterator[Published]:

@@ -9,7 +9,6 @@ from fleet.engine.dwdp.contention import layer_ms, met
 from fleet.engine.dwdp.machine import H100
 from fleet.engine.dwdp.phase import Phase, Prompts, smallest_that_hides
 from fleet.engine.dwdp.waiting import expected_max, waiting_ms
-from fleet.systems.dwdp.planning import Demand, context_pool, mean_wait_s
 from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
 
 R1 = r1_phase(Prompts.uniform(8192, 0.8))
@@ -123,35 +122,6 @@ def test_another_model_on_another_gpu() -> None:
     phase = gpt_oss_phase(Prompts(8192))
     assert phase.moe.expert_bytes == pytest.approx(13.2e6, rel=0.01)
     assert phase.is_hidden
-
-
-def test_single_ranks_serve_with_fewer_gpus_and_a_longer_wait() -> None:
-    """12 prompts/s of 7,373 tokens, 12 generation GPUs: 8 → 5, 600 → 706 tokens/s and GPU, wait 5 → 53 ms."""
-    demand = Demand(
-        prompts_per_s=12,
-        prompt_tokens=7373,
-        generation_gpus=12,
-        output_tokens_per_s=12_000,
-        user_tokens_per_s=50,
-        output_tokens=1000,
-    )
-    dep, dwdp = context_pool(demand, 22_300, unit=4), context_pool(demand, 22_300 * 1.10, unit=1)
-    assert (dep.gpus, dwdp.gpus) == (8, 5)
-    assert (round(dep.tokens_per_gpu), round(dwdp.tokens_per_gpu)) == (600, 706)
-    assert (round(dep.wait_s * 1e3), round(dwdp.wait_s * 1e3)) == (5, 53)
-    assert dwdp.ttft_s > dep.ttft_s
-    assert dwdp.tokens_per_user < dep.tokens_per_user < demand.user_tokens_per_s
-
-
-def test_an_overloaded_pool_waits_for_ever() -> None:
-    assert mean_wait_s(10, 1.0, 10, 1.0) == math.inf
-    assert mean_wait_s(0.5, 1.0, 1, 1.0) == pytest.approx(1.0)  # M/M/1
-
-
-def test_a_load_that_fits_exactly_needs_no_further_gpu() -> None:
-    demand = Demand(8, 1000, 1, 1000, 10, 100, max_load=0.8)
-    assert context_pool(demand, 1000, unit=1).gpus == 10
-    assert context_pool(demand, 1000, unit=4).gpus == 12
 
 
 def test_a_merged_buffer_reads_and_writes_every_expert_once_more() -> None:

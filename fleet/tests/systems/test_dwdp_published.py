@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from fleet.engine.dwdp import table_1
-from fleet.systems.dwdp.published import SPEEDUP, Published, figures
+from fleet.systems.dwdp.published import SPEEDUP, VERDICT, Published, figures
 
 BY_GROUP = {group: [*rows] for group, rows in itertools.groupby(figures(), key=lambda row: row.group)}
 DOC = Path(__file__).parents[3] / "docs/findings/reproduced.md"
 MISSED = {
     "An iteration, 8,192 x 0.8–1, MNT 32,768": ["copy at the whole link", "waiting"],
+    VERDICT: ["GB200 with NVLink 5", "H100 with NVLink 4", "GB200 at 50 GB/s"],
     "Computing over copy, one prompt": ["1024", "8192", "16384", "32768"],
     "DEP over DWDP, one prompt": ["1024"],
     "Waiting at 20 % variation": ["lengths alone", "with other spread"],
@@ -68,6 +69,14 @@ def test_speedups_of_tables_3_4_and_6_are_within_7_percent() -> None:
 def test_misses_are_called_misses() -> None:
     missed = {group: [row.case for row in rows if row.is_missed] for group, rows in BY_GROUP.items()}
     assert {group: cases for group, cases in missed.items() if cases} == MISSED
+
+
+def test_a_verdict_that_differs_from_the_notes_stands_beside_theirs() -> None:
+    assert [row.note for row in BY_GROUP[VERDICT]] == [
+        "[N] says viable; here the copy is hidden",
+        "[N] says infeasible; here the copy is hidden",
+        "[N] says impossible; here the copy is exposed",
+    ]
 
 
 def test_a_gain_instead_of_a_loss_is_a_miss() -> None:

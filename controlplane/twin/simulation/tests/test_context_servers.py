@@ -15,9 +15,11 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
 from fleet.systems.dwdp.published import r1_phase
+from fleet.systems.dwdp.serving import dep_server, dwdp_server, first_token
 
 COMMON = {"max_num_tokens": 32_768, "attention_dp": True, "tensor_parallel": 8, "chunked_prefill": False}
 OFFLOAD = policy("round_robin", flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
+LEAST_LOADED = policy("lpwl", flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
 
 
 def servers(replicas: int, **options: Any) -> TwinFleet:
@@ -99,3 +101,18 @@ def test_a_dwdp_server_decodes_at_the_pace_of_its_copies() -> None:
     law = DWDP4.instances["p-0"].law
     assert law.step_s(1, 0.0, 8_000, 1) > 0.5
     assert DEP4.instances["p-0"].law.step_s(1, 0.0, 8_000, 1) < 0.02
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("dep", 3.0), ("dwdp", 3.0), ("dep", 9.0), ("dwdp", 9.0)])
+def test_the_curves_first_token_is_the_twins(mode: str, rate: float) -> None:
+    """The twin's has the transfer of the KV besides."""
+    draw, now, requests = random.Random(3), 0.0, []
+    for n in range(300):
+        now += draw.expovariate(rate)
+        requests.append(asks(n, now, tokens=draw.randint(6_554, 8_192), output=10))
+    outcome = play(requests, fleet={"dep": DEP4, "dwdp": DWDP4}[mode], policy=LEAST_LOADED)
+    moved = fmean(one.kv_s for one in outcome.requests)
+    phase = r1_phase(Prompts.uniform(8192, 0.8))
+    server, servers = (dep_server(phase), 1) if mode == "dep" else (dwdp_server(phase), 4)
+    first = first_token(server, servers, rate)
+    assert first.wait_s + first.prefill_s == pytest.approx(mean_ttft_s(outcome) - moved, rel=0.2)

@@ -1,0 +1,130 @@
+"""Prompts at context servers: each computes what waits there in one iteration, as much as one takes.
+
+Prompts come at random and go to the server that holds the fewest, as routers send them. The arrivals fill the
+iterations: at a low rate one holds a single prompt, which hides little of DWDP's copy.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from statistics import fmean
+
+from fleet.engine.dwdp.phase import Phase, dep_layer_ms
+from fleet.engine.dwdp.waiting import waiting_ms
+
+MOST_PROMPTS = 64  # of an iteration; smaller ones are taken together
+MOST_SERVERS = 64  # more wait no less
+PLAYED, WARMING = 2_000, 200  # prompts, and those before the first that counts
+
+
+@dataclass(frozen=True, slots=True)
+class ContextServer:
+    """What computes one iteration at a time: a DEP group, or one GPU of a DWDP group."""
+
+    gpus: int
+    iteration_s: tuple[float, ...]  # by the number of lumps in it, from 1 on
+    lump: float = 1.0  # prompts that are taken as one: more than one of prompts much shorter than an iteration
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """Mean seconds of a prompt."""
+
+    wait_s: float  # until its iteration begins
+    prefill_s: float  # its iteration
+
+
+def dwdp_server(phase: Phase) -> ContextServer:
+    """One GPU."""
+    return _server(phase, 1, lambda prompts: _of_prompts(phase, prompts).dwdp_ms)
+
+
+def dep_server(phase: Phase) -> ContextServer:
+    """A whole group: its GPUs share out the prompts."""
+    return _server(phase, phase.dep_ranks, lambda prompts: _dep_ms(phase, prompts))
+
+
+def _server(phase: Phase, gpus: int, layer_ms: Callable[[float], float]) -> ContextServer:
+    most = max(1, round(phase.tokens / phase.prompts.mean)) * gpus
+    steps = min(most, MOST_PROMPTS)
+    lump = most / steps
+    seconds = (layer_ms(lump * step) * phase.moe.moe_layers / 1e3 for step in range(1, steps + 1))
+    return ContextServer(gpus, tuple(seconds), lump)
+
+
+def _of_prompts(phase: Phase, prompts: float) -> Phase:
+    return replace(phase, max_tokens=max(1, round(prompts * phase.prompts.mean)), filled=1.0)
+
+
+def _dep_ms(phase: Phase, prompts: float) -> float:
+    """A layer of the group; a GPU without a prompt only has its share of the experts."""
+    ranks, mean = phase.dep_ranks, phase.prompts.mean
+    busy = min(ranks, max(1, round(prompts)))
+    own = [mean * part for part in _dealt(prompts, ranks)]
+    pairs = mean * (1 + phase.prompts.cv**2) / 2
+    layer = dep_layer_ms(phase.moe, phase.gpu, phase.reached, [(each, each * pairs) for each in own], [0.0] * ranks)
+    local = replace(phase, max_tokens=max(1, round(max(own))), filled=1.0).local_ms
+    cv = phase.prompts.cv / max(1.0, prompts / ranks) ** 0.5
+    skew = phase.reached.skew_ms_per_token * prompts * mean / ranks / phase.moe.moe_layers
+    return layer + waiting_ms(busy, local, cv, skew)
+
+
+def _dealt(prompts: float, ranks: int) -> list[float]:
+    """Prompts of each GPU: whole ones, as even as they can be."""
+    whole, more = divmod(round(prompts), ranks)
+    return [float(whole + (rank < more)) for rank in range(ranks)]
+
+
+@lru_cache(maxsize=256)
+def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> FirstToken:
+    """`servers`: how many there are."""
+    played = min(servers, MOST_SERVERS)
+    gap_s = server.lump * servers / (prompts_per_s * played)
+    draw, now, queues = random.Random("context"), 0.0, _Queues(server.iteration_s, played)  # noqa: S311 - no secret
+    for _ in range(PLAYED):
+        now += draw.expovariate(1.0) * gap_s
+        queues.end_iterations(now)
+        queues.join(now)
+    queues.end_iterations(math.inf)
+    return FirstToken(fmean(queues.waits[WARMING:]), fmean(queues.prefills[WARMING:]))
+
+
+class _Queues:
+    """One for each server."""
+
+    def __init__(self, iteration_s: tuple[float, ...], servers: int) -> None:
+        self._iteration_s = iteration_s
+        self._computing = [0] * servers
+        self._held = [0] * servers  # prompts that wait or are computed
+        self._waiting: list[list[float]] = [[] for _ in range(servers)]  # arrivals
+        self._ends: list[tuple[float, int]] = []  # heap of iterations
+        self.waits: list[float] = []
+        self.prefills: list[float] = []
+
+    def join(self, now: float) -> None:
+        """The server that holds the fewest takes the prompt."""
+        chosen = self._held.index(min(self._held))
+        self._held[chosen] += 1
+        self._waiting[chosen].append(now)
+        if not self._computing[chosen]:
+            self._begin(chosen, now)
+
+    def end_iterations(self, until: float) -> None:
+        while self._ends and self._ends[0][0] <= until:
+            now, place = heappop(self._ends)
+            self._held[place] -= self._computing[place]
+            self._computing[place] = 0
+            if self._waiting[place]:
+                self._begin(place, now)
+
+    def _begin(self, place: int, now: float) -> None:
+        most, waiting = len(self._iteration_s), self._waiting[place]
+        batch, self._waiting[place] = waiting[:most], waiting[most:]
+        takes_s = self._iteration_s[len(batch) - 1]
+        self._computing[place] = len(batch)
+        heappush(self._ends, (now + takes_s, place))
+        self.waits += [now - arrival for arrival in batch]
+        self.prefills += [takes_s] * len(batch)
