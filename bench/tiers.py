@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from fleet.counted import percent
-from fleet.engine.tiers.devices import DRAM, SSD, SSD_TUTTI, TierDevice
+from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_TUTTI, TierDevice
 from fleet.systems.basis import Basis
 from fleet.systems.tiers import events
 from fleet.systems.tiers.events import PlayedRuns
@@ -46,7 +46,7 @@ def crossovers() -> Iterator[tuple[str, ...]]:
     by_layers = replace(SSD, mode="layers", object_s=SSD.object_s * 3.4 / 3.3)  # its rate in figure 11
     rows: tuple[tuple[str, TierDevice, float, Basis], ...] = (
         ("LMCache-SSD", by_layers, 50, "predicted"),
-        ("LMCache-DRAM by layers", DRAM, 97.9, "fitted"),
+        ("LMCache-DRAM by layers", DRAM_FITTED, 97.9, "fitted"),
         ("Tutti", SSD_TUTTI, 98.3, "fitted"),
     )
     for title, device, published, basis in rows:

@@ -232,6 +232,14 @@ class SimSpec:
         choices=TIER_LAWS,
         help="published: with Tutti's fitted constants, attention x 1.6 and at least 217 ms for a load by layers.",
     )
+    dram_gb_per_s: float | None = option(
+        None,
+        title="Reads from host memory",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="Left out: 50, the link's; with tier_law published 19.4, which is fitted to Tutti's figure 13.",
+    )
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()
     max_cpu_loras: int | None = max_cpu_loras_option()
@@ -326,7 +334,8 @@ def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
         return {}
     names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
     law = {"tier-law": spec.tier_law} if spec.tier_law != TIER_LAWS[0] else {}
-    return {name.replace("_", "-"): getattr(spec, name) for name in names} | law
+    rate = {"dram-gb-per-s": spec.dram_gb_per_s} if spec.dram_gb_per_s is not None else {}
+    return {name.replace("_", "-"): getattr(spec, name) for name in names} | law | rate
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
@@ -462,6 +471,7 @@ SIM = Kind(
         "max_loras",
         "max_cpu_loras",
         "tier_law",
+        "dram_gb_per_s",
         "engine_key",
     ),
     key_variable=engine_key.VARIABLE,

@@ -1,7 +1,7 @@
 """The options that determine how a simulated engine computes, and the engine model made from them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from fleet.engine.dwdp.layout import LayoutError
@@ -11,7 +11,7 @@ from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import MEMORY_USED, Profile, UnknownProfile, kv_blocks, profile, profile_by, read
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
-from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.devices import DEVICES, DRAM, DRAM_FITTED, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
@@ -54,6 +54,7 @@ class SimOptions:
     tier_prefetch: bool
     tier_load: str
     tier_law: str
+    dram_gb_per_s: float | None  # None: by `tier_law`
 
 
 def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
@@ -145,7 +146,7 @@ def _limits(options: SimOptions, role: str, *, is_async: bool) -> Limits:
 
 def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
     sizes = {"dram": options.dram_gb, options.ssd_access: options.ssd_gb}
-    tiers = tuple(TierModel(DEVICES[name], gb * 1e9) for name, gb in sizes.items() if gb)
+    tiers = tuple(TierModel(_device(name, options), gb * 1e9) for name, gb in sizes.items() if gb)
     if not tiers:
         return None
     return TiersModel(
@@ -158,6 +159,14 @@ def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
         floor_s=LAYER_PASS_S if options.tier_law == PUBLISHED else 0.0,
         staging_bytes=(1 - MEMORY_USED) * served.peak.memory,
     )
+
+
+def _device(name: str, options: SimOptions) -> TierDevice:
+    if name != DRAM.name:
+        return DEVICES[name]
+    if options.dram_gb_per_s is None:
+        return DRAM_FITTED if options.tier_law == PUBLISHED else DRAM
+    return replace(DRAM, read_bytes_per_s=options.dram_gb_per_s * 1e9)
 
 
 def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:

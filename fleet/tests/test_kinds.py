@@ -65,6 +65,7 @@ def test_the_engine_understands_its_tiers() -> None:
         "tier_prefetch": True,
         "tier_load": "always",
         "tier_law": "published",
+        "dram_gb_per_s": 56.0,
     }
     understood = parse_arguments(SIM.command(build(SimSpec, given), LAUNCH)[3:])
     assert {name: getattr(understood, name) for name in given} == given

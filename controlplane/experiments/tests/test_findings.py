@@ -4,12 +4,15 @@ import argparse
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench import by_class, costs, findings, unseen
 from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
 from router.policy.schema import document as documents
+
+FINDINGS = Path(__file__).resolve().parents[3] / "docs" / "findings"
 
 SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
 
@@ -151,3 +154,39 @@ def test_every_table_has_its_page_to_which_the_conclusions_link(name):
     assert table.count("\n|") >= 7
     assert f"(findings/{name}.md)" in findings.PAGES.with_suffix(".md").read_text()
     assert re.findall(r"\d%", text) == []
+
+
+def section(page: str, title: str) -> list[list[str]]:
+    """The rows of a table under its bold title."""
+    text = (FINDINGS / f"{page}.md").read_text().partition(f"**{title}**")[2].partition("\n**")[0]
+    return [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+
+
+def test_the_text_about_tiers_says_what_its_table_has():
+    rows = {row[0]: row for row in section("tiers", "documents-reread, 2× load")}
+    tutti, gds, dram, lmcache, twice = (
+        rows[name]
+        for name in (
+            "14 TB of drives by Tutti",
+            "14 TB of drives by GDS",
+            "256 GB of host memory",
+            "14 TB of drives by LMCache",
+            "the same, writing what is used twice",
+        )
+    )
+    text = (FINDINGS / "tiers.md").read_text()
+    mean = [row[3].partition(" ±")[0] for row in (gds, dram, lmcache)]
+    assert f"Tutti's access to drives needs {tutti[3]} and GDS {mean[0]}:" in text
+    assert f"Host memory needs {mean[1]} and" in text
+    assert f"LMCache need {mean[2]}, though" in text
+    life = f"wear out in {tutti[7]} years; writing only what is used twice gives them {twice[7].partition(' ±')[0]}"
+    assert life in text
+
+
+def test_the_text_about_classes_says_what_its_tables_have():
+    found = []
+    for load in ("1×", "2×"):
+        rows = {row[0]: row for row in section("classes", f"coding agent, {load} load")}
+        found += [rows[arm][1].partition(" /")[0] for arm in ("A", "B")]
+    own, twice = f"{found[0]} s under A and {found[1]} under B", f"{found[2]} and {found[3]} at twice"
+    assert f"warm TTFT p50 is {own} at their own rate, {twice}" in (FINDINGS / "classes.md").read_text()

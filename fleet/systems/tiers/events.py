@@ -9,7 +9,7 @@ from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
-from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, TierDevice
+from fleet.engine.tiers.devices import DEVICES, DRAM_FITTED, LAYER_PASS_S, TierDevice
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel
 from fleet.engine.tiers.sizes import layout_of
@@ -18,6 +18,7 @@ from fleet.systems.tiers.queueing import highest_rate
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 
 HBM = "hbm"
+PUBLISHED = DEVICES | {DRAM_FITTED.name: DRAM_FITTED}
 BLOCK = 256
 HBM_TOKENS = 410_000
 LAYOUT = layout_of(profile())
@@ -38,7 +39,7 @@ def engine(tier: str | TierDevice, sequences: int = 1) -> Engine:
     limits = Limits(BLOCK, sequences, 8192, async_scheduling=False)
     if tier == HBM:
         return Engine(LAW, HBM_TOKENS // BLOCK, limits)
-    device = DEVICES[tier] if isinstance(tier, str) else tier
+    device = PUBLISHED[tier] if isinstance(tier, str) else tier
     capacity = (SSD_GB if device.endurance else DRAM_GB) * 1e9
     tiers = TiersModel(layout=LAYOUT, tiers=(TierModel(device, capacity),), always_load=True, floor_s=LAYER_PASS_S)
     return Engine(LAW, HBM_TOKENS // BLOCK, limits, tiers=tiers)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, SSD_TUTTI, TierDevice
+from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_GDS, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.systems.prices import Prices, per_million
 from fleet.systems.tiers.load import Load, Question, gaps, questions
@@ -27,7 +27,7 @@ def tiers_of(kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB) 
     drives = ssd_gb * 1e9 / kv_bytes
     return {
         "hbm": TierCapacity(),
-        "dram": TierCapacity(DRAM, dram_gb * 1e9 / kv_bytes),
+        "dram": TierCapacity(DRAM_FITTED, dram_gb * 1e9 / kv_bytes),
         "ssd": TierCapacity(SSD, drives),
         "ssd-gds": TierCapacity(SSD_GDS, drives),
         "ssd-tutti": TierCapacity(SSD_TUTTI, drives),

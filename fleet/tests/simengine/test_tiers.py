@@ -34,7 +34,7 @@ def test_blocks_that_left_the_gpu_are_loaded_counted_and_announced_with_their_me
     assert metrics["vllm:prefix_cache_hits_total"] == 0
     assert metrics["vllm:kv_offload_load_bytes_total"] == 1088 * 131_072
     assert metrics["vllm:kv_offload_load_size_count"] == 1
-    assert metrics["vllm:kv_offload_load_time_total"] == pytest.approx(1088 * 131_072 / 19.4e9)
+    assert metrics["vllm:kv_offload_load_time_total"] == pytest.approx(1088 * 131_072 / 50e9)
     assert metrics["vllm:kv_offload_tiering_block_hits_total{tier=dram}"] == 68
     assert metrics["vllm:kv_offload_tiering_read_bytes_total{tier=ssd}"] == 0
     assert metrics["vllm:kv_offload_tiering_write_bytes_total{tier=ssd}"] > 68 * 16 * 131_072
@@ -81,6 +81,21 @@ def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to
     assert model_of(parse_arguments(words), "both").law == law
     plain = model_of(parse_arguments([*words[:4], "--ssd-gb", "100"]), "both")
     assert (plain.law, plain.tiers and plain.tiers.floor_s) == (law, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "gb_per_s"),
+    [
+        ([], 50.0),
+        (["--tier-law", "published"], 19.4),
+        (["--dram-gb-per-s", "56"], 56.0),
+        (["--tier-law", "published", "--dram-gb-per-s", "56"], 56.0),
+    ],
+)
+def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(words: list[str], gb_per_s: float) -> None:
+    asked = model_of(parse_arguments(["--port", "0", "--model", "m", "--dram-gb", "10", *words]), "both")
+    assert asked.tiers is not None
+    assert [tier.device.read_bytes_per_s / 1e9 for tier in asked.tiers.tiers] == pytest.approx([gb_per_s])
 
 
 def test_addresses_of_the_pool_take_gpu_memory() -> None:
