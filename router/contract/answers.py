@@ -4,6 +4,7 @@ The shape of a JSON value tells its API: chunks of chat and plain completions, e
 answers of all of them. A value of an unknown shape counts as content.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -84,6 +85,15 @@ def said(data: bytes) -> Said | None:
         return _SAID.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def is_json(data: bytes) -> bool:
+    """Also with NaN and Infinity, which engines in Python write."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def sign_of(event: Said) -> Sign:
@@ -231,7 +241,8 @@ def ending(stream: bytes) -> Ending:
         error = error or (error_of(event, data) if of in ("error", "end") else None)
         finishes = finishes or _finishes(event)
         usage = usage_of(event)
-        if usage is not None and whole and error is None:
+        # A finish reason may stand before the usage of chunks, and say that the engine gave up
+        if usage is not None and whole and error is None and (finishes or event.choices is None):
             break
         if of == "content" and not finishes:
             break

@@ -60,6 +60,16 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
     limit = enough or pool.policy["failure.breaker_failures"]
     endpoint.breaker.failed(now, limit, tenant or "", is_last if tenant is not None else None)
     endpoint.ranks.touch()
+    if is_last():
+        _reconsider(pool, endpoint, tenant if endpoint.breaker.opened_at is None else None)
+
+
+def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
+    """As no other instance is left, those that failed for one tenant alone may be tried at once: not by that one, as
+    long as `tenant` has the failing one."""
+    for other in pool.endpoints.values():
+        if other.instance != failing.instance and other.breaker.reconsider(tenant):
+            other.ranks.touch()
 
 
 def take_back(pool: Pool, endpoint: Endpoint) -> bool:

@@ -245,15 +245,17 @@ class Proxy:
         """Judge the beginning of the engine's answer; True to try another instance."""
         if endpoint.engine_key and attempt.status in verdict.KEY_REFUSED:
             return _key_refused(call, endpoint, attempt, tried, left)
-        attempt.result = result = answer.result
-        if result == "served":
+        result = answer.result
+        if result == "served":  # so far
             endpoint.breaker.answered()
             return False
+        attempt.result = result
         attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
         able = left > 0 and _is_servable(call, refused)
         if result != "refused" and not _counts(call, endpoint, attempt, answer, able=able):
             return False
+        able = able or (left > 0 and _is_servable(call, refused))  # by this failure another one may be tried again
         condition: Condition = "saturated" if result == "refused" else "upstream_failed"
         if able:
             tried[endpoint.id] = attempt.error

@@ -23,6 +23,7 @@ from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 
 WHOLE = 1024 * 1024  # bytes; a smaller answer that is not streamed is sent only once it is complete
 HELD_S = 10.0  # the longest that the beginning of a stream is held back while another instance may still serve it
+NO_JSON = "the answer is not the JSON that it says it is"
 CUT = "the answer ended without its last event"
 
 
@@ -66,12 +67,14 @@ async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
 
 
 def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
-    event = answers.said(answer.body) if is_json and answer.connection.status == 200 else None
-    if event is None:
-        answer.ended = Ended(is_whole=True)
-        return
-    answer.error = answers.error_of(event, answer.body)
-    answer.ended = Ended(answers.usage_of(event), None, answer.error, is_whole=True)
+    is_told = is_json and answer.connection.status == 200
+    event = answers.said(answer.body) if is_told else None
+    if event is not None:
+        answer.error = answers.error_of(event, answer.body)
+    elif is_told and not answers.is_json(answer.body):
+        answer.error = AnswerError(NO_JSON)
+    usage = answers.usage_of(event) if event is not None else None
+    answer.ended = Ended(usage, None, answer.error, is_whole=True)
     if answer.error is not None:
         answer.result = verdict.of_error(answer.error, has_content=False)
 
@@ -117,7 +120,8 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, 
     outcome.begun = True
     chosen = call.alias
     rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
-    lines = headers.returned(connection.headers, without_length=strip is not None or rename is not None)
+    # A stream may need an event more, to say that it broke
+    lines = headers.returned(connection.headers, without_length=answer.streams or rename is not None)
     if not may_retry:
         lines += b"x-should-retry: false\r\n"
     elif status >= 400:

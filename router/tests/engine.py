@@ -93,8 +93,8 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
 
 
 @asynccontextmanager
-async def engine(behaviour: Behaviour | None = None, *script: Behaviour) -> AsyncIterator[Engine]:
-    made = Engine(behaviour or reply(), list(script))
+async def engine(behaviour: Behaviour | None = None, *script: Behaviour, of: type[Any] = Engine) -> AsyncIterator[Any]:
+    made = of(behaviour or reply(), list(script))
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,10 +1,11 @@
 """What became of a request is what its answer says, in every API, streamed and whole."""
 
+import asyncio
 import json
 
 import pytest
 
-from router.tests.engine import events, hang_up, reply, stream
+from router.tests.engine import events, first_then_wait, hang_up, reply, stream, write_head
 
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 BODIES = {
@@ -139,3 +140,56 @@ async def test_a_stream_is_one_however_the_client_spells_it(world, value):
     assert w.engines[0].received[0].document["stream_options"] == {"include_usage": True}
     assert response.content == b"".join(events(usage=False))
     assert (await w.receipt(response))["output_tokens"] == 3
+
+
+async def test_an_answer_that_is_not_the_json_it_says_it_is_is_served_elsewhere(world):
+    async def half_a_value(engine, request, writer):
+        write_head(writer, 200, "content-type: application/json", "content-length: 12")
+        writer.write(b'{"choices": ')
+        await writer.drain()
+
+    w = await world(half_a_value, None)
+    response = await w.ask()
+    assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    receipt = await w.receipt(response)
+    assert receipt["attempts"][0]["error"].endswith("the answer is not the JSON that it says it is")
+
+
+async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):
+    gave_up = event({"choices": [{"delta": {}, "finish_reason": "abort"}]})
+    usage = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})
+    w = await world(stream([*started(CHAT), content(CHAT), gave_up, usage, b"data: [DONE]\n\n"]))
+    receipt = await w.receipt(await w.ask(CHAT, stream=True, **BODIES[CHAT]))
+    assert [receipt[key] for key in ("outcome", "result")] == ["error", "failed_after_content"]
+
+
+async def test_a_stream_of_a_told_length_that_ends_without_its_last_event_says_so(world):
+    async def of_a_length(engine, request, writer):
+        parts = b"".join([*started(CHAT), content(CHAT)])
+        write_head(writer, 200, "content-type: text/event-stream", f"content-length: {len(parts)}")
+        writer.write(parts)
+        await writer.drain()
+
+    w = await world(of_a_length)
+    response = await w.ask(CHAT, stream=True, **BODIES[CHAT])
+    assert "content-length" not in response.headers
+    assert b"ended without its last event" in response.content
+
+
+async def test_the_attempt_of_a_client_that_left_in_the_middle_is_no_service(world):
+    w = await world(first_then_wait)
+    body = {"model": "llama", "stream": True, **BODIES[CHAT]}
+    async with w.client.stream("POST", CHAT, json=body) as response:
+        await anext(response.aiter_bytes())
+    receipt = await w.receipt(response)
+    assert (receipt["result"], receipt["attempts"][0]["result"]) == ("cancelled", "cancelled")
+
+
+async def test_an_instance_that_one_client_shut_out_serves_the_others_when_nobody_else_is_left(world):
+    """demo-0 fails for everybody, demo-1 for one client alone."""
+    w = await world(reply({"error": DEAD}, 500), None, failure__breaker_failures=1, failure__breaker_open_s=60.0)
+    pool = w.router.pools.get("demo")
+    pool.endpoints["demo-1"].breaker.failed(asyncio.get_running_loop().time(), 1, "key mallory")
+    pool.endpoints["demo-1"].touch()
+    answers = [await w.ask() for _ in range(4)]
+    assert {(answer.status_code, answer.headers["x-weir-instance"]) for answer in answers} == {(200, "demo-1")}

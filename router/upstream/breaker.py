@@ -93,6 +93,14 @@ class Breaker:
                 return
         self.opened_at = now
 
+    def reconsider(self, tenant: str | None) -> bool:
+        """It may be tried at once if it is open by the failures of one tenant, another one than `tenant`."""
+        of_one = self.opened_at is not None and bool(self._tenant) and not self._several
+        if not of_one or self._probe or self._tenant == tenant:
+            return False
+        self.opened_at = -math.inf
+        return True
+
     def take_back(self, failures: int) -> bool:
         """The latest failure was the request's own fault. False: too many were, so that this one counts."""
         if self._disputed >= MOST_DISPUTED * failures:

@@ -1,0 +1,141 @@
+"""Engines that do with each request what its plan says, and keep what they did."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from router.tests.engine import Engine, Received, Writer, write_chunk, write_head
+from router.tests.liar import plans
+from router.tests.liar.plans import Plan
+
+_NAMED = re.compile(rb"request (\d+) ")
+
+
+@dataclass
+class Attempt:
+    """What an engine did with a request."""
+
+    engine: str
+    path: str
+    plan: Plan
+    streams: bool
+    reader: asyncio.StreamReader
+    sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole
+    state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router hung up
+
+    @property
+    def is_held(self) -> bool:
+        return self.state == "holds" and not self.reader.at_eof()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state == "whole"
+
+
+class PlannedEngine(Engine):
+    """`name` and `plan_of` are set before it serves: the plan of a request by its number."""
+
+    name: str
+    plan_of: Callable[[str, int], tuple[Plan, list[Attempt]] | None]
+    answers_probes = True
+
+    async def _behave(
+        self, _behaviour: object, request: Received, reader: asyncio.StreamReader, writer: Writer
+    ) -> None:
+        number = _NAMED.search(request.body)
+        planned = self.plan_of(self.name, int(number[1])) if number is not None else None
+        plan, attempts = planned or (plans.GOOD if self.answers_probes else Plan(end="holds", at=-1), [])
+        asked = request.document.get("stream", False)
+        streams = (asked if plan.streams is None else plan.streams) and plan.status == 200
+        path = request.target
+        attempt = Attempt(self.name, path, plan, streams and path in plans.STREAMED, reader)
+        attempts.append(attempt)
+
+        async def follow(_engine: Engine, _request: Received, to: Writer) -> None:
+            await _Answer(self, attempt, to).send()
+
+        try:
+            await super()._behave(follow, request, reader, writer)
+        finally:
+            attempt.state = "left" if attempt.state in ("runs", "holds") else attempt.state
+
+
+class _Answer:
+    def __init__(self, engine: PlannedEngine, attempt: Attempt, writer: Writer) -> None:
+        self._engine, self._attempt, self._plan, self._writer = engine, attempt, attempt.plan, writer
+        self._usages = iter(attempt.plan.usages)
+        self._told = attempt.plan.usages[0]
+
+    async def send(self) -> None:
+        plan, attempt = self._plan, self._attempt
+        parts = self._parts()
+        if plan.at < 0 and not await self._goes_on():
+            return
+        self._head(sum(len(data) for _, data in parts))
+        for place, (kind, data) in enumerate(parts):
+            if place == plan.at and not await self._goes_on():
+                return
+            self._write(data)
+            attempt.sent.append(kind)
+        if plan.at >= len(parts) and plan.end in ("closes", "resets") and plan.at < 99 and not await self._goes_on():
+            return
+        await self._over()
+
+    async def _over(self) -> None:
+        if self._framing == "chunked":
+            self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+        self._attempt.state = "whole"
+        if self._framing == "close":
+            self._writer.close()
+
+    @property
+    def _framing(self) -> str:
+        return self._plan.framing
+
+    def _parts(self) -> list[tuple[str, bytes]]:
+        attempt, plan = self._attempt, self._plan
+        if not attempt.streams:
+            body = plans.whole(attempt.path, plan)
+            half = len(body) // 2
+            return [("half", body[:half]), ("body", body[half:])]
+        blank = b"\r\n\r\n" if plan.crlf else b"\n\n"
+        made = []
+        for kind in plan.events:
+            if kind in ("usage", "begin", "end"):
+                self._told = next(self._usages, self._told)
+            data = plans.event(attempt.path, kind, self._told)
+            made.append((kind, (data.replace(b"\n", b"\r\n") if plan.crlf else data) + blank))
+        return made
+
+    def _head(self, length: int) -> None:
+        kind = "text/event-stream" if self._attempt.streams else "application/json"
+        size = {"chunked": "transfer-encoding: chunked", "length": f"content-length: {length}"}
+        lines = [f"content-type: {kind}", size.get(self._framing, "connection: close")]
+        write_head(self._writer, self._plan.status, *lines)
+
+    def _write(self, data: bytes) -> None:
+        size = self._plan.piece or len(data)
+        for start in range(0, len(data), size):
+            piece = data[start : start + size]
+            write_chunk(self._writer, piece) if self._framing == "chunked" else self._writer.write(piece)
+
+    async def _goes_on(self) -> bool:
+        """What the plan says of this place; False where the answer ends here."""
+        end = self._plan.end
+        await self._writer.drain()
+        if end in ("holds", "stays"):
+            self._attempt.state = "holds"
+            await (self._engine.release.wait() if end == "holds" else asyncio.Event().wait())
+            self._attempt.state = "runs"
+            return True
+        if end == "whole":
+            return True
+        self._attempt.state = "broken"
+        if end == "resets":
+            self._writer.transport.abort()
+        else:
+            self._writer.close()
+        return False

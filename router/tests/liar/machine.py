@@ -1,0 +1,219 @@
+"""Requests of several keys to good engines and to ones that lie, in any order; clients that leave; time that passes."""
+
+import asyncio
+import itertools
+import time
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from router.tests.liar import client, oracle, plans
+from router.tests.liar.oracle import Asked
+from router.tests.liar.plans import Plan
+from router.tests.liar.stage import Stage
+
+FAILURES = 2  # in a row that open a breaker
+OPEN_S = 5
+LATE_S = 3
+LIMIT = 4_000  # tokens of bob's budget
+MOST_HELD = 4  # requests at once
+STALLED_S = 20  # that a silent engine may take requests: its limit, the confirmation, the looks
+POLICY = {
+    "strategy": "round_robin",
+    "failure__breaker_failures": FAILURES,
+    "failure__breaker_open_s": float(OPEN_S),
+    "failure__first_byte_timeout_s": float(LATE_S),
+    "failure__stream_idle_timeout_s": float(LATE_S),
+    "failure__stall_after_s": 10.0,
+}
+KEYS: dict[str, dict[str, Any]] = {
+    "alice": {"tokens_per_min": 900_000_000},
+    "bob": {"budgets": [{"id": "", "unit": "tokens", "per": "day", "limit": LIMIT}]},
+    "mallory": {},  # whose requests may be poisoned
+}
+BUDGETS = itertools.count(1)
+
+
+class LiarMachine(RuleBasedStateMachine):
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.stage = stage
+        self.open: dict[int, asyncio.Task[None]] = {}
+        self.numbers = itertools.count(1)
+
+    @initialize(goods=st.integers(1, 2), liars=st.integers(1, 2))
+    def begins(self, goods: int, liars: int) -> None:
+        self.names = [*(f"good-{i}" for i in range(goods)), *(f"liar-{i}" for i in range(liars))]
+        keys = {name: dict(limits) for name, limits in KEYS.items()}
+        self.budget = f"b{next(BUDGETS)}"
+        keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
+        self.stage.asked.clear()
+        self.stage.run(self.stage.begin(self.names, keys, **POLICY))
+
+    # What happens
+
+    @rule(
+        path=st.sampled_from(plans.PATHS),
+        streams=st.booleans(),
+        key=st.sampled_from(("alice", "bob")),
+        lie=plans.PLANS,
+        leaves_after=st.sampled_from((None, None, None, None, None, -1, 1, 200)),
+    )
+    def asks(self, path: str, streams: bool, key: str, lie: Plan, leaves_after: int | None) -> None:
+        """A good request, about which engines may lie."""
+        self._ask(path, key, lie, streams=streams, leaves_after=leaves_after)
+
+    @rule(path=st.sampled_from(plans.PATHS), streams=st.booleans(), lie=plans.POISONS, times=st.integers(1, 5))
+    def poisons(self, path: str, streams: bool, lie: Plan, times: int) -> None:
+        for _ in range(times):
+            self._ask(path, "mallory", lie, streams=streams, is_poison=True)
+
+    @rule(path=st.sampled_from(plans.PATHS), streams=st.booleans(), lie=plans.PLANS, times=st.integers(2, 8))
+    def asks_often(self, path: str, streams: bool, lie: Plan, times: int) -> None:
+        """The engine tells the same lie each time."""
+        for _ in range(times):
+            self._ask(path, "alice", lie, streams=streams)
+
+    @rule(which=st.integers(0, MOST_HELD - 1))
+    def leaves(self, which: int) -> None:
+        if not self.open:
+            return
+        number = sorted(self.open)[which % len(self.open)]
+        self.stage.asked[number].got.has_left = True
+        self.open[number].cancel()
+        self.stage.run(self.stage.until(lambda: self._is_over(number), "a request has no outcome"))
+        self._settle()
+
+    @rule()
+    def engines_go_on(self) -> None:
+        for engine in self.stage.engines.values():
+            engine.release.set()
+        self._settle()
+        for engine in self.stage.engines.values():
+            engine.release = asyncio.Event()
+
+    @rule(seconds=st.sampled_from((1, LATE_S + 1, OPEN_S, 12)))
+    def time_passes(self, seconds: int) -> None:
+        self.stage.run(self.stage.pass_time(seconds, self._is_quiet))
+        self._collect()
+
+    @rule(answers=st.booleans())
+    def liars_answer_probes(self, answers: bool) -> None:
+        for name in self.names:
+            self.stage.engines[name].answers_probes = answers or name.startswith("good")
+
+    def _ask(
+        self,
+        path: str,
+        key: str,
+        lie: Plan,
+        *,
+        streams: bool,
+        leaves_after: int | None = None,
+        is_poison: bool = False,
+    ) -> None:
+        if len(self.open) >= MOST_HELD:
+            return
+        number = next(self.numbers)
+        asked = Asked(number, path, streams, key, lie, is_poison)
+        self.stage.asked[number] = asked
+        headers = {"authorization": f"Bearer {self.stage.keys[key]}", "x-request-id": f"req-{number}"}
+        headers["x-weir-pool"] = self.stage.pool
+        document = _document(path, number, streams=streams)
+        sending = client.ask(self.stage.port, path, document, asked.got, leaves_after, **headers)
+        self.open[number] = self.stage.run(_started(sending))
+        self._settle()
+
+    def _settle(self) -> None:
+        self.stage.run(self.stage.settle(self._is_quiet))
+        self._collect()
+
+    def _is_quiet(self) -> bool:
+        """Each request has ended, or an engine holds it."""
+        return all(self._is_over(number) or self._is_held(number) for number in self.open)
+
+    def _is_over(self, number: int) -> bool:
+        asked = self.stage.asked[number]
+        return self.open[number].done() and bool(asked.outcomes)
+
+    def _is_held(self, number: int) -> bool:
+        return any(attempt.is_held for attempt in self.stage.asked[number].attempts)
+
+    def _collect(self) -> None:
+        for number in [number for number in self.open if self._is_over(number)]:
+            task = self.open.pop(number)
+            if not task.cancelled():
+                task.result()
+            asked = self.stage.asked[number]
+            oracle.judge(asked)
+            why = oracle.hurts(asked)
+            assert not why, f"request {number} of {asked.key}, on {self._tried(asked)}: {why}"
+
+    def _tried(self, asked: Asked) -> str:
+        return ", ".join(attempt.engine for attempt in asked.attempts) or "none"
+
+    # The promises
+
+    @invariant()
+    def good_engines_take_requests(self) -> None:
+        """Unless poisoned requests open their breakers, never all."""
+        if not hasattr(self, "names"):
+            return
+        now = self.stage.time()
+        refusals = {name: endpoint.refusal(now, OPEN_S) for name, endpoint in self.stage.here.endpoints.items()}
+        good = {why for name, why in refusals.items() if name.startswith("good")}
+        poisoned = any(asked.is_poison for asked in self.stage.asked.values())
+        assert good == {""} or (poisoned and "" in refusals.values()), refusals
+
+    @invariant()
+    def the_budget_is_kept(self) -> None:
+        if not hasattr(self, "budget"):
+            return
+        spent, reserved = self._spent()
+        over = sum(max(0, used - most) for asked in self.stage.asked.values() for most, used in asked.charges)
+        assert spent + reserved <= LIMIT + over, f"{spent} spent and {reserved} reserved of {LIMIT}"
+
+    def _spent(self) -> tuple[int, int]:
+        ring = self.stage.router.pools.auth.ring
+        assert ring is not None
+        held = next(key for key in ring.by_hash.values() if key.name.startswith("bob"))
+        spending = self.stage.router.pools.auth.budgets.of(held.budgets[0], time.time())
+        return spending.spent, spending.reserved
+
+    def teardown(self) -> None:
+        """At rest everything has been given back."""
+        if not hasattr(self, "names"):
+            return
+        for number in list(self.open):
+            self.stage.asked[number].got.has_left = True
+            self.open[number].cancel()
+        self.stage.run(self.stage.until(lambda: all(map(self._is_over, self.open)), "a request has no outcome"))
+        self._collect()
+        router, pool = self.stage.router, self.stage.here
+        self.stage.run(self.stage.until(lambda: not self.stage.server.tasks, "a task of a request is left"))
+        for name, endpoint in pool.endpoints.items():
+            left = (endpoint.requests, endpoint.decodes, endpoint.prefill_tokens, endpoint.pulls, endpoint.unheld)
+            assert left == (0, 0, 0, 0, 0), f"{name} keeps {left}"
+            assert not endpoint.prefilling
+            assert endpoint.breaker.state != "half open", name
+        assert self._spent()[1] == 0, "a budget stays reserved"
+        assert (len(pool.queue), pool.wakes.waiting_bytes, router.proxy.stalls._limits) == (0, 0, {})
+
+
+def _document(path: str, number: int, *, streams: bool) -> dict[str, Any]:
+    text = f"request {number} says hello"
+    chat = [{"role": "user", "content": text}]
+    of: dict[str, dict[str, Any]] = {
+        plans.CHAT: {"messages": chat},
+        plans.COMPLETIONS: {"prompt": text},
+        plans.MESSAGES: {"messages": chat, "max_tokens": 500},
+        plans.RESPONSES: {"input": text},
+        plans.EMBEDDINGS: {"input": text},
+        plans.RERANK: {"query": text, "documents": ["a"]},
+    }
+    return {"model": "llama", **of[path], **({"stream": True} if streams and path in plans.STREAMED else {})}
+
+
+async def _started(sending: Any) -> "asyncio.Task[None]":
+    return asyncio.ensure_future(sending)

@@ -1,0 +1,260 @@
+"""What is true of a request, by what the engines did and what its client got. It knows nothing of the router's code.
+
+Where an answer contradicts itself, as one that goes on after its end, several results are true.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from router.tests.liar import plans
+from router.tests.liar.client import Got
+from router.tests.liar.engines import Attempt
+from router.tests.liar.plans import CHUNKED, ERRORS, MESSAGES, RESPONSES, Plan
+
+BEFORE, AFTER, CLIENTS, ALIKE = "failed_before_content", "failed_after_content", "client_error", "failed_alike"
+OF_STATUS = {
+    **dict.fromkeys((400, 401, 403, 404, 405, 413, 422, 501), CLIENTS),
+    **dict.fromkeys((302, 408, 500, 502, 504), BEFORE),
+    **dict.fromkeys((429, 503), "refused"),
+}
+DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # another engine may be asked
+OF_ERROR = {"error": BEFORE, "error_text": BEFORE, "abort": BEFORE, "error_client": CLIENTS, "error_busy": "refused"}
+SEEN = 6  # events at the end of a stream that everybody has to look at
+LARGEST = 1_000_000_000  # tokens that may be true
+
+
+@dataclass
+class Asked:
+    """A request, what the engines did with it, and what came of it."""
+
+    number: int
+    path: str
+    streams: bool
+    key: str
+    lie: Plan  # of the engines that lie
+    is_poison: bool  # every engine follows the plan
+    attempts: list[Attempt] = field(default_factory=list)
+    got: Got = field(default_factory=Got)
+    outcomes: list[dict[str, Any]] = field(default_factory=list)  # receipts
+    charges: list[tuple[int, float]] = field(default_factory=list)  # of the key's budget: reserved at most, and used
+
+
+def _content_kinds(path: str) -> set[str]:
+    kinds = {"text", "tool", "decoy", "long", "garbage"}
+    return kinds | ({"usage"} if path == MESSAGES else {"finish"})
+
+
+def results(attempt: Attempt) -> set[str]:
+    """The results that are true of an attempt."""
+    plan = attempt.plan
+    if plan.status != 200:
+        known = {OF_STATUS[plan.status]} | ({BEFORE} if plan.status in DOUBTED else set())
+        return known if attempt.is_whole else {BEFORE} if not _may_be_whole(attempt) else known | {BEFORE}
+    return _of_stream(attempt) if attempt.streams else _of_whole(attempt)
+
+
+def _may_be_whole(attempt: Attempt) -> bool:
+    """Of an answer of two halves, that the engine or the router broke off: HTTP may say that it ended."""
+    if attempt.state in ("left", "holds"):
+        return True
+    if attempt.plan.framing == "close":
+        return bool(attempt.sent)
+    return attempt.plan.framing == "length" and len(attempt.sent) == 2
+
+
+def _of_whole(attempt: Attempt) -> set[str]:
+    if not attempt.is_whole and len(attempt.sent) < 2:  # the half of a JSON value is none
+        return {BEFORE}
+    told = _of_whole_body(attempt)
+    return told if attempt.is_whole else told | {BEFORE} if _may_be_whole(attempt) else {BEFORE}
+
+
+def _of_whole_body(attempt: Attempt) -> set[str]:
+    kind = plans.failing(attempt.path, attempt.plan)
+    if not kind:
+        return {"served"}
+    if kind == "abort" and attempt.path == MESSAGES:
+        return {BEFORE}
+    return {OF_ERROR.get(kind, BEFORE)}
+
+
+def _of_stream(attempt: Attempt) -> set[str]:
+    content = _content_kinds(attempt.path)
+    telling = [kind for kind in attempt.sent if kind in content or kind in OF_ERROR or kind == "end"]
+    if attempt.state in ("left", "holds") or (attempt.plan.end == "resets" and attempt.state == "broken"):
+        # What was sent may be lost, or not have been read
+        served = {"served"} if "end" in telling or "finish" in telling else set()
+        return {BEFORE, AFTER, *served, *(OF_ERROR[kind] for kind in telling if kind in OF_ERROR)}
+    if not telling:
+        return {BEFORE}
+    if telling[0] in OF_ERROR:
+        return {OF_ERROR[telling[0]]}
+    if telling[0] == "end":
+        return {"served", BEFORE, AFTER}
+    ends = attempt.is_whole or attempt.plan.framing == "close"
+    return _of_end(attempt, content, ends=ends)
+
+
+def _of_end(attempt: Attempt, content: set[str], *, ends: bool) -> set[str]:
+    """Of a stream with content. `ends`: as HTTP says."""
+    sent = [kind for kind in attempt.sent if kind != "ping" or attempt.path == MESSAGES]
+    errors = [place for place, kind in enumerate(sent) if kind in OF_ERROR]
+    if errors:
+        told = {AFTER if OF_ERROR[sent[place]] != CLIENTS else CLIENTS for place in errors}
+        after = sent[errors[-1] + 1 :]
+        contradicts = set(after) & content or (attempt.path == RESPONSES and "end" in after)
+        is_last = not contradicts and len(after) < SEEN and len(errors) == 1
+        return told if is_last and ends else told | {"served", AFTER}
+    if "end" in sent:
+        goes_on = set(sent[sent.index("end") + 1 :]) & (content | {"begin"})
+        return {"served"} if ends and not goes_on else {"served", AFTER}
+    may_end = attempt.path in CHUNKED and "finish" in sent and "usage" in sent
+    return {"served", AFTER} if may_end else {AFTER}
+
+
+# Tokens
+
+
+def tokens(attempt: Attempt) -> tuple[int | None, int | None]:
+    """Of prompt and answer, as the engine told them in the fields that are theirs."""
+    told = attempt.plan.usages
+    if not attempt.streams:
+        return _told(told[0]) if attempt.plan.status == 200 else (None, None)
+    values = iter(told)
+    now, ours = told[0], []
+    for kind in attempt.sent:
+        if kind in ("usage", "begin", "end"):
+            now = next(values, now)
+        if kind in _telling(attempt.path):
+            ours.append((kind, now))
+    if attempt.path == MESSAGES:
+        return _of_messages(ours)
+    return _told(ours[-1][1]) if ours else (None, None)
+
+
+def _telling(path: str) -> tuple[str, ...]:
+    return ("begin", "usage") if path == MESSAGES else ("end",) if path == RESPONSES else ("usage",)
+
+
+def _of_messages(ours: list[tuple[str, Any]]) -> tuple[int | None, int | None]:
+    """The prompt's at the beginning, the answer's at the end."""
+    prompt = output = None
+    for kind, told in ours[:1] + ours[-1:]:
+        parts = (_count(told[0]), 1) if kind == "begin" else (None, _count(told[1]))
+        prompt, output = (new if new is not None else old for new, old in zip(parts, (prompt, output), strict=True))
+    return prompt, output
+
+
+def _told(usage: plans.Usage) -> tuple[int | None, int | None]:
+    return _count(usage[0]), _count(usage[1])
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
+
+
+# The whole request
+
+
+def judge(asked: Asked) -> None:
+    """Raises AssertionError for what is not true of its outcome."""
+    assert len(asked.outcomes) == 1, f"{len(asked.outcomes)} outcomes of one request"
+    told, got = asked.outcomes[0], asked.got
+    assert not got.problem, f"no valid HTTP: {got.problem}"
+    for place, attempt in enumerate(told["attempts"]):
+        _judge_attempt(asked, attempt, is_last=place == len(told["attempts"]) - 1)
+    _judge_fault(asked, told)
+    if not got.has_left:
+        _judge_client(asked, told["result"])
+    if told["result"] == "served" and not got.has_left:
+        said = tokens(_log(asked, told["attempts"][-1]["instance"]))
+        assert (told["actual_prompt_tokens"], told["output_tokens"]) == said, "tokens are not those of the engine"
+
+
+def _log(asked: Asked, instance: str) -> Attempt:
+    return [attempt for attempt in asked.attempts if attempt.engine == instance][-1]
+
+
+def _judge_attempt(asked: Asked, attempt: dict[str, Any], *, is_last: bool) -> None:
+    true = results(_log(asked, attempt["instance"]))
+    if is_last:
+        true |= {"cancelled"} if asked.got.has_left else set()
+        true |= {ALIKE} if len(asked.attempts) > 1 and BEFORE in true else set()
+    else:
+        true -= {"served", AFTER}
+    assert attempt["result"] in true, f"{attempt['instance']}: {attempt['result']}, where {sorted(true)} is true"
+
+
+def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
+    """Nobody is blamed who did nothing, and the result is that of the last attempt."""
+    result, attempts = told["result"], told["attempts"]
+    assert result != "router_failed", told["error"]
+    if not attempts:
+        assert result == "refused" or asked.got.has_left, f"{result} without an attempt: {told['error']}"
+        return
+    last = attempts[-1]["result"]
+    assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or asked.got.has_left, (
+        f"{result}, where the last attempt is {last}"
+    )
+
+
+def _judge_client(asked: Asked, result: str) -> None:
+    got = asked.got
+    assert got.is_over or result in (AFTER, BEFORE), "the answer did not end"
+    if got.status != 200:
+        assert got.status >= 400
+        assert result != "served", f"{got.status} is no service"
+        error = got.body
+        assert b'"error"' in error or any(attempt.plan.status == got.status for attempt in asked.attempts), error
+    elif got.streams:
+        _judge_stream(asked, result)
+    elif got.is_over:
+        assert result == "served", f"the client got a whole answer, which is {result}"
+        assert isinstance(json.loads(got.body), dict), "the client got no JSON"
+
+
+def _judge_stream(asked: Asked, result: str) -> None:
+    got, payloads = asked.got, asked.got.payloads
+    tells = any(_is_error(payload) for payload in payloads)
+    if result == "served":
+        assert any(_is_end(payload) for payload in payloads), "a stream without an end is no service"
+    else:
+        assert tells or not got.is_over, f"the client was not told of {result}"
+
+
+def _is_error(payload: Any) -> bool:
+    if not isinstance(payload, dict):
+        return False
+    aborted = any(choice.get("finish_reason") == "abort" for choice in payload.get("choices", ()))
+    return aborted or "error" in payload or payload.get("type") in ("error", "response.failed")
+
+
+def _is_end(payload: Any) -> bool:
+    if payload == "[DONE]":
+        return True
+    if not isinstance(payload, dict):
+        return False
+    finished = any(choice.get("finish_reason") for choice in payload.get("choices", ()))
+    return finished or payload.get("type") in ("message_stop", "response.completed")
+
+
+def hurts(asked: Asked) -> str:
+    """Why an honest request was not served though a good engine was there; empty if that has to be so."""
+    told = asked.outcomes[0]
+    if told["result"] == "served" or asked.is_poison or asked.got.has_left:
+        return ""
+    if not told["attempts"]:
+        return (
+            "" if told["code"] in ("insufficient_quota", "rate_limit_exceeded") else f"it was refused: {told['error']}"
+        )
+    lies = [attempt for attempt in asked.attempts if attempt.plan is asked.lie]
+    true = results(lies[-1]) if lies else set()
+    if told["result"] in (AFTER, CLIENTS) and told["result"] in true:
+        return ""
+    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
+        return ""
+    return f"it came to {told['result']}: {told['error']}"
+
+
+__all__ = ["ERRORS", "Asked", "hurts", "judge", "results", "tokens"]

@@ -1,0 +1,225 @@
+"""What an engine does with one request, as a value that is drawn, and the bytes of it in each API."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
+STREAMED = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
+CHUNKED = (CHAT, COMPLETIONS)  # streams of chunks with choices
+PATHS = (*STREAMED, EMBEDDINGS, RERANK)
+
+Usage = tuple[Any, Any]  # tokens of the prompt and of the answer, as told
+End = Literal["whole", "closes", "resets", "holds", "stays"]
+HONEST = ("begin", "text", "text", "finish", "usage", "end")
+KINDS = (
+    *("begin", "ping", "text", "tool", "decoy", "long", "finish", "usage", "end"),
+    *("error", "error_client", "error_busy", "error_text", "abort", "garbage"),
+)
+STATUSES = (*[200] * 12, 400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 501, 502, 503, 504, 302)
+USAGES: tuple[Usage, ...] = ((9, 3), (40, 20), (0, 0), (10**12, 10**12), (-5, -1), ("9", None), (True, 1.5))
+TOLD = (777, 888)  # by a decoy
+
+
+@dataclass(frozen=True)
+class Plan:
+    events: tuple[str, ...] = HONEST
+    status: int = 200
+    end: End = "whole"  # holds: it waits until the engine goes on, stays: for ever
+    at: int = 99  # event before which it ends; -1: before the head
+    usages: tuple[Usage, ...] = ((9, 3),)  # one after the other
+    framing: Literal["chunked", "length", "close"] = "chunked"
+    crlf: bool = False
+    piece: int = 0  # bytes of a chunk; 0: an event each
+    streams: bool | None = None  # None: as it was asked
+
+
+GOOD = Plan()
+_EVENTS = st.sampled_from(KINDS)
+
+
+@st.composite
+def event_lists(draw: st.DrawFn) -> tuple[str, ...]:
+    """An honest answer with some edits."""
+    events = list(HONEST)
+    for _ in range(draw(st.integers(0, 3))):
+        where = draw(st.integers(0, len(events)))
+        edit = draw(st.sampled_from(("insert", "insert", "delete", "cut", "repeat")))
+        if edit == "insert":
+            events.insert(where, draw(_EVENTS))
+        elif edit == "delete":
+            del events[where : where + 1]
+        elif edit == "cut":
+            del events[where:]
+        else:
+            events[where:where] = events[where : where + 1] * 9
+    return tuple(events)
+
+
+ENDS: tuple[End, ...] = ("whole", "whole", "whole", "closes", "resets", "holds", "stays")
+PLANS = st.builds(
+    Plan,
+    events=event_lists(),
+    status=st.sampled_from(STATUSES),
+    end=st.sampled_from(ENDS),
+    at=st.integers(-1, 6),
+    usages=st.lists(st.sampled_from(USAGES), min_size=1, max_size=2).map(tuple),
+    framing=st.sampled_from(("chunked", "chunked", "length", "close")),
+    crlf=st.booleans(),
+    piece=st.sampled_from((0, 0, 1, 7, 64)),
+    streams=st.sampled_from((None, None, None, True, False)),
+)
+# Every engine fails alike on it
+POISONS = st.sampled_from(
+    (
+        Plan(status=500),
+        Plan(end="closes", at=-1),
+        Plan(end="resets", at=0),
+        Plan(events=("begin", "error")),
+        Plan(events=("error",)),
+        Plan(status=400),
+        Plan(status=422),
+    )
+)
+
+ERRORS: dict[str, Any] = {
+    "error": {"message": "EngineCore is dead", "type": "InternalServerError", "code": 500},
+    "error_client": {"message": "the prompt is too long", "type": "BadRequestError", "code": 400},
+    "error_busy": {"message": "overloaded", "type": "ServiceUnavailableError", "code": 503},
+    "error_text": "it failed",
+}
+_OF_AN_ABORT = {MESSAGES: {"type": "api_error", "message": "aborted"}, RESPONSES: {"message": "aborted"}}
+
+
+def error_body(path: str, error: Any) -> dict[str, Any]:
+    return {"type": "error", "error": error} if path == MESSAGES else {"error": error}
+
+
+def usage_of(path: str, told: Usage) -> dict[str, Any]:
+    prompt, output = told
+    if path == MESSAGES:
+        return {"output_tokens": output}
+    if path == RESPONSES:
+        return {"input_tokens": prompt, "output_tokens": output, "input_tokens_details": {"cached_tokens": 0}}
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": 1}
+
+
+def _chunk(path: str, text: str | None, **more: Any) -> dict[str, Any]:
+    if path == CHAT:
+        delta = {} if text is None else {"content": text}
+        return {"choices": [{"index": 0, "delta": delta, **more}]}
+    return {"choices": [{"index": 0, "text": text or "", **more}]}
+
+
+DECOY = {"usage": {"prompt_tokens": TOLD[0], "completion_tokens": TOLD[1]}}
+
+
+def event(path: str, kind: str, told: Usage) -> bytes:
+    """One event of a stream, without its blank line."""
+    if kind == "ping":
+        return b"event: ping\ndata: " + _json({"type": "ping"}) if path == MESSAGES else b": ping"
+    if kind == "garbage":
+        return b'data: {"choices": [{"te\xc3'
+    if kind == "end" and path in CHUNKED:
+        return b"data: [DONE]"
+    document = (_of_chunks if path in CHUNKED else _of_messages if path == MESSAGES else _of_responses)(
+        path, kind, told
+    )
+    if document is None:
+        return b": nothing"
+    name = f"event: {document['type']}\n".encode() if "type" in document and path not in CHUNKED else b""
+    return name + b"data: " + _json(document)
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _of_chunks(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
+    if kind in ERRORS:
+        return error_body(path, ERRORS[kind])
+    if kind == "usage":
+        return {"choices": [], "usage": usage_of(path, told)}
+    if kind in ("finish", "abort"):
+        return _chunk(path, None, finish_reason="stop" if kind == "finish" else "abort")
+    if kind == "begin":
+        return _chunk(path, "")
+    if kind == "tool" and path == CHAT:
+        call = {"index": 0, "function": {"arguments": json.dumps(DECOY)}}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    text = {"tool": json.dumps(DECOY), "long": "ü" * 9000}.get(kind, "wört")
+    return _chunk(path, text) | ({"metadata": DECOY} if kind == "decoy" else {})
+
+
+def _of_messages(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
+    if kind in ERRORS or kind == "abort":
+        return error_body(path, ERRORS.get(kind, _OF_AN_ABORT[MESSAGES]))
+    if kind == "begin":
+        return {"type": "message_start", "message": {"usage": {"input_tokens": told[0], "output_tokens": 1}}}
+    if kind == "usage":
+        return {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage_of(path, told)}
+    if kind in ("finish", "end"):
+        return {"type": "content_block_stop" if kind == "finish" else "message_stop"}
+    part = {"type": "text_delta", "text": "ü" * 9000 if kind == "long" else "wört"}
+    if kind == "tool":
+        part = {"type": "input_json_delta", "partial_json": json.dumps(DECOY)}
+    return {"type": "content_block_delta", "delta": part} | ({"metadata": DECOY} if kind == "decoy" else {})
+
+
+def _of_responses(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
+    if kind == "error_text":
+        return {"type": "error", "message": "it failed"}
+    if kind in ERRORS or kind == "abort":
+        error = ERRORS.get(kind, _OF_AN_ABORT[RESPONSES])
+        return {"type": "response.failed", "response": {"status": "failed", "error": error}}
+    if kind in ("begin", "end"):
+        name, status = ("created", "in_progress") if kind == "begin" else ("completed", "completed")
+        usage = {"usage": usage_of(path, told)} if kind == "end" else {}
+        return {"type": f"response.{name}", "response": {"id": "resp_liar", "status": status, **usage}}
+    if kind == "usage":
+        return None
+    if kind == "finish":
+        return {"type": "response.output_text.done", "text": "wört"}
+    name = "function_call_arguments" if kind == "tool" else "output_text"
+    text = {"tool": json.dumps(DECOY), "long": "ü" * 9000}.get(kind, "wört")
+    return {"type": f"response.{name}.delta", "delta": text} | ({"metadata": DECOY} if kind == "decoy" else {})
+
+
+def failing(path: str, plan: Plan) -> str:
+    """The kind of failure in a whole answer of status 200; empty for none."""
+    kinds = [kind for kind in plan.events if kind in ERRORS or kind in ("abort", "garbage")]
+    if not kinds or (kinds[0] == "abort" and path in (EMBEDDINGS, RERANK)):
+        return ""
+    return kinds[0]
+
+
+def whole(path: str, plan: Plan) -> bytes:
+    """The body of an answer that is not streamed."""
+    kind = failing(path, plan)
+    if plan.status != 200:
+        return _json(error_body(path, {"message": f"status {plan.status}", "type": "x", "code": plan.status}))
+    if kind == "garbage":
+        return b'{"choices": [{"te'
+    if kind in ERRORS:
+        return _json(error_body(path, ERRORS[kind]))
+    return _json(_answer(path, "abort" if kind else "stop") | {"usage": _told_whole(path, plan), "metadata": DECOY})
+
+
+def _answer(path: str, finish: str) -> dict[str, Any]:
+    if path in CHUNKED:
+        text = {"message": {"content": "wört"}} if path == CHAT else {"text": "wört"}
+        return {"choices": [{"index": 0, "finish_reason": finish, **text}]}
+    if path == MESSAGES:
+        of = {"type": "message", "content": [{"type": "text", "text": "wört"}], "stop_reason": "end_turn"}
+        return of if finish == "stop" else error_body(path, _OF_AN_ABORT[MESSAGES])
+    if path == RESPONSES:
+        return {"object": "response", "status": "completed" if finish == "stop" else "failed", "output": []}
+    return {"object": "list", "data": []} if path == EMBEDDINGS else {"id": "x", "results": []}
+
+
+def _told_whole(path: str, plan: Plan) -> dict[str, Any]:
+    of = usage_of(path, plan.usages[0])
+    return {"input_tokens": plan.usages[0][0], **of} if path == MESSAGES else of

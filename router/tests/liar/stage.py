@@ -1,0 +1,148 @@
+"""A real router with its server and Redis, kept for many machines, whose clock goes on when it is told to."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
+
+import redis
+
+from router.app import Router
+from router.contract.redis import redis_keys
+from router.contract.redis.budgets import period_of
+from router.http.server import HttpServer, listen
+from router.pool.pool import Pool
+from router.request.call import Call
+from router.sync.redis_source import RedisSource
+from router.telemetry import receipts
+from router.tests.conftest import Published, entry, key_entry
+from router.tests.engine import engine
+from router.tests.liar.engines import Attempt, PlannedEngine
+from router.tests.liar.oracle import Asked
+from router.tests.liar.plans import GOOD, Plan
+
+ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
+LEAST_SPINS = 40
+MOST_SPINS = 4000
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop with a clock that can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+class Stage:
+    def __init__(self, client: redis.Redis, url: str) -> None:
+        self.published = Published(client)
+        self._url = url
+        self._clock = Clock()
+        self._numbers = itertools.count(1)
+        self._stack = AsyncExitStack()
+        self.asked: dict[int, Asked] = {}
+        self.engines: dict[str, PlannedEngine] = {}
+        self.port = 0
+        self.pool = ""
+        self.keys: dict[str, str] = {}
+
+    def time(self) -> float:
+        return self._clock.time()
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        async def awaited() -> Any:
+            return await awaitable
+
+        return self._clock.run_until_complete(awaited())
+
+    async def open(self) -> None:
+        listener = listen("127.0.0.1", 0)
+        self.port = listener.getsockname()[1]
+        self.source = RedisSource(self._url, "router-1", f"http://127.0.0.1:{self.port}")
+        self.router = Router(self.source)
+        self.server = HttpServer(self.router, grace_s=1)
+        for name in ENGINES:
+            self.engines[name] = await self._stack.enter_async_context(engine(of=PlannedEngine))
+            self.engines[name].name, self.engines[name].plan_of = name, self._plan_of
+        await self.server.start([listener])
+        recorder = self.router.recorder
+        ended = recorder.ended
+        recorder.ended = lambda call: (self._note(call), ended(call))[1]  # type: ignore[method-assign]
+
+    async def close(self) -> None:
+        await self.server.stop()
+        await self._stack.aclose()
+
+    def end(self) -> None:
+        self.run(self.close())
+        self._clock.close()
+
+    def _note(self, call: Call) -> None:
+        asked = self.asked.get(int(call.id.removeprefix("req-"))) if call.id[4:].isdigit() else None
+        if asked is not None:
+            asked.outcomes.append(receipts.receipt(call, "router-1"))
+
+    def _plan_of(self, name: str, number: int) -> tuple[Plan, list[Attempt]]:
+        asked = self.asked[number]
+        return asked.lie if asked.is_poison or name.startswith("liar") else GOOD, asked.attempts
+
+    # One machine
+
+    async def begin(self, names: list[str], keys: dict[str, dict[str, Any]], **policy: object) -> None:
+        """A new pool of these engines, and new keys with these limits."""
+        number = next(self._numbers)
+        client, self.pool = self.published.client, f"demo-{number}"
+        client.delete(redis_keys.POOLS)
+        for kind in self.engines.values():
+            kind.release = asyncio.Event()
+            kind.answers_probes = True
+        self.published.policy(self.pool, **policy)
+        self.published.fleet(*(entry(name, self.engines[name].url) for name in names), pool=self.pool)
+        self.keys = {name: f"sk-weir-{number}-{name}{number}" for name in keys}
+        self.published.keys(*(key_entry(self.keys[name], **limits) for name, limits in keys.items()))
+        for budget in (budget for limits in keys.values() for budget in limits.get("budgets", ())):
+            period = period_of(budget["per"], time.time()).name
+            client.hset(redis_keys.budget_key(budget["id"], period), mapping={"since": 0})
+        await self.source.live.poll()
+        assert self.here is not None
+        self.here.turn = 0
+
+    @property
+    def here(self) -> Pool:
+        pool = self.router.pools.get(self.pool)
+        assert pool is not None
+        return pool
+
+    async def settle(self, is_quiet: Callable[[], bool]) -> None:
+        """Until nothing happens that the clock does not make happen."""
+        for spin in range(MOST_SPINS):
+            await asyncio.sleep(0 if spin < 200 else 0.001)
+            if spin >= LEAST_SPINS and is_quiet():
+                return
+        raise AssertionError("requests neither end nor wait for an engine")
+
+    async def pass_time(self, seconds: int, is_quiet: Callable[[], bool]) -> None:
+        for _ in range(seconds):
+            self._clock.ahead_s += 1.0
+            await self.settle(is_quiet)
+
+    async def until(self, true: Callable[[], Any], what: str) -> None:
+        for spin in range(MOST_SPINS):
+            if true():
+                return
+            await asyncio.sleep(0 if spin < 200 else 0.001)
+        raise AssertionError(what)
+
+
+@contextmanager
+def staged(client: redis.Redis, url: str) -> Iterator[Stage]:
+    stage = Stage(client, url)
+    stage.run(stage.open())
+    try:
+        yield stage
+    finally:
+        stage.end()
