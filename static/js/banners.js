@@ -29,3 +29,6 @@ export function toggle(wanted, kind, level, text, ticking = "") {
   else problems.delete(kind);
   draw();
 }
+
+// The problems that there are, by name; the worst is shown.
+export const kinds = () => [...problems.keys()].toSorted();

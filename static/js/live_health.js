@@ -13,7 +13,7 @@ export function healthBanners(frame) {
   const health = frame.health;
   const owed = new Set(health.owed ?? []); // who is not judged yet: nobody could be heard for a while
   const away = health.gap ? health.gap[1] - health.gap[0] : 0;
-  toggle(owed.size > 0, "returned", "warning", `Live state was away for ${age(away)} and is back: not everybody has reported again. What is grey is as last known.`);
+  toggle(owed.size > 0 && away > settings.workerDownS, "returned", "warning", `Live state was away for ${age(away)} and is back: not everybody has reported again. What is grey is as last known.`);
   const control = health.control_age_s;
   toggle(!owed.has("control") && (control == null || control > settings.workerDownS), "control", "warning",
     control == null ? "The control worker has not run: nothing is started, stopped or replaced. Running instances are still used and shown."
