@@ -262,6 +262,8 @@ class Feed:
         self._index.store(
             self.instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
         )
+        if not event.reports_removal:
+            self._index.untold(self.instance, event.names, event.tier, time.monotonic())
         if sum(self._index.blocks(self.instance)) > MOST_BLOCKS:
             self.refused["KV events of more blocks than an engine may have"] += 1
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -53,7 +54,8 @@ class Feeds:
 
 
 async def sweep(index: ExactIndex) -> None:
-    """Remove dropped blocks in small steps."""
+    """Remove dropped blocks in small steps, and those of stores that nobody told of for long enough."""
+    index.expire(time.monotonic())
     while True:
         if not index.sweep(SWEPT_BLOCKS):
             return

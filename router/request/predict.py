@@ -184,6 +184,19 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     for accuracy in (endpoint.approximate, kind.approximate):
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
+        if cached_tokens < prediction.exact_tokens:
+            _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)
         for accuracy in (endpoint.exact, kind.exact):
             accuracy.add(predicted, cached_tokens, prompt_tokens)
+
+
+def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
+    """Fewer than predicted: a store may have evicted the others, and tells nobody."""
+    feed, index = endpoint.feed, call.pool.kv_event_state.index
+    if feed is None or index is None:
+        return
+    size = feed.block_size or endpoint.block_size
+    for known, hashes in call.prediction.block_hashes:
+        if known == size:
+            index.refute(endpoint.id, hashes, cached_tokens // size)

@@ -10,6 +10,7 @@ import pytest
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.prefix.accuracy import FEWEST
+from router.prefix.exact.index import ExactIndex
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
@@ -219,6 +220,31 @@ async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(
             patch.undo()
             await ask(client)
             await until(lambda: belief(router).index == "exact")
+
+
+async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_others(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await ask(client)
+        index = pool.kv_event_state.index
+        await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
+        refuted: list[tuple[int, int]] = []
+        monkeypatch.setattr(
+            ExactIndex, "refute", lambda self, instance, hashes, held: refuted.append((len(hashes), held))
+        )
+        await ask(client)
+        assert refuted == []
+        monkeypatch.setattr(usages, "_count", lambda raw, name: 40 if name == "cached_tokens" else COUNT(raw, name))
+        await ask(client)
+        await until(lambda: refuted)
+        assert refuted == [(7, 2)]
 
 
 async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(

@@ -10,13 +10,15 @@ takes some tens of look-ups. An engine that evicts from the middle would be cred
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from router.policy.held import named
-from router.prefix.blocks import linked
+from router.prefix.blocks import TOKEN_BYTES, linked
 from router.prefix.exact.holders import HolderSets, placed
 from router.prefix.exact.part import InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import IntTable
+from router.prefix.exact.untold import BLOCK_BYTES
 from router.prefix.forecast.cache_forecast import Heads, InFlight
 
 DEVICE, HOST, DISK = range(3)
@@ -79,8 +81,33 @@ class ExactIndex:
         elif not link:
             part.unknown += len(names)
         else:
-            blocks = linked(tokens, block_size, link, extras)[: len(names)]
+            before = _leading(part, names) if tier != DEVICE else []
+            start = before[-1] if before else link
+            rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
+            blocks = [*before, *linked(bytes(rest), block_size, start, extras[len(before) :])][: len(names)]
             self._add(part, names[: len(blocks)], blocks, link, tier)
+
+    def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
+        """The engine will not tell when these blocks, which it has just stored, leave; `now`: s, monotonic."""
+        part = self._part(instance)
+        for name in names if part.copies else ():  # stored anew, after the store had evicted it
+            part.copies.pop((name, tier), None)
+        held = [(name, block) for name in names if (block := part.names.get(name))]
+        part.untold.add((name for name, _ in held), (block for _, block in held), tier, now)
+
+    def expire(self, now: float) -> None:
+        """Drop what nobody told of for long enough."""
+        for instance, part in self._parts.items():
+            for name, tier in list(part.untold.expired(now)):
+                self.drop(instance, (name,), tier)
+
+    def refute(self, instance: str, hashes: Sequence[int], held: int) -> None:
+        """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it."""
+        part = self._parts.get(instance)
+        for block in hashes[held:] if part is not None and part.untold else ():
+            residence = part.untold.take(block) if part is not None else None
+            if residence is not None:
+                self.drop(instance, residence[:1], residence[1])
 
     def drop(self, instance: str, names: Sequence[int] | Mapping[int, int], tier: int = DEVICE) -> None:
         """The instance has removed a copy of each of these blocks from that tier; with how many remain, if it says."""
@@ -238,6 +265,7 @@ class ExactIndex:
         """Memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
         own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.forecast.bytes for part in parts)
+        own += sum(len(part.untold) * BLOCK_BYTES for part in parts)
         return own + self._holders.bytes + len(self._sets) * _SET_BYTES
 
     def _part(self, instance: str) -> InstanceBlocks:
@@ -357,3 +385,9 @@ class ExactIndex:
             else:
                 high = middle
         return high
+
+
+def _leading(part: InstanceBlocks, names: Sequence[int]) -> list[int]:
+    """Ours of the leading blocks that the instance holds by these names. A store tells their tokens without salt and
+    adapter, which the name has."""
+    return list(takewhile(bool, map(part.names.get, names)))

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from router.prefix.exact.table import IntTable
+from router.prefix.exact.untold import UntoldBlocks
 from router.prefix.forecast.cache_forecast import CacheForecast, Heads
 
 NAME_PARTS = 64
 
 
 class InstanceBlocks:
-    __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown")
+    __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown", "untold")
 
     def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
         """`capacity`: blocks of its KV cache, 0 when unknown."""
@@ -19,6 +20,7 @@ class InstanceBlocks:
         # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
         self.on_tier = [0, 0, 0]
+        self.untold = UntoldBlocks()
         self.unknown = 0  # blocks whose parent is unknown
         self.forecast = CacheForecast(capacity, slot, heads)  # changes on the device by requests in flight
 
