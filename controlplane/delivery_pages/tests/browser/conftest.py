@@ -47,6 +47,10 @@ class OnItsWay:
         """From arming."""
         self.run(MOVE, moves=[("armed", "system"), ("pass", "judge")])
 
+    def to_next(self) -> None:
+        """Past the step in force."""
+        self.run(MOVE, moves=[("pass", "judge")])
+
 
 @pytest.fixture
 def way(web: Web) -> Iterator[OnItsWay]:  # noqa: F811
