@@ -21,7 +21,7 @@ def slo_rows(pool: Pool) -> list[SloRow]:
     frame = _recent_frame()
     if frame is None:
         return rows(limits, None)
-    return rows(limits, frame["classes"].get(pool.name, {}), frame["slo"].get(pool.name, {}))
+    return rows(limits, frame["classes"].get(pool.name, {}), frame.get("slo", {}).get(pool.name, {}))
 
 
 def _recent_frame() -> Frame | None:

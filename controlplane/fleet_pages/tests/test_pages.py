@@ -68,6 +68,10 @@ def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World
     live_redis.set(redis_keys.FRAMES_LATEST, json.dumps(frame))
     said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
     assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 idle" in said
+    met = {"classes": {"p": {"warm": {**warm, "ttft": [200.0, 900.0, 2000.0]}, "heavy": None}}}
+    listed = {"slo": {"p": {"warm": {"at": 0.0, "listed": True, "turned_at": 0.0}}}}
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, **met, **listed}))
+    assert "120 SLO met again" in text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
     live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, "at": time.time() - 60}))
     assert "warm 1.5 s – 0 unknown" in text_of(viewer.get("/fleet/pools/p/", headers=HTMX))
 
