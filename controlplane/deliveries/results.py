@@ -52,12 +52,12 @@ def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
         for name in guard.classes
     }
     return tuple(
-        replace(each, shown=tuple(_told(row, limits.get((row.metric, row.request_class))) for row in each.shown))
+        replace(each, shown=tuple(_worded(row, limits.get((row.metric, row.request_class))) for row in each.shown))
         for each in msgspec.convert(stored, tuple[StepResult, ...])
     )
 
 
-def _told(row: Shown, guard: ComparisonGuard | None) -> Shown:
+def _worded(row: Shown, guard: ComparisonGuard | None) -> Shown:
     if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
         return row
     sure = margin(row.metric, row.lower, row.upper, guard.worse, guard.fine)

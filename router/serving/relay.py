@@ -67,11 +67,11 @@ async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
 
 
 def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
-    is_told = is_json and answer.connection.status == 200
-    event = answers.said(answer.body) if is_told else None
+    is_read = is_json and answer.connection.status == 200
+    event = answers.said(answer.body) if is_read else None
     if event is not None:
         answer.error = answers.error_of(event, answer.body)
-    elif is_told and not answers.is_json(answer.body):
+    elif is_read and not answers.is_json(answer.body):
         answer.error = AnswerError(NO_JSON)
     usage = answers.usage_of(event) if event is not None else None
     answer.ended = Ended(usage, None, answer.error, is_whole=True)

@@ -1,4 +1,4 @@
-"""What an interval says of a guard's limits: one of four standings, and the margin that is sure in words. Pure."""
+"""What an interval says of a guard's limits: how much harm it shows, and the margin that is sure in words. Pure."""
 
 import math
 from enum import StrEnum
@@ -7,21 +7,21 @@ from controlplane.deliveries.plan.types import NEEDED
 from fleet.counted import times
 
 
-class Standing(StrEnum):
+class Harm(StrEnum):
     BEYOND = "beyond"  # all of the interval is worse than the limit
     WORSE = "worse"  # all of it is worse than control, and not surely beyond the limit
     WITHIN = "within"  # none of it is beyond the limit
     UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
 
 
-def standing(lower: float | None, upper: float | None, worse: float) -> Standing:
+def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
     """Bounds of the difference and the limit, relative or in points; an absent bound is infinite."""
     low, high = -math.inf if lower is None else lower, math.inf if upper is None else upper
     if low > worse:
-        return Standing.BEYOND
+        return Harm.BEYOND
     if high <= worse:
-        return Standing.WITHIN
-    return Standing.WORSE if low > 0 else Standing.UNKNOWN
+        return Harm.WITHIN
+    return Harm.WORSE if low > 0 else Harm.UNKNOWN
 
 
 def margin(metric: str, lower: float | None, upper: float | None, worse: float, fine: float | None) -> str:

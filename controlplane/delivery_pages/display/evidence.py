@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.margins import Standing, margin, standing
+from controlplane.deliveries.judge.margins import Harm, harm, margin
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 from controlplane.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import (
@@ -49,11 +49,11 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "not_judged": ("not judged", "stopped"),
     "deferred": ("left to a later step", "stopped"),
 }
-STANDINGS: Mapping[Standing, tuple[str, str]] = {  # of a comparison that neither fails nor waits for data
-    Standing.BEYOND: ("beyond the limit so far", "warning"),
-    Standing.WORSE: ("worse, not surely beyond the limit", "warning"),
-    Standing.WITHIN: ("no harm", "done"),
-    Standing.UNKNOWN: ("too few to tell", "unseen"),
+HARMS: Mapping[Harm, tuple[str, str]] = {  # of a comparison that neither fails nor waits for data
+    Harm.BEYOND: ("beyond the limit so far", "warning"),
+    Harm.WORSE: ("worse, not surely beyond the limit", "warning"),
+    Harm.WITHIN: ("no harm", "done"),
+    Harm.UNKNOWN: ("too few to tell", "unseen"),
 }
 ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
 
@@ -143,13 +143,13 @@ def words_of(finding: GuardFinding) -> tuple[str, str]:
     if finding.verdict not in ("fine", "inconclusive"):
         return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
     if finding.metric in COUNTS:
-        return STANDINGS[_standing_of_counts(finding)]
+        return HARMS[_harm_of_counts(finding)]
     if finding.metric not in COMPARISONS:
         return _words_of_level(finding)
-    where = _standing(finding)
-    if where is Standing.UNKNOWN and finding.verdict == "fine":
+    where = _harm(finding)
+    if where is Harm.UNKNOWN and finding.verdict == "fine":
         return ENOUGH
-    return STANDINGS[where]
+    return HARMS[where]
 
 
 def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
@@ -158,16 +158,16 @@ def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
     return UNDECIDED if finding.verdict == "inconclusive" and finding.needed else VERDICTS[finding.verdict]
 
 
-def _standing(finding: GuardFinding) -> Standing:
-    return standing(finding.lower, finding.upper, finding.worse or 0.0)
+def _harm(finding: GuardFinding) -> Harm:
+    return harm(finding.lower, finding.upper, finding.worse or 0.0)
 
 
-def _standing_of_counts(finding: GuardFinding) -> Standing:
+def _harm_of_counts(finding: GuardFinding) -> Harm:
     """Counts have no interval: of too few sessions, or of more hits than the ratio allows, nothing is sure."""
     if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
-        return Standing.UNKNOWN
+        return Harm.UNKNOWN
     is_above = finding.candidate > finding.control * (finding.worse or 1.0)
-    return Standing.WORSE if is_above else Standing.WITHIN
+    return Harm.WORSE if is_above else Harm.WITHIN
 
 
 def _margin(finding: GuardFinding) -> str:

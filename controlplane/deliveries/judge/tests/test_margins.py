@@ -2,24 +2,24 @@
 
 import pytest
 
-from controlplane.deliveries.judge.margins import Standing, margin, standing
+from controlplane.deliveries.judge.margins import Harm, harm, margin
 
 
 @pytest.mark.parametrize(
     ("lower", "upper", "expected"),
     [
-        (-0.3, 0.36, Standing.UNKNOWN),
-        (-0.3, 0.25, Standing.WITHIN),
-        (0.05, 0.2, Standing.WITHIN),
-        (0.05, 0.36, Standing.WORSE),
-        (0.26, 0.36, Standing.BEYOND),
-        (None, None, Standing.UNKNOWN),
-        (None, 0.1, Standing.WITHIN),
-        (0.3, None, Standing.BEYOND),
+        (-0.3, 0.36, Harm.UNKNOWN),
+        (-0.3, 0.25, Harm.WITHIN),
+        (0.05, 0.2, Harm.WITHIN),
+        (0.05, 0.36, Harm.WORSE),
+        (0.26, 0.36, Harm.BEYOND),
+        (None, None, Harm.UNKNOWN),
+        (None, 0.1, Harm.WITHIN),
+        (0.3, None, Harm.BEYOND),
     ],
 )
 def test_an_interval_stands_somewhere_between_control_and_the_limit(lower, upper, expected):
-    assert standing(lower, upper, 0.25) is expected
+    assert harm(lower, upper, 0.25) is expected
 
 
 @pytest.mark.parametrize(
