@@ -240,7 +240,7 @@ def ending(stream: bytes) -> Ending:
         whole = whole or of == "end"
         error = error or (error_of(event, data) if of in ("error", "end") else None)
         finishes = finishes or _finishes(event)
-        usage = usage_of(event)
+        usage = usage_of(event) if usage is None else usage  # the last one counts
         # A finish reason may stand before the usage of chunks, and say that the engine gave up
         if usage is not None and whole and error is None and (finishes or event.choices is None):
             break

@@ -117,29 +117,43 @@ async def test_an_event_without_end_passes_with_bounded_memory(world):
     assert most < 20_000_000
 
 
-USAGES = {
+NO_JSON = {
     "nested without end": b'"usage": ' + b'{"a":' * 800,
     "nested arrays": b'"usage": {"a":' + b"[" * 4000,
+    "a thousand of them": b'"usage": {' * 1000,
+}
+USAGES = {
     "absurd": b'"usage": {"prompt_tokens": 1' + b"0" * 40 + b', "completion_tokens": 1e999}',
     "negative": b'"usage": {"prompt_tokens": -1, "completion_tokens": true}',
-    "a thousand of them": b'"usage": {' * 1000,
 }
 
 
 @pytest.mark.parametrize("end", USAGES.values(), ids=USAGES)
 async def test_unusable_usage_counts_as_none(world, end):
     body = b'{"object": "x", ' + end + b"}"
+    w = await world(json_of(body))
+    response = await w.ask()
+    assert (response.status_code, response.content) == (200, body)
+    receipt = await w.receipt(response)
+    assert (receipt["actual_prompt_tokens"], receipt["output_tokens"]) == (None, None)
 
+
+@pytest.mark.parametrize("end", NO_JSON.values(), ids=NO_JSON)
+async def test_an_answer_that_is_no_json_is_a_failure_of_its_engine(world, end):
+    w = await world(json_of(b'{"object": "x", ' + end + b"}"))
+    response = await w.ask()
+    assert response.status_code == 502
+    receipt = await w.receipt(response)
+    assert [receipt[key] for key in ("result", "fault", "output_tokens")] == ["failed_before_content", "engine", None]
+
+
+def json_of(body):
     async def behave(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
         writer.write(body)
         await writer.drain()
 
-    w = await world(behave)
-    response = await w.ask()
-    assert (response.status_code, response.content) == (200, body)
-    receipt = await w.receipt(response)
-    assert (receipt["actual_prompt_tokens"], receipt["output_tokens"]) == (None, None)
+    return behave
 
 
 def test_a_part_of_nothing_but_usage_keys_costs_little_time():
