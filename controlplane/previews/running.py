@@ -64,7 +64,7 @@ def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
     if new_tokens_per_s is None:
         return None
     cost = prompt_cost(twin.fleet, kind, build(kind.spec, pool.engine))
-    return saving_of(new_tokens_per_s, cost, selectors.prices().gpu_hour, effect["saved_tokens_per_s"])
+    return saving_of(new_tokens_per_s, cost, selectors.prices().gpu_hour, effect.get("saved_tokens_per_s"))
 
 
 def _inputs(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:

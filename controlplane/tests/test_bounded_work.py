@@ -143,13 +143,17 @@ def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
     data_dir: Any,
 ) -> None:
     monkeypatch.setenv("WEIR_TRACE_DIR", str(data_dir / "folder"))
-    with counted() as calls:
-        assert vera_api.get(f"/traces/{large}").json()["summary"]["requests"] == LARGE
-        assert vera_client.get("/experiments/traces/").status_code == 200
-        answer = vera_api.post("/systems/offload", {"inputs": {"trace": large}})
-        assert vera_client.get("/systems/offload/", {"trace": large}).status_code == 200
-    assert answer.status_code == 200
-    assert calls[0] < MOST_CALLS
+    doors: list[Callable[[], Any]] = [
+        lambda: vera_api.get(f"/traces/{large}"),
+        lambda: vera_client.get("/experiments/traces/"),
+        lambda: vera_api.post("/systems/offload", {"inputs": {"trace": large}}),
+        lambda: vera_client.get("/systems/offload/", {"trace": large}),
+    ]
+    for door in doors:
+        with counted() as calls:
+            assert door().status_code == 200
+        assert calls[0] < MOST_CALLS
+    assert vera_api.get(f"/traces/{large}").json()["summary"]["requests"] == LARGE
     assert beside == ["controlplane.traces.summary", "controlplane.systems.offload_trace"]
     with counted() as calls:
         library.registry.read(library.content(large), 1)

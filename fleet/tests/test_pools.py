@@ -122,10 +122,10 @@ def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_
 def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
-    url = world.one().url
+    instance = world.one()
     world.tell(asleep=True)
     with pytest.raises(sleep.SleepRefused, match=r"GET /is_sleeping: the engine says .*true"):
-        asyncio.run(sleep._take(url, (sleep.AWAKE,)))
+        asyncio.run(sleep._take(instance, (sleep.AWAKE,)))
 
 
 @pytest.mark.parametrize(

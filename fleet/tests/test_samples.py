@@ -72,7 +72,7 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         "hit_rate": 0.5, "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
         "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
-            "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {},
+            "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
         "refused": {"running: not a number": 2},
     }  # fmt: skip
 

@@ -15,5 +15,5 @@ def every_schema(base=Schema):
 
 def test_every_schema_has_a_name_of_its_own():
     assert api.get_openapi_schema()  # all operations are there
-    names = Counter(schema.__name__ for schema in every_schema() if schema.__module__.startswith("controlplane."))
+    names = Counter(schema.__name__ for schema in {*every_schema()} if schema.__module__.startswith("controlplane."))
     assert [name for name, count in names.items() if count > 1] == []

@@ -62,7 +62,7 @@ def test_every_request_is_over_exactly_once_and_keeps_its_tokens(plan: Any, way:
     assert [one.index for one in outcome.requests] == [one.index for one in requests]
     for asked, one in zip(requests, outcome.requests, strict=True):
         assert (one.input_tokens, one.output_tokens) == (asked.input_tokens, asked.output_tokens)
-        assert one.outcome in ("ok", "refused", "error")
+        assert one.outcome in ("ok", "refused", "client_error", "error")
         assert (one.code == "") == (one.outcome == "ok")
         assert (one.ttft_s is None) == (one.outcome != "ok")
         assert 0 <= one.cached_tokens < one.input_tokens
@@ -156,4 +156,4 @@ def test_offloaded_requests_end_however_little_room_there_is(plan: Any, kv_block
     requests = trace(plan)
     outcome = play(requests, fleet=joined, policy=eager)
     assert [one.index for one in outcome.requests] == [one.index for one in requests]
-    assert {one.outcome for one in outcome.requests} <= {"ok", "error"}
+    assert {one.outcome for one in outcome.requests} <= {"ok", "client_error", "error"}
