@@ -38,4 +38,5 @@ def ask(system: System, given: Mapping[str, object]) -> Answer:
 
 def figures(slug: str) -> tuple[Figure, ...]:
     """Raises Busy."""
-    return computed(SYSTEMS[slug].figures)
+    system = SYSTEMS[slug]
+    return computed(system.figures) if system.beside else system.figures()

@@ -392,7 +392,6 @@ DWDP = System(
         ),
     ),
     rules=rules,
-    beside=False,  # closed forms
     notes=(
         "Table 1 of the paper prints µs. As µs, the copy would run at 643 TB/s; as ms it runs at 643 GB/s, 0.71 of "
         "NVLink 5 one way. The same holds for the notes' 7 µs against 10–11 µs a layer.",
