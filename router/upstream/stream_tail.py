@@ -10,6 +10,7 @@ from router.contract.answers import AnswerError, Said
 from router.contract.json_value import JsonObject
 from router.policy.value import Value
 from router.upstream.field_scan import FieldScan
+from router.upstream.usage import end_of_events
 
 PARTS = 8  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; of a larger one only some fields are read
@@ -94,8 +95,7 @@ class StreamTail:
 
     def _boundary(self, data: bytes) -> int:
         """The position behind the last blank line; 0 without one."""
-        bare, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")
-        end = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+        end = end_of_events(data, len(data))
         if end or not self._open:
             return end
         before = self._open[-1][-3:]

@@ -112,8 +112,7 @@ class Strip:
         return _without_usage(data)
 
     def _hold(self, data: bytes) -> bytes:
-        bare, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")
-        end = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+        end = end_of_events(data, len(data))
         if len(data) - end > HELD:
             return data
         self._held = data[end:]
@@ -134,10 +133,15 @@ def _without_usage(data: bytes) -> bytes:
     return data
 
 
+def end_of_events(data: bytes, before: int) -> int:
+    """The position behind the last blank line that ends by `before`; 0 without one."""
+    bare, crlf = data.rfind(b"\n\n", 0, before), data.rfind(b"\r\n\r\n", 0, before)
+    return max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+
+
 def _event_around(data: bytes, position: int) -> tuple[int, int]:
     """Start and end of the event, including its blank line."""
-    bare, crlf = data.rfind(b"\n\n", 0, position), data.rfind(b"\r\n\r\n", 0, position)
-    start = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+    start = end_of_events(data, position)
     end = _END.search(data, position)
     return start, end.end() if end is not None else len(data)
 
