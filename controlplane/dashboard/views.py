@@ -56,6 +56,17 @@ def live(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 @never_cache
+def banners(request: HttpRequest) -> JsonResponse:
+    """What is missing now, for pages that show no frame: static/js/health_watch.js asks every few seconds."""
+    try:
+        frame = current(connect(), time.time())
+    except redis.RedisError:
+        return JsonResponse({"trouble": "redis", "banners": []})
+    return JsonResponse({"trouble": "", "banners": frame["banners"] if frame else []})
+
+
+@require_GET
+@never_cache
 def load_series(request: HttpRequest) -> HttpResponse:
     """?of=pool&name=demo&range=900: the charts on the page of an instance, a pool or a node."""
     of, name = request.GET.get("of", ""), request.GET.get("name", "")

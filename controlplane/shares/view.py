@@ -6,7 +6,7 @@ No word of a person, an engine or an exception is passed on, no link and no othe
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from controlplane.dashboard.frame import attention
+from controlplane.dashboard.frame import attention, banners
 from controlplane.dashboard.frame.build import delivery_text
 from controlplane.dashboard.frame.status import measured
 from controlplane.dashboard.frame.types import AttentionItem, Columns, Frame, HistoryRow, ShownEvent
@@ -28,7 +28,9 @@ def frame_of(frame: Frame, pool: str) -> Frame:
     shown = _typed(frame)
     shown["events"] = [*_events(frame, shown)]
     shown["attention"] = [*_attention(frame, shown)]
-    return _of_pool(shown, pool) if pool else shown
+    shown = _of_pool(shown, pool) if pool else shown
+    shown["banners"] = banners.of(shown)
+    return shown
 
 
 def _typed(frame: Frame) -> Frame:

@@ -1,5 +1,6 @@
 // Shared by all pages: the theme button, closing menus, forms that post once, times in the reader's zone.
 import { toggle } from "./banners.js";
+import "./health_watch.js";
 import "./legend.js";
 import "./palette.js";
 import "./panels.js";

@@ -7,7 +7,7 @@ import { Heat } from "./heat.js";
 import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
 import { asOf, failuresFirst, filterRows, instanceRows, isListed, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
-import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
+import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
@@ -104,7 +104,7 @@ function render() {
   for (const { panel, name } of panels) { classPanel(panel, windows[name], means[name]); dim(panel, name); }
   byId("unfilter").hidden = !filter;
   if (filter) text(byId("unfilter"), `Only ${filter.kind === "place" ? "" : `${filter.kind} `}${filter.name} ×`);
-  healthBanners(frame);
+  frameBanners(frame.banners);
 }
 
 const ofFlow = () => (filter?.kind === "place" ? null : filter);

@@ -6,7 +6,7 @@ import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
 import { asOf, instanceRows, isListed, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
-import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
+import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Series } from "./series.js";
@@ -68,7 +68,7 @@ function render() {
   const slos = slosOf(frame, settings.pool, settings.asked);
   totals(frame);
   for (const panel of panels) classPanel(panel, windows[panel.name], slos[panel.name]?.ttft);
-  healthBanners(frame);
+  frameBanners(frame.banners);
   if (settings.share) for (const link of document.querySelectorAll("main a[href]")) link.removeAttribute("href");
 }
 
@@ -108,7 +108,7 @@ function tick() {
 globalThis.weirFeed = new Feed(settings.seconds, {
   message: take,
   state(state, seconds) {
-    connectionBanner(state, seconds);
+    connectionBanner(state, seconds, Boolean(settings.share));
     document.body.toggleAttribute("data-signin", state === "signin");
   },
 }, settings.share ? location.pathname.split("/").at(-1) : "");

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from controlplane.dashboard.frame import slo
+from controlplane.dashboard.frame.listening import begins_anew
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame, PoolSummary
 from controlplane.dashboard.templatetags.figures import ms, seconds
 from fleet.counted import counted, percent
@@ -117,7 +118,7 @@ def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
             yield AttentionEntry(3, name, f"no heartbeat from router for {seconds(age)}", "/live")
-    if frame["pools"] and not frame["routers"]["id"]:
+    if frame["pools"] and not frame["routers"]["id"] and "routers" not in frame["health"].get("owed", ()):
         yield AttentionEntry(3, "routers", "no router is running", "/live")
 
 
@@ -158,6 +159,8 @@ def policy_missing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
         if known.get("observed") or not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
             continue
         link = pool_link(pool)
+        if live is None and begins_anew(frame["health"]):
+            continue
         if live is None or live["policy"] != declared:
             runs = "the built-in default" if live is None else f"{live['policy']} v{live['version']}"
             yield AttentionEntry(
@@ -193,7 +196,10 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 def instance_down(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     """Nothing is told twice: an observed pool without a ready engine is one entry, of `pool_empty`."""
     silent = {entry.subject for entry in pool_empty(now, frame) if frame["pools"][entry.subject].get("observed")}
+    unsampled = "samples" in frame["health"].get("owed", ())
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
+        if status == "unseen" and unsampled:
+            continue
         if status in INSTANCE_SEVERITY and pool not in silent:
             text = f"{status}: {reason}" if reason else status
             yield AttentionEntry(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))

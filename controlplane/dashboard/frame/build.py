@@ -13,6 +13,7 @@ from msgspec import Struct, ValidationError, convert, structs
 from controlplane.dashboard.frame import (
     aliases,
     attention,
+    banners,
     flow,
     latency,
     refusals,
@@ -114,9 +115,11 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "aliases": {pool: words for pool in pools if (words := aliases.in_words(pool, alive))},
         "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
         "attention": [],
+        "banners": [],
     }
     frame["savings"] = savings.of_pools(frame, inputs.savings)
     frame["attention"] = attention.find(now, frame, previous)
+    frame["banners"] = banners.of(frame)
     return frame
 
 
@@ -478,13 +481,11 @@ def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
     if gap is None:
         return {}
     serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
-    times: dict[str, tuple[list[float], float]] = {
-        "samples": (
-            [now - min(known)] if (known := [age for age in serving if age is not None]) else [],
-            WORKER_DOWN_S,
-        ),
-        "control": ([inputs.control_at] if inputs.control_at is not None else [], WORKER_DOWN_S),
-        "routers": ([router.at for router in inputs.routers.values()], ROUTER_GONE_S),
+    known = [age for age in serving if age is not None]
+    times: dict[str, tuple[list[float | None], float]] = {
+        "samples": ([now - min(known) if known else None] if serving else [], WORKER_DOWN_S),
+        "control": ([inputs.control_at], WORKER_DOWN_S),
+        "routers": ([router.at for router in inputs.routers.values()] or [None], ROUTER_GONE_S),
         "nodes": ([node.missed_at for node in inputs.nodes if node.missed_at is not None], NODE_GONE_S),
     }
     owed = [name for name, (ats, limit_s) in times.items() if any(gap.is_owed(at, limit_s) for at in ats)]

@@ -1,29 +1,31 @@
 """Who may be judged by a silence: after a time in which nobody could be heard, such as one without Redis, a report of
-each is waited for. Pure."""
+each is waited for; so it is in an empty Redis, which has forgotten who was there. Pure."""
 
 from typing import NamedTuple
 
-from controlplane.dashboard.frame.types import Frame
+from controlplane.dashboard.frame.types import Frame, Health
 from router.contract.redis.staleness import FRAME_GAP_S
 
 RETURN_S = 20.0  # at most, until each has reported again
 
 
 class Gap(NamedTuple):
-    """A time without frames, in which reports were not read either."""
+    """A time without frames, in which reports were not read either. Of no length: nothing is known of before."""
 
     began: float
     ended: float
 
-    def is_owed(self, at: float, limit_s: float) -> bool:
+    def is_owed(self, at: float | None, limit_s: float) -> bool:
         """Whether who last reported at `at` was there when it began, within `limit_s`, and not heard since its end."""
-        return self.began - limit_s <= at < self.ended
+        if self.began == self.ended:
+            return at is None
+        return at is not None and self.began - limit_s <= at < self.ended
 
 
 def latest_gap(now: float, previous: Frame | None) -> Gap | None:
     """That after which reports are still waited for."""
     if previous is None:
-        return None
+        return Gap(now, now)
     if now - previous["at"] > FRAME_GAP_S:
         return Gap(previous["at"], now)
     known = previous["health"].get("gap")
@@ -31,4 +33,10 @@ def latest_gap(now: float, previous: Frame | None) -> Gap | None:
 
 
 def is_owed(gap: Gap | None, at: float | None, limit_s: float) -> bool:
-    return gap is not None and at is not None and gap.is_owed(at, limit_s)
+    return gap is not None and gap.is_owed(at, limit_s)
+
+
+def begins_anew(health: Health) -> bool:
+    """Whether live state is so new that what is missing in it may be on its way."""
+    began, ended = health.get("gap", (0.0, 1.0))
+    return began == ended

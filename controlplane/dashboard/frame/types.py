@@ -146,6 +146,15 @@ class Health(WaitedFor):
     late_steps: list[LateStep]  # of the control worker
 
 
+class Banner(TypedDict):
+    """What every page shows above its content; a page shows the first one of a frame."""
+
+    kind: str
+    level: str  # "error" or "warning"
+    text: str
+    ago: str  # when it was last heard of, in words; empty: never
+
+
 class AttentionItem(TypedDict):
     rule: str
     severity: int  # 3 act now, 2 soon, 1 look
@@ -180,6 +189,7 @@ class Frame(TypedDict):
     aliases: dict[str, str]  # by pool that serves names of the document Models: requests in words
     tiers: dict[str, str]  # by pool with KV below the GPU: in words
     attention: list[AttentionItem]  # worst first
+    banners: list[Banner]  # worst first
 
 
 KeptClasses = dict[str, dict[str, list[float | None]]]  # by pool and class: the numbers of history.CLASS_KEYS

@@ -17,6 +17,10 @@ def late_step(error: str) -> StepReport:
     return StepReport(at=NOW - 40, every_s=1.0, took_s=0.1, what=what, worker="control@a", error=error)
 
 
+BEFORE = build_frame(NOW - 1, Inputs())
+del BEFORE["health"]["gap"]  # it is not the first one
+
+
 def frame_of(**changes: Any) -> dict[str, Any]:
     """A fleet with one ready instance, one router on the live version and a worker that runs: nothing to say."""
     inputs: dict[str, Any] = {
@@ -26,7 +30,7 @@ def frame_of(**changes: Any) -> dict[str, Any]:
         "policies": LIVE,
         "control_at": NOW,
     }
-    return build_frame(NOW, Inputs(**{**inputs, **changes}))
+    return build_frame(NOW, Inputs(**{**inputs, **changes}), BEFORE)
 
 
 def node(missed_at: float | None) -> dict[str, Any]:

@@ -82,3 +82,14 @@ def test_steps_and_nodes_are_waited_for_too() -> None:
     assert said(frame_at(NOW + 20, None, reported=NOW + 20, **kept)) >= {"step_late", "node_silent"}
     before = frame_at(NOW - 30, None, reported=NOW - 30)
     assert not said(frame_at(NOW, before, **kept)) & {"step_late", "node_silent"}
+
+
+def test_in_an_empty_redis_a_first_report_of_each_is_waited_for() -> None:
+    empty: dict[str, Any] = {"routers": {}, "samples": {}, "policies": {}, "control_at": None}
+    frame: Frame = frame_at(NOW, None, **empty)
+    assert frame["health"]["owed"] == ["samples", "control", "routers"]
+    assert (frame["attention"], [one["kind"] for one in frame["banners"]]) == ([], ["returned"])
+    for second in range(1, int(RETURN_S) + 2):
+        frame = frame_at(NOW + second, frame, **empty)
+    assert said(frame) == {"router_gone", "instance_down"}
+    assert {one["kind"] for one in frame["banners"]} == {"router", "control", "node"}

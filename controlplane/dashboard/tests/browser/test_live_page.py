@@ -308,33 +308,6 @@ def test_redis_gone_and_back_has_a_banner_of_its_own(running: RunningFleet, open
     expect(page.locator('[data-kind="redis"]')).to_have_count(0)
 
 
-HEARD: list[tuple[str, list[str]]] = [
-    # health of a frame; the banners that it calls for
-    ("{}", []),
-    ("{control_age_s: 40, samples_age_s: 40, routers_state: 'down'}", ["control", "node", "router"]),
-    (
-        "{control_age_s: 40, samples_age_s: 40, gap: [0, 22], owed: ['samples', 'control', 'routers']}",
-        ["returned"],
-    ),
-    ("{control_age_s: 40, gap: [0, 22], owed: ['samples']}", ["control", "returned"]),
-    ("{gap: [0, 22], owed: []}", []),
-    ("{gap: [0, 4], owed: ['samples', 'control']}", []),  # a busy machine
-]
-
-
-def test_banners_judge_nobody_who_has_not_been_heard_again(running: RunningFleet, open_page: Any) -> None:
-    page = open_page().goto("/live")
-    usual = "control_age_s: 0, samples_age_s: 0, samples_expected: 8, routers_state: 'serving'"
-    for health, banners in HEARD:
-        read = f"""async () => {{
-          const {{ healthBanners }} = await import("/static/js/live_health.js");
-          const {{ kinds }} = await import("/static/js/banners.js");
-          healthBanners({{ pools: {{ demo: {{}} }}, health: {{ {usual}, ...{health} }} }});
-          return kinds();
-        }}"""
-        assert page.evaluate(read) == banners, health
-
-
 def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
