@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
@@ -65,8 +66,10 @@ class Routers:
 
 
 class Scene:
-    def __init__(self) -> None:
-        self.routers = Routers()
+    """`wall`: the clock of windows, which goes with that of the routers."""
+
+    def __init__(self, wall: time_machine.Traveller) -> None:
+        self.routers, self.wall = Routers(), wall
         self.ended: dict[str, float] = {}
         urls = lambda: self.routers.urls  # noqa: E731
         self.dispatcher = Dispatcher(self.routers, AtOnce(), urls, lambda: IDLE, lambda: self.routers.now)
@@ -77,6 +80,7 @@ class Scene:
         while self.routers.now < end and not until():
             goes_on = self.dispatcher.step()
             self.routers.go_on(0.5)
+            self.wall.shift(0.5)
             if not goes_on and not seconds:
                 return
 
@@ -98,9 +102,10 @@ class Scene:
 @pytest.fixture
 def scene(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(jobs, "send", lambda job: None)
-    made = Scene()
-    yield made
-    made.dispatcher.release()
+    with time_machine.travel(timezone.now(), tick=False) as wall:
+        made = Scene(wall)
+        yield made
+        made.dispatcher.release()
 
 
 def lines(number: int, model: str = "m") -> list[bytes]:
@@ -262,7 +267,7 @@ def test_a_second_worker_neither_sends_nor_takes_what_the_first_one_has(
     alice = Caller("alice")
     name = alice.batch(*lines(100))
     scene.play(2.0)
-    second = Scene()
+    second = Scene(scene.wall)
     second.play(2.0)
     assert second.routers.asked == []
     started = list[Any]()
@@ -284,7 +289,7 @@ def test_what_a_worker_did_not_send_is_another_s_when_it_ends(scene: Scene) -> N
     assert 0 < answered < 100
     assert Batch.objects.get(name=name).status == jobs.QUEUED
     under_way, sent = len(scene.routers.under_way), len(scene.routers.asked)
-    second = Scene()
+    second = Scene(scene.wall)
     second.end_of(name)
     assert shown(alice, name)["request_counts"] == {"total": 100, "completed": 100, "failed": 0}
     assert len(alice.content(shown(alice, name)["output_file_id"])) == 100
