@@ -71,7 +71,7 @@ def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: 
     page = opened.goto("/requests/")
     page.click("text=req-1")
     expect(page.locator("#why")).to_have_text("Why demo-1")
-    expect(page.locator(".phase--prefill")).to_have_count(2)
+    expect(page.locator(".phase--first")).to_have_count(2)
     assert opened.faults == []
 
 
