@@ -1,0 +1,42 @@
+"""What a request costs, by counts that no other work on the machine changes."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from router.tests.socketless import CHUNKS, counted
+
+# Calls of Python functions of a request, on a connection that is kept
+MOST = {"unary": 391, "burst": 434}
+MOST_OF_CHUNK = 4.0  # of a stream whose events come one by one
+MOST_INSTRUCTIONS = 930_000  # of user code
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("shape", MOST)
+async def test_a_request_takes_few_calls_of_python_functions(shape):
+    count = 200
+    calls = await counted(shape, count)
+    most = ", ".join(f"{name} {n / count:.1f}" for name, n in calls.most_common(12))
+    assert sum(calls.values()) / count <= MOST[shape], most
+
+
+async def test_a_chunk_takes_few_calls_of_python_functions():
+    whole, chunks = [sum((await counted(shape, 50)).values()) / 50 for shape in ("burst", "paced")]
+    assert (chunks - whole) / CHUNKS <= MOST_OF_CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
+def test_a_request_takes_few_instructions(tmp_path):
+    count = 100
+    options = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={tmp_path / 'counted'}"]
+    program = [sys.executable, "-m", "router.tests.socketless", "unary", str(count), "--instructions"]
+    subprocess.run(["valgrind", *options, *program], cwd=ROOT, check=True, capture_output=True, timeout=280)
+    found = [int(line[1]) for line in re.finditer(r"(?m)^totals: (\d+)", (tmp_path / "counted").read_text())]
+    assert found
+    assert max(found) / count <= MOST_INSTRUCTIONS
