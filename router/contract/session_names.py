@@ -5,9 +5,10 @@ A name that says "this conversation" comes before one that may say less, a perso
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import orjson
+from msgspec import Struct
 
 from router.contract.json_value import JsonObject
 
@@ -16,19 +17,20 @@ ALLOWED = "header:NAME or body:FIELD.FIELD, separated by commas"
 MOST_NAMES = 64
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     place: str  # header, body
     path: str  # of a field, by dots; JSON inside a text is read as if it were the field's value
     beside: bytes = b""  # a header without which the name is another thing
     of_many: bool = False  # a person or an application, who may hold several conversations at once
+    words: str = field(init=False)
 
-    @property
-    def words(self) -> str:
-        return f"{self.place}:{self.path}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", f"{self.place}:{self.path}")
 
 
-class Name(NamedTuple):
-    rank: int  # of its row; the lower, the more trusted
+class Name(Struct, frozen=True, order=True, gc=False):
+    rank: int  # of its row; the lower, the more trusted, and no two have the same
     text: str
     row: Row
 
@@ -82,8 +84,11 @@ class SessionNames:
         if self._first.isdisjoint(document):
             return None
         for rank, row, path in self._fields:
-            if path[0] in document and (text := _text(document, path)):
-                return Name(rank, text[:LONGEST], row)
+            if (first := path[0]) in document:
+                value = document[first]
+                text = _text(document, path) if len(path) > 1 else value if isinstance(value, str) else ""
+                if text:
+                    return Name(rank, text[:LONGEST], row)
         return None
 
 

@@ -3,7 +3,7 @@
 Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 # Fields that change what an engine makes of a prompt
@@ -16,6 +16,7 @@ _FIELDS = frozenset(
     )
 )
 # Fields of a message at which templates branch
+ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields without which every prompt is read from the cache
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
@@ -24,20 +25,18 @@ def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
     fields = _FIELDS.intersection(document)
     turns = document.get("messages") or document.get("input")
     if isinstance(turns, list):
-        fields |= _BRANCHES.intersection(_names(turns))
+        try:  # all fields of the messages at once: a call for each would cost more than the rest of a decision
+            named: set[str] = set().union(*turns)
+        except TypeError:  # a message that is none: the engine refuses it
+            named = set()
+        fields |= _BRANCHES & named
     return " ".join((api_path, *sorted(fields))) if fields else api_path
-
-
-def _names(turns: Sequence[Any]) -> set[str]:
-    """All fields of the messages. One call for each message would cost more than the rest of a decision."""
-    try:
-        return set().union(*turns)
-    except TypeError:  # a message that is none: the engine refuses it
-        return set()
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:
     """False of requests that ask for the probabilities of their prompt: engines compute it anew, cached or not."""
+    if ASKS_PROMPT.isdisjoint(document):
+        return True
     if document.get("prompt_logprobs") is not None:
         return False
     asked = document.get("logprobs"), document.get("top_logprobs")

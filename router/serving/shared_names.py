@@ -62,12 +62,12 @@ def _beginning(read: Prompt) -> int | None:
     turns = read.document.get("messages") or read.document.get("input")
     if not isinstance(turns, list):
         return hash(read.rendered[:PLAIN_BYTES]) if len(read.rendered) >= PLAIN_BYTES else None
-    first = next((turn for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"), None)
-    if first is None:
-        return None
-    content = first.get("content")
-    text = content if isinstance(content, str) else "".join(_texts(content))
-    return hash((len(text), text[-SIGN_CHARS:]))
+    for turn in turns:
+        if isinstance(turn, dict) and turn.get("role") == "user":
+            content = turn.get("content")
+            text = content if isinstance(content, str) else "".join(_texts(content))
+            return hash((len(text), text[-SIGN_CHARS:]))
+    return None
 
 
 def _texts(content: Any) -> Iterator[str]:

@@ -65,7 +65,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
         raise TooComplex(TOO_DEEP) from None
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
-    stream = lax.is_true(document.get("stream"))
+    stream = "stream" in document and lax.is_true(document["stream"])
     return Prompt(model, rendered, token_ids, stream, usage_asked, document)
 
 
@@ -127,14 +127,15 @@ def is_for_engine(read: Prompt, key_id: str) -> bool:
     if not ROUTERS.isdisjoint(document) or not salt.is_apart(document, key_id):
         return False
     messages = document.get("messages")
-    return not isinstance(messages, list) or not any(_names_media(message, key_id) for message in messages)
+    for message in messages if isinstance(messages, list) else ():  # a generator would cost a call for each
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list) and _names_media(content, key_id):
+            return False
+    return True
 
 
-def _names_media(message: Any, key_id: str) -> bool:
-    content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(
-        "uuid" in part and _own_part(part, key_id) is not part for part in content if isinstance(part, dict)
-    )
+def _names_media(content: list[Any], key_id: str) -> bool:
+    return any("uuid" in part and _own_part(part, key_id) is not part for part in content if isinstance(part, dict))
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
@@ -213,7 +214,8 @@ Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token i
 
 
 def _chat(document: JsonObject) -> Rendered:
-    return _joined([*_tools(document), *_messages(document.get("messages"))]), None
+    messages = _messages(document.get("messages"))
+    return _joined([*_tools(document), *messages] if "tools" in document else messages), None
 
 
 def _messages_api(document: JsonObject) -> Rendered:
