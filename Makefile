@@ -36,7 +36,7 @@ test-attacks: $(TESTS_STAMP)
 
 # Sign-in with an identity provider: ours of the fast tests, and the certified one of test-deploy (npm).
 test-oidc: $(TESTS_STAMP)
-	$(call pytest,$(PYTEST) controlplane/accounts/tests/oidc,0,not slow)
+	$(call pytest,$(PYTEST) controlplane/people/accounts/tests/oidc,0,not slow)
 
 # With a real collector, which requirements-spans.txt holds for CPython 3.11 on x86-64.
 test-spans: $(TESTS_STAMP)

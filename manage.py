@@ -16,7 +16,7 @@ def main() -> None:
 def run() -> None:
     from django.core.management import execute_from_command_line
 
-    from controlplane.process.env import BadSetting
+    from controlplane.base.process.env import BadSetting
 
     try:
         if sys.argv[1:2] == ["up"]:
@@ -26,7 +26,7 @@ def run() -> None:
             Command().run_from_argv(sys.argv)
         elif sys.argv[1:2] == ["deliver"] and any(word.partition("=")[0] == "--stop" for word in sys.argv):
             # Without Django's set-up: it needs Redis only, and not a second of imports.
-            from controlplane.deliveries.stop import main as stop
+            from controlplane.traffic.deliveries.stop import main as stop
 
             sys.exit(stop(sys.argv[2:]))
         else:

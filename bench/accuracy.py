@@ -25,8 +25,8 @@ from pathlib import Path
 
 import httpx
 
-from controlplane.traces.formats import coding_agent
-from controlplane.traces.types import TraceRequest
+from controlplane.evidence.traces.formats import coding_agent
+from controlplane.evidence.traces.types import TraceRequest
 from fleet.counted import percent
 
 ROOT = Path(__file__).parent.parent

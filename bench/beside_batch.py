@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-from controlplane.batches import pace
+from controlplane.traffic.batches import pace
 from fleet.engine.engine import Engine
 from fleet.engine.scheduler import Limits
 from fleet.tests.engine.builders import LAW, request

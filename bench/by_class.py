@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bench.played import Played, Runs, spread
-from controlplane.experiments.matrix import presets
-from controlplane.experiments.results.statistics import stats
-from controlplane.traces.summary import ideal_hits, trace_classes
-from controlplane.traces.types import TraceRequest
+from controlplane.evidence.experiments.matrix import presets
+from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.traces.summary import ideal_hits, trace_classes
+from controlplane.evidence.traces.types import TraceRequest
 from fleet.counted import percent
 from router.contract.connectors import MOONCAKE_STORE
 from router.contract.json_value import JsonObject

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from controlplane.twin.expected_error import LEAST_TRAFFIC
+from controlplane.evidence.twin.expected_error import LEAST_TRAFFIC
 from fleet.calibration.fit import bend, fit_rows
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.traffic.physical import physical_starts

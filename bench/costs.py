@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.played import ENGINES, METRICS, Cell, Played, play, spread
-from controlplane.experiments.results.statistics import stats
+from controlplane.evidence.experiments.results.statistics import stats
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of_pool

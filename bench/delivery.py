@@ -33,7 +33,7 @@ from bench.decide import SIZES, Bench, measure
 from bench.peers import Running, Setting, process, publish, serving
 from bench.router import SHAPES, Arrivals, Result, free_ports, middle
 from bench.router import Bench as RouterBench
-from controlplane.process import redis_server
+from controlplane.base.process import redis_server
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import CELLS, DeliveryTally, StopValue, WatchValue
 from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout, SplitRollout

@@ -46,7 +46,7 @@ from bench.played import (
     requests_of,
     spread,
 )
-from controlplane.experiments.matrix import presets
+from controlplane.evidence.experiments.matrix import presets
 from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile

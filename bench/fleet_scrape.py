@@ -2,8 +2,8 @@
 
     python bench/fleet_scrape.py [8 100 200] [--seconds 20] [--httpx]
 
-The worker is a process of its own that runs the loop of `manage.py node` (controlplane/worker.py: watch), and its own
-CPU time is what counts. A second process plays the engines, each on a port of its own, with the page that vLLM writes
+The worker is a process of its own that runs the loop of `manage.py node` (controlplane/base/worker.py: watch); its own
+CPU time counts. A second process plays the engines, each on a port of its own, with the page that vLLM writes
 (bench/vllm_page.py, 75 kB); database (SQLite) and Redis are real, in a folder of their own. `--httpx` adds the same two
 requests per instance by httpx, without anything done with the answers.
 """
@@ -69,7 +69,7 @@ def declare(count: int, first: int, pid: int) -> None:
 def worker(seconds: float) -> None:
     """Runs the loop for so long and says what it took: core share, samples a second."""
     setup()
-    from controlplane.worker import watch
+    from controlplane.base.worker import watch
     from fleet.services import LOCAL
 
     stopping = threading.Event()
@@ -139,7 +139,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     setup()
     from django.core.management import call_command
 
-    from controlplane.process import redis_server
+    from controlplane.base.process import redis_server
 
     server = redis_server.arguments(redis_server.find_server(), folder / "redis.sock")
     with subprocess.Popen(server, stdout=subprocess.DEVNULL) as store:

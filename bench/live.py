@@ -24,8 +24,8 @@ import websockets
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from controlplane import testing_browser
-from controlplane.dashboard.step import step
-from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.live.dashboard.step import step
+from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 
 OUT = Path(__file__).parent / "out" / "live.json"
 WARM_UP_S = 5.0

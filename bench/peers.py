@@ -21,7 +21,7 @@ from pathlib import Path
 
 import redis
 
-from controlplane.process import redis_server
+from controlplane.base.process import redis_server
 from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.tests.values import stored

@@ -8,15 +8,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from controlplane.deliveries.judge.statistics import student
-from controlplane.experiments.results.statistics import stats
-from controlplane.traces.documents import generate as documents_reread
-from controlplane.traces.formats import registry
-from controlplane.traces.generated import generate
-from controlplane.traces.summary import trace_classes
-from controlplane.traces.types import LoadedTrace, TraceRequest
-from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import Simulated, TwinFleet, TwinOutcome, Use
+from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.traces.documents import generate as documents_reread
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.generated import generate
+from controlplane.evidence.traces.summary import trace_classes
+from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import Simulated, TwinFleet, TwinOutcome, Use
+from controlplane.traffic.deliveries.judge.statistics import student
 from fleet.engine.tiers.model import TierStats
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch

@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from controlplane.traces.types import TraceRequest
-from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
+from controlplane.evidence.traces.types import TraceRequest
+from controlplane.evidence.twin.simulation.tests.builders import asks, fleet, play, policy
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.profiles import profile
 from router.policy.strategies import STRATEGIES

@@ -33,13 +33,13 @@ from pathlib import Path
 
 from bench.peers import PEERS, Setting, Unavailable, process, serving
 from bench.router import free_ports
-from controlplane.experiments.replay.drive import OfferedLoad
-from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.replay.thread import ReplayThread
-from controlplane.experiments.results import records
-from controlplane.experiments.results.statistics import stats
-from controlplane.traces.formats import registry
-from controlplane.traces.types import TraceRequest
+from controlplane.evidence.experiments.replay.drive import OfferedLoad
+from controlplane.evidence.experiments.replay.prompts import PromptWriter
+from controlplane.evidence.experiments.replay.thread import ReplayThread
+from controlplane.evidence.experiments.results import records
+from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.types import TraceRequest
 from fleet.counted import percent
 from router.policy.schema import document
 

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import httpx
 import redis
 
-from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.process import redis_server
-from controlplane.traces.formats import coding_agent
-from controlplane.traces.types import TraceRequest
+from controlplane.base.process import redis_server
+from controlplane.evidence.experiments.replay.prompts import PromptWriter
+from controlplane.evidence.traces.formats import coding_agent
+from controlplane.evidence.traces.types import TraceRequest
 from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.tests.values import stored

@@ -39,7 +39,7 @@ import zmq
 from bench.decide import print_table
 from bench.peers import Setting, cpu_s, memory_mb, process, serving
 from bench.router import SHAPES, Arrivals, Bench, free_ports
-from controlplane.process import redis_server
+from controlplane.base.process import redis_server
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.router_status import RouterStatus

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from bench.peers import Running, cpu_s, memory_mb, tree
 from bench.router import ENGINES, SHAPES, Arrivals, Bench, Shape
-from controlplane.deliveries.judge.statistics import student
+from controlplane.traffic.deliveries.judge.statistics import student
 
 BURST_S = 0.5  # of load, then as long without
 STEADY_S = 5.0  # of load at a rate, one after the other

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controlplane.schedule.tests.workers import Workers
+from controlplane.base.schedule.tests.workers import Workers
 from router.contract.redis import redis_keys
 
 WAYS = {

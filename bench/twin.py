@@ -18,12 +18,12 @@ from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
 
-from controlplane.experiments.results.statistics import stats
-from controlplane.traces.formats import registry
-from controlplane.traces.generated import BUILT_IN
-from controlplane.traces.types import LoadedTrace
-from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.generated import BUILT_IN
+from controlplane.evidence.traces.types import LoadedTrace
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.findings import COMPARED, table, won
 from bench.played import DEMO, DOCUMENTS, ENGINE, ENGINES, GENERATED, Cell, Runs, named, play
-from controlplane.experiments.matrix.presets import connectors
+from controlplane.evidence.experiments.matrix.presets import connectors
 from router.policy.schema import document as documents
 
 WEIGHTS = ("strategy.answer_tokens", "strategy.stall_weight")

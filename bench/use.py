@@ -35,7 +35,7 @@ import redis
 
 from bench.replicas import MODEL, free_ports, publish, start_engines, wait
 from bench.sums import total
-from controlplane.process import redis_server
+from controlplane.base.process import redis_server
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
@@ -140,7 +140,7 @@ FAULTS: tuple[Callable[[World, float], None], ...] = (redis_suspended, redis_kil
 def of_ledger() -> Counts:
     from django.db.models import F, Sum
 
-    from controlplane.use.models import Use
+    from controlplane.traffic.use.models import Use
 
     answered = Sum(F("requests") - F("refused") - F("client_errors") - F("failed") - F("cancelled"), default=0)
     sums = {"prompt": Sum("input_tokens", default=0), "output": Sum("output_tokens", default=0)}
@@ -151,7 +151,7 @@ def control(ended: threading.Event) -> None:
     """The control worker: a step that fails is taken again."""
     from django.db import DatabaseError, connection
 
-    from controlplane.use import step
+    from controlplane.traffic.use import step
 
     while not ended.wait(1.0):
         with contextlib.suppress(DatabaseError, redis.RedisError):
@@ -163,7 +163,7 @@ def gpu_seconds() -> float:
     """Charged to the key, before they are scaled to the bill."""
     from django.db.models import Sum
 
-    from controlplane.use.models import Use
+    from controlplane.traffic.use.models import Use
 
     charged: int = Use.objects.filter(key="1").aggregate(sum=Sum("gpu_us", default=0))["sum"]
     return charged / 1e6

@@ -26,8 +26,8 @@ LIMIT_S = 120.0
 MAKE = """
 import json
 from django.contrib.auth.models import Group, User
-from controlplane.accounts.services import create_token
-from controlplane.audit.services import Actor
+from controlplane.people.accounts.services import create_token
+from controlplane.people.audit.services import Actor
 tokens = {{}}
 for number in range({viewers}):
     user = User.objects.create_user(f"viewer{{number}}")

@@ -16,11 +16,11 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
-from controlplane.api.sockets import Handshake, LiveHandshake, OwnOrigins, ShareHandshake  # noqa: E402
-from controlplane.dashboard.consumers import LiveConsumer  # noqa: E402
-from controlplane.process import migrated  # noqa: E402 - every page is imported before the first request
-from controlplane.shares.consumers import ShareConsumer  # noqa: E402
-from controlplane.web.bodies import BoundedBodies  # noqa: E402
+from controlplane.base.process import migrated  # noqa: E402 - every page is imported before the first request
+from controlplane.doors.api.sockets import Handshake, LiveHandshake, OwnOrigins, ShareHandshake  # noqa: E402
+from controlplane.doors.web.bodies import BoundedBodies  # noqa: E402
+from controlplane.live.dashboard.consumers import LiveConsumer  # noqa: E402
+from controlplane.pages.shares.consumers import ShareConsumer  # noqa: E402
 
 sockets = URLRouter([path("ws/live", LiveHandshake(LiveConsumer.as_asgi()))])  # type: ignore[arg-type]  # no view
 share: Any = ShareHandshake(ShareConsumer.as_asgi())  # it knows its callers by their first message

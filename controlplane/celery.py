@@ -1,12 +1,12 @@
 """The Celery application: its queues carry orders to nodes and jobs; the steps have threads of their own
-(controlplane/schedule)."""
+(controlplane/base/schedule)."""
 
 import os
 
 import click
 from celery import Celery
 
-from controlplane import worker
+from controlplane.base import worker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 

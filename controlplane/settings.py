@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane.process import embed_origins, env, logs, oidc_settings, private_files, span_settings
+from controlplane.base.process import embed_origins, env, logs, oidc_settings, private_files, span_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
@@ -45,52 +45,52 @@ INSTALLED_APPS = [
     "django_htmx",
     "fleet",
     "controlplane",
-    "controlplane.accounts",
-    "controlplane.audit",
-    "controlplane.jobs",
-    "controlplane.spans",
-    "controlplane.schedule",
-    "controlplane.keys",
-    "controlplane.use",
-    "controlplane.batches",
-    "controlplane.notices",
-    "controlplane.policies",
-    "controlplane.deliveries",
-    "controlplane.aliases",
-    "controlplane.traces",
-    "controlplane.experiments",
-    "controlplane.previews",
-    "controlplane.tuning",
-    "controlplane.receipts",
-    "controlplane.dashboard",
-    "controlplane.shares",
-    "controlplane.fleet_ops",
-    "controlplane.fleet_pages",
-    "controlplane.delivery_pages",
-    "controlplane.systems",
-    "controlplane.api",
+    "controlplane.people.accounts",
+    "controlplane.people.audit",
+    "controlplane.doors.jobs",
+    "controlplane.base.spans",
+    "controlplane.base.schedule",
+    "controlplane.traffic.keys",
+    "controlplane.traffic.use",
+    "controlplane.traffic.batches",
+    "controlplane.people.notices",
+    "controlplane.traffic.policies",
+    "controlplane.traffic.deliveries",
+    "controlplane.traffic.aliases",
+    "controlplane.evidence.traces",
+    "controlplane.evidence.experiments",
+    "controlplane.evidence.previews",
+    "controlplane.evidence.tuning",
+    "controlplane.pages.receipts",
+    "controlplane.live.dashboard",
+    "controlplane.pages.shares",
+    "controlplane.pages.fleet_ops",
+    "controlplane.pages.fleet_pages",
+    "controlplane.pages.delivery_pages",
+    "controlplane.evidence.systems",
+    "controlplane.doors.api",
 ]
 
 MIDDLEWARE = [
-    "controlplane.api.middleware.RequestId",
-    "controlplane.spans.middleware.Spans",
-    "controlplane.errors.RetryAfter",
+    "controlplane.doors.api.middleware.RequestId",
+    "controlplane.base.spans.middleware.Spans",
+    "controlplane.doors.errors.RetryAfter",
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.web.static.StaticFiles",
+    "controlplane.doors.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
-    "controlplane.errors.NoNul",
-    "controlplane.errors.WrongMethod",
+    "controlplane.doors.errors.NoNul",
+    "controlplane.doors.errors.WrongMethod",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "controlplane.errors.Asker",
-    "controlplane.accounts.middleware.SignInRequired",
+    "controlplane.doors.errors.Asker",
+    "controlplane.people.accounts.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "controlplane.errors.StaleForm",
+    "controlplane.doors.errors.StaleForm",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "controlplane.api.middleware.ApiProblems",
+    "controlplane.doors.api.middleware.ApiProblems",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -102,13 +102,13 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["controlplane.dashboard.templatetags.as_seen"],
+            "builtins": ["controlplane.live.dashboard.templatetags.as_seen"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "controlplane.dashboard.context.navigation",
-                "controlplane.permissions.operator_controls",
+                "controlplane.live.dashboard.context.navigation",
+                "controlplane.people.permissions.operator_controls",
             ],
         },
     }
@@ -153,7 +153,7 @@ PASSWORD_HASHERS = [
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
-    {"NAME": "controlplane.accounts.passwords.NoBlanks", "OPTIONS": {"min_length": 10}},
+    {"NAME": "controlplane.people.accounts.passwords.NoBlanks", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
@@ -161,11 +161,11 @@ BUDGET_TIME_ZONE = env.time_zone("WEIR_BUDGET_TIME_ZONE")  # of the days, weeks 
 SPANS = span_settings.read()  # None: no spans
 OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
 LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)
-SESSION_ENGINE = "controlplane.accounts.sessions"
+SESSION_ENGINE = "controlplane.people.accounts.sessions"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/live"
 LOGOUT_REDIRECT_URL = "/login"
-CSRF_FAILURE_VIEW = "controlplane.errors.csrf_failed"
+CSRF_FAILURE_VIEW = "controlplane.doors.errors.csrf_failed"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -198,7 +198,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "controlplane.web.vendor_files.VendorFinder",
+    "controlplane.doors.web.vendor_files.VendorFinder",
 ]
 # Files are served from their source folders, without collectstatic; browsers revalidate their copies.
 SERVESTATIC_USE_FINDERS = True

@@ -110,7 +110,7 @@ def second_chances(stats: dict[str, list[Any]]) -> list[str]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of a Redis server that lives as long as this test process; every test begins with it empty."""
-    from controlplane.process import redis_server
+    from controlplane.base.process import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
     command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), _SOCKET)
@@ -126,7 +126,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
     """Starts a Redis server of the test's own on a socket, and returns once it answers; the test ends it."""
-    from controlplane.process import redis_server
+    from controlplane.base.process import redis_server
 
     def start(socket: Path) -> "subprocess.Popen[bytes]":
         command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), socket)
@@ -182,7 +182,7 @@ def live_redis(redis_client: redis.Redis) -> redis.Redis:
     For every test, whether it names it or not: none finds what another has left, nor a server in one order of the
     tests and no server in another. Who wants it away says so (`redis_away`).
     """
-    from controlplane.dashboard.charted import ranges
+    from controlplane.live.dashboard.charted import ranges
 
     redis_client.flushall()
     ranges.forget()
@@ -304,8 +304,8 @@ class ApiCaller:
 
 def api_caller(user: "User", *scopes: str) -> ApiCaller:
     """With a token of the user; without scopes, all that the user's role allows."""
-    from controlplane.accounts.models import ApiToken
-    from controlplane.permissions import scopes_of
+    from controlplane.people.accounts.models import ApiToken
+    from controlplane.people.permissions import scopes_of
 
     _, token = ApiToken.issue(user=user, name="ci", scopes=scopes or scopes_of(user))
     return ApiCaller(token)

@@ -74,7 +74,7 @@ class Web:
         return redis.Redis.from_url(self.environment["REDIS_URL"], socket_timeout=30)
 
     def start_redis(self) -> None:
-        from controlplane.process import redis_server
+        from controlplane.base.process import redis_server
 
         path = Path(self.environment["REDIS_URL"].removeprefix("unix://"))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Web:
 
     def start(self) -> None:
         log = (self.folder / "web.log").open("ab")
-        command = [sys.executable, "-m", "controlplane.web", "--port", str(self.port)]
+        command = [sys.executable, "-m", "controlplane.doors.web", "--port", str(self.port)]
         process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
         log.close()
         self.processes["web"] = process

@@ -22,17 +22,17 @@ from bench.canary import streams
 from bench.canary.cells import Looks, looks
 from bench.canary.simulated import Scene, arms_of, effect
 from bench.canary.streams import Traffic
-from controlplane.deliveries.judge.look import is_fine
-from controlplane.deliveries.judge.statistics.slow import Limits
-from controlplane.deliveries.judge.verdicts import judge
-from controlplane.deliveries.plan.parsing import parse_plan
-from controlplane.deliveries.plan.types import COMPARISONS, Plan
-from controlplane.experiments.results.statistics.stats import wilson
-from controlplane.previews.analysis.tallies import Tallies, answered
-from controlplane.traces.formats import registry
-from controlplane.traces.generated import generate
-from controlplane.traces.types import LoadedTrace
-from controlplane.twin.simulation.types import TwinFleet
+from controlplane.evidence.experiments.results.statistics.stats import wilson
+from controlplane.evidence.previews.analysis.tallies import Tallies, answered
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.generated import generate
+from controlplane.evidence.traces.types import LoadedTrace
+from controlplane.evidence.twin.simulation.types import TwinFleet
+from controlplane.traffic.deliveries.judge.look import is_fine
+from controlplane.traffic.deliveries.judge.statistics.slow import Limits
+from controlplane.traffic.deliveries.judge.verdicts import judge
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
+from controlplane.traffic.deliveries.plan.types import COMPARISONS, Plan
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of

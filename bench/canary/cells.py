@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from controlplane.deliveries.judge import rare
-from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.statistics import slow
-from controlplane.deliveries.judge.statistics.slow import Limits
-from controlplane.deliveries.judge.verdicts import judge
-from controlplane.deliveries.plan.types import Plan
-from controlplane.previews.analysis.tallies import EndedRequest, Tallies
+from controlplane.evidence.previews.analysis.tallies import EndedRequest, Tallies
+from controlplane.traffic.deliveries.judge import rare
+from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.judge.statistics import slow
+from controlplane.traffic.deliveries.judge.statistics.slow import Limits
+from controlplane.traffic.deliveries.judge.verdicts import judge
+from controlplane.traffic.deliveries.plan.types import Plan
 
 Looks = Iterator[tuple[float, tuple[GuardFinding, ...]]]
 

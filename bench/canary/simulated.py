@@ -8,11 +8,11 @@ from functools import cache
 from statistics import fmean
 
 from bench.canary.cells import limits_of
-from controlplane.deliveries.judge.statistics.slow import Limits
-from controlplane.previews.analysis.tallies import answered, arm_and_cell
-from controlplane.traces.types import LoadedTrace
-from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet
+from controlplane.evidence.previews.analysis.tallies import answered, arm_and_cell
+from controlplane.evidence.traces.types import LoadedTrace
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import Arms, Simulated, TwinFleet
+from controlplane.traffic.deliveries.judge.statistics.slow import Limits
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 

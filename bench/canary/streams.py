@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.canary.cells import limits_of
-from controlplane.deliveries.judge.statistics.slow import Limits
-from controlplane.previews.analysis.tallies import EndedRequest, arm_and_cell
+from controlplane.evidence.previews.analysis.tallies import EndedRequest, arm_and_cell
+from controlplane.traffic.deliveries.judge.statistics.slow import Limits
 
 HOUR_S = 3600.0
 MINUTE_S = 60

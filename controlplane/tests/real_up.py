@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from controlplane.up import record
+from controlplane.doors.up import record
 from fleet.node import process
 from router.tests.ports import engine_ports, free_port, free_ports
 
@@ -28,7 +28,12 @@ spec:
     - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {time_scale: 10.0, seed: 1}}
 """
 # What tells the command lines of its processes apart; workers and routers carry their names.
-MARKS = {"redis": "valkey-server", "web": "controlplane.web", "control": "control@", "experiments": "experiments@"}
+MARKS = {
+    "redis": "valkey-server",
+    "web": "controlplane.doors.web",
+    "control": "control@",
+    "experiments": "experiments@",
+}
 
 
 def new_folder():

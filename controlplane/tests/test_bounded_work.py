@@ -1,7 +1,7 @@
 """No request of a viewer makes the web process compute for long, however large its inputs are.
 
 Calls of functions are counted, not time: a million of them take about a second of CPU. What takes more is computed
-beside the web process (controlplane/computing.py), where it is bounded by its inputs and by turns.
+beside the web process (controlplane/common/computing.py), where it is bounded by its inputs and by turns.
 """
 
 import json
@@ -17,16 +17,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from controlplane import computing
-from controlplane.accounts.tests.test_closed_by_default import concrete, patterns
-from controlplane.api.api import api
-from controlplane.permissions import ROLE_SCOPES
-from controlplane.systems.asking import InvalidInputs, inputs_of
-from controlplane.systems.registry import SYSTEMS
-from controlplane.systems.system import System
+from controlplane.common import computing
+from controlplane.doors.api.api import api
+from controlplane.evidence.systems.asking import InvalidInputs, inputs_of
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import System
+from controlplane.evidence.traces import library
+from controlplane.evidence.traces.tests.conftest import mooncake_line
+from controlplane.people.accounts.tests.test_closed_by_default import concrete, patterns
+from controlplane.people.permissions import ROLE_SCOPES
 from controlplane.testing import ApiCaller, api_caller
-from controlplane.traces import library
-from controlplane.traces.tests.conftest import mooncake_line
 from fleet.kinds.option import options_of
 from router.contract.redis import redis_keys
 
@@ -154,7 +154,7 @@ def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
             assert door().status_code == 200
         assert calls[0] < MOST_CALLS
     assert vera_api.get(f"/traces/{large}").json()["summary"]["requests"] == LARGE
-    assert beside == ["controlplane.traces.summary", "controlplane.systems.offload_trace"]
+    assert beside == ["controlplane.evidence.traces.summary", "controlplane.evidence.systems.offload_trace"]
     with counted() as calls:
         library.registry.read(library.content(large), 1)
     assert calls[0] > MOST_CALLS / 10  # so the bound would be felt

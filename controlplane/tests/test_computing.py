@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from controlplane import computing
-from controlplane.computing import Busy, Turns, asked_by, computed
-from controlplane.systems.registry import SYSTEMS
-from controlplane.traces.types import BadTrace
+from controlplane.common import computing
+from controlplane.common.computing import Busy, Turns, asked_by, computed
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.traces.types import BadTrace
 from fleet.subprocess import SubprocessFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,8 +166,12 @@ def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPat
 def test_what_is_computed_beside_needs_no_django() -> None:
     names = {system.compute.__module__ for system in SYSTEMS.values() if system.beside}
     names |= {system.figures.__module__ for system in SYSTEMS.values() if system.slug != "offload"}
-    names |= {"controlplane.traces.summary", "controlplane.systems.offload_trace", "controlplane.computing"}
-    names.add("controlplane.experiments.results.statistics.comparison")
+    names |= {
+        "controlplane.evidence.traces.summary",
+        "controlplane.evidence.systems.offload_trace",
+        "controlplane.common.computing",
+    }
+    names.add("controlplane.evidence.experiments.results.statistics.comparison")
     code = SHARED.format(f"import {', '.join(sorted(names))}")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ import os
 import pytest
 from django.test import Client
 
-from controlplane.api import handlers
+from controlplane.doors.api import handlers
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -27,7 +27,7 @@ def test_a_request_that_fills_the_disk_is_answered_with_507(monkeypatch, path, k
     def no_room(*_, **__):
         raise FULL
 
-    monkeypatch.setattr("controlplane.accounts.middleware.SignInRequired.process_view", no_room)
+    monkeypatch.setattr("controlplane.people.accounts.middleware.SignInRequired.process_view", no_room)
     answer = Client(raise_request_exception=False).post(path, {"x": "y"})
     assert (answer.status_code, answer.headers["Content-Type"].partition(";")[0]) == (507, kind)
     assert "disk" in answer.content.decode()

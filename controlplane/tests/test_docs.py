@@ -163,7 +163,7 @@ def test_modules_are_named_by_their_whole_path(page):
 
 
 def test_the_published_description_of_the_api_is_the_one_that_is_served():
-    from controlplane.api.api import api
+    from controlplane.doors.api.api import api
 
     served = json.loads(json.dumps(api.get_openapi_schema(), default=str))
     assert json.loads(read("docs/openapi.json"))["paths"].keys() == served["paths"].keys()

@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane import doctor
+from controlplane.doors import doctor
 from fleet.spec.fleet_spec import PoolSpec
 
 

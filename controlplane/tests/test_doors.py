@@ -13,23 +13,23 @@ from django.db import transaction
 from django.urls import get_resolver
 from django.utils import timezone
 
-from controlplane import steps
-from controlplane.api.api import api
-from controlplane.audit.models import AuditEntry
-from controlplane.audit.services import Actor
-from controlplane.cli.tests.conftest import network  # noqa: F401  (a fixture)
-from controlplane.cli.weir import main as weir
-from controlplane.cli.weir.main import ACTIONS
-from controlplane.deliveries import services as deliveries
-from controlplane.deliveries.going_live.rules import ASKED, RULES, Way
-from controlplane.deliveries.models import Freeze
-from controlplane.fleet_ops import actions
-from controlplane.notices.models import Channel, Notice
-from controlplane.policies import services as policies
-from controlplane.policies.models import Policy
+from controlplane.doors import steps
+from controlplane.doors.api.api import api
+from controlplane.doors.cli.tests.conftest import network  # noqa: F401  (a fixture)
+from controlplane.doors.cli.weir import main as weir
+from controlplane.doors.cli.weir.main import ACTIONS
+from controlplane.doors.up import database
+from controlplane.doors.up.plan import Options
+from controlplane.pages.fleet_ops import actions
+from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.services import Actor
+from controlplane.people.notices.models import Channel, Notice
 from controlplane.testing import api_caller
-from controlplane.up import database
-from controlplane.up.plan import Options
+from controlplane.traffic.deliveries import services as deliveries
+from controlplane.traffic.deliveries.going_live.rules import ASKED, RULES, Way
+from controlplane.traffic.deliveries.models import Freeze
+from controlplane.traffic.policies import services as policies
+from controlplane.traffic.policies.models import Policy
 from fleet import services as fleet
 from fleet.models import Instance, Pool, PoolVersion, State
 from fleet.tries import RowsFailed
@@ -495,10 +495,10 @@ PAGES_HARMLESS = {
 
 def test_every_page_of_policies_deliveries_and_the_fleet_is_known():
     packages = (
-        "controlplane.policies.",
-        "controlplane.aliases.",
-        "controlplane.delivery_pages.",
-        "controlplane.fleet_pages.",
+        "controlplane.traffic.policies.",
+        "controlplane.traffic.aliases.",
+        "controlplane.pages.delivery_pages.",
+        "controlplane.pages.fleet_pages.",
     )
     found = {
         pattern.name
@@ -539,7 +539,7 @@ VERBS_HARMLESS = {
 
 
 def test_every_verb_of_weir_is_known():
-    text = (CODE / "controlplane" / "cli" / "weir" / "main.py").read_text()
+    text = (CODE / "controlplane" / "doors" / "cli" / "weir" / "main.py").read_text()
     verbs = re.findall(r'_verb\(\s*(\w+), "([a-z ]+)"', text)
     found = {name if top == "commands" else f"{top} {name}" for top, name in verbs} | {f"deliver {n}" for n in ACTIONS}
     assert found == VERBS_HARMLESS | VERBS_WALKED
@@ -567,14 +567,14 @@ def _callers(path, name):
 
 def test_a_version_goes_live_and_a_pool_gets_its_policy_in_known_places_only():
     assert calls("go_live") == {
-        "controlplane/policies/services.py:_store",
-        "controlplane/deliveries/moving.py:_promote",
-        "controlplane/deliveries/moving.py:_bring_back",
+        "controlplane/traffic/policies/services.py:_store",
+        "controlplane/traffic/deliveries/moving.py:_promote",
+        "controlplane/traffic/deliveries/moving.py:_bring_back",
     }
-    assert calls("apply_fleet") == {"controlplane/fleet_ops/actions.py:apply"}
+    assert calls("apply_fleet") == {"controlplane/pages/fleet_ops/actions.py:apply"}
     assert calls("_save_pool") == {"fleet/services.py:_write"}
     assert calls("_write") >= {"fleet/services.py:apply_fleet"}
-    assert calls("rollback_pool") == {"controlplane/fleet_ops/actions.py:roll_back"}
+    assert calls("rollback_pool") == {"controlplane/pages/fleet_ops/actions.py:roll_back"}
 
 
 # The table

@@ -1,7 +1,7 @@
 import pytest
 
 import manage
-from controlplane.process import env
+from controlplane.base.process import env
 
 
 def test_a_value_can_come_from_a_file(monkeypatch, tmp_path):

@@ -6,9 +6,9 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane import computing
-from controlplane.audit import views
-from controlplane.computing import Busy
+from controlplane.common import computing
+from controlplane.common.computing import Busy
+from controlplane.people.audit import views
 from controlplane.testing import api_caller
 
 

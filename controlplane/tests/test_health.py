@@ -1,6 +1,6 @@
 from django.db import OperationalError
 
-from controlplane import health
+from controlplane.doors import health
 from controlplane.testing import api_caller
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from controlplane.input_errors import problems_of
+from controlplane.common.input_errors import problems_of
 
 
 class Part(BaseModel):

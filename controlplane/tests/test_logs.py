@@ -4,7 +4,7 @@ import logging
 import pytest
 import structlog
 
-from controlplane.process import logs
+from controlplane.base.process import logs
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from django.db import DatabaseError
 from django.db.migrations.recorder import MigrationRecorder
 
-from controlplane import worker
-from controlplane.process import migrated
+from controlplane.base import worker
+from controlplane.base.process import migrated
 
 UNKNOWN = ("fleet", "9999_of_tomorrow")
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from controlplane.previews.analysis.trust import LEAST_REQUESTS
+from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.testing_browser import START_S, Opened, browser  # noqa: F401
 from controlplane.tests.real_up import FLEET, RealUp, new_folder, running
 

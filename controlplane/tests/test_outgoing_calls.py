@@ -16,9 +16,9 @@ OF_HTTPX = {f"httpx.{verb}" for verb in VERBS}
 ALLOWED = {
     "router/contract/net/outgoing.py": "the door itself",
     "router/serving/joining.py": "the router's own port",
-    "controlplane/up/ready.py": "the ports of processes that `up` started",
-    "controlplane/spans/exporter.py": "the collector that the settings name, also while the process ends",
-    "controlplane/cli/weir/api.py": "the user's own machine, to the server that the user names",
+    "controlplane/doors/up/ready.py": "the ports of processes that `up` started",
+    "controlplane/base/spans/exporter.py": "the collector that the settings name, also while the process ends",
+    "controlplane/doors/cli/weir/api.py": "the user's own machine, to the server that the user names",
     "fleet/discovery/dns.py": "the name servers of the host, as its resolver would ask them",
     "fleet/simengine/registration.py": "a simulated engine, to the etcd of its command line",
     "fleet/simengine/kv/peers.py": "a simulated engine, to other engines",

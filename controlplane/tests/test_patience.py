@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.process.patience import Endless, Patience, Stands
+from controlplane.base.process.patience import Endless, Patience, Stands
 
 
 def looks(patience, marks):

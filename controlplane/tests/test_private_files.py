@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import doctor
-from controlplane.process import private_files
-from controlplane.up import preflight
+from controlplane.base.process import private_files
+from controlplane.doors import doctor
+from controlplane.doors.up import preflight
 
 
 def mode(path: Path) -> int:

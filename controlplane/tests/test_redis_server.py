@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.process import redis_server
+from controlplane.base.process import redis_server
 
 
 def test_the_bundled_server_answers(live_redis):

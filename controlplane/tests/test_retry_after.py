@@ -5,10 +5,10 @@ import http
 import pytest
 from django.http import HttpResponse
 
-from controlplane import health
-from controlplane.api.problems import ApiProblem
-from controlplane.errors import RetryAfter
-from controlplane.web import protocol
+from controlplane.doors import health
+from controlplane.doors.api.problems import ApiProblem
+from controlplane.doors.errors import RetryAfter
+from controlplane.doors.web import protocol
 from router.contract.net.retry_after import DEFAULT_S, NOT_NOW
 
 ERRORS = sorted(status.value for status in http.HTTPStatus if status >= 400)

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from controlplane.policies.models import Policy
+from controlplane.traffic.policies.models import Policy
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def became(monkeypatch):
 @pytest.mark.parametrize(
     ("process", "words"),
     [
-        ("web", ("-m", "controlplane.web", "--host", "127.0.0.1", "--port", "8000")),
+        ("web", ("-m", "controlplane.doors.web", "--host", "127.0.0.1", "--port", "8000")),
         ("router", ("-m", "router", "--host", "127.0.0.1", "--port", "8080")),
         ("index", ("-m", "router.index", "--socket")),
         ("control", ("-m", "celery", "-Q", "control", "--control")),

@@ -15,17 +15,17 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
 from django.test import Client
 
-from controlplane.accounts.models import ApiToken
-from controlplane.accounts.services import user_etag
-from controlplane.api.tests import versioned_kinds as kinds
-from controlplane.as_seen import etag
-from controlplane.deliveries.models import Freeze
-from controlplane.keys import services as keys
-from controlplane.keys.models import ApiKey, Budget
-from controlplane.notices.models import Channel
-from controlplane.policies.models import Policy
-from controlplane.shares.models import Share
-from controlplane.use import budgets
+from controlplane.common.as_seen import etag
+from controlplane.doors.api.tests import versioned_kinds as kinds
+from controlplane.pages.shares.models import Share
+from controlplane.people.accounts.models import ApiToken
+from controlplane.people.accounts.services import user_etag
+from controlplane.people.notices.models import Channel
+from controlplane.traffic.deliveries.models import Freeze
+from controlplane.traffic.keys import services as keys
+from controlplane.traffic.keys.models import ApiKey, Budget
+from controlplane.traffic.policies.models import Policy
+from controlplane.traffic.use import budgets
 from fleet.models import Instance, Node, Pool
 
 ADA = kinds.ADA

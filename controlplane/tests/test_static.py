@@ -4,7 +4,7 @@ import pytest
 from django.conf import settings
 from django.test import AsyncClient
 
-from controlplane.web.static import StaticFiles
+from controlplane.doors.web.static import StaticFiles
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.template.loader import render_to_string
 
-from controlplane.notices.models import Status
+from controlplane.people.notices.models import Status
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPED = set(re.findall(r"\.status--([\w-]+)", (ROOT / "static/css/status.css").read_text()))

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from controlplane.process.patience import Patience
-from controlplane.up import CannotStart, ready, record
-from controlplane.up.child import Child
-from controlplane.up.plan import Process, Ready
+from controlplane.base.process.patience import Patience
+from controlplane.doors.up import CannotStart, ready, record
+from controlplane.doors.up.child import Child
+from controlplane.doors.up.plan import Process, Ready
 from fleet.node import process as launch
 
 STUBBORN = (

@@ -5,8 +5,8 @@ from django.apps import apps
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.up import plan, supervisor
-from controlplane.up.plan import Options, Surroundings
+from controlplane.doors.up import plan, supervisor
+from controlplane.doors.up.plan import Options, Surroundings
 from fleet.jobs import Job
 
 SERVER = ("/wheel/valkey-server", "--port", "0")
@@ -108,7 +108,7 @@ def test_a_process_that_ran_a_minute_starts_with_a_clean_slate():
 
 
 def test_the_demo_fleet_is_a_valid_document():
-    from controlplane.up import database
+    from controlplane.doors.up import database
 
     database.check_fleet(Path(__file__).parents[2] / database.DEMO_FLEET)
 

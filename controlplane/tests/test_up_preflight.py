@@ -4,8 +4,8 @@ from collections import namedtuple
 
 import pytest
 
-from controlplane.up import CannotStart, preflight
-from controlplane.up.plan import Options
+from controlplane.doors.up import CannotStart, preflight
+from controlplane.doors.up.plan import Options
 
 
 @pytest.mark.parametrize(

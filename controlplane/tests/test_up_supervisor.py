@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.up import CannotStart, console, database, ready, record, supervisor, weir
-from controlplane.up.child import Child, open_log
-from controlplane.up.plan import Process, Ready
-from controlplane.up.supervisor import Hooks, Supervisor, cause
+from controlplane.doors.up import CannotStart, console, database, ready, record, supervisor, weir
+from controlplane.doors.up.child import Child, open_log
+from controlplane.doors.up.plan import Process, Ready
+from controlplane.doors.up.supervisor import Hooks, Supervisor, cause
 
 SLEEP = "import time; time.sleep(60)"
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from controlplane import worker
+from controlplane.base import worker
 from fleet import tasks
 
 
@@ -26,7 +26,7 @@ def failing(times: int, stopping: threading.Event) -> Callable[[str], None]:
 def test_a_node_whose_redis_is_away_goes_on_and_says_so_once(
     db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "controlplane.worker")
+    caplog.set_level("INFO", "controlplane.base.worker")
     stopping = threading.Event()
     monkeypatch.setattr(stopping, "wait", lambda _: None)
     monkeypatch.setattr("django.db.close_old_connections", lambda: None)

@@ -6,10 +6,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.audit.models import AuditEntry
-from controlplane.audit.services import Actor
-from controlplane.fleet_ops import actions
-from controlplane.fleet_ops.rows import instance_rows
+from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_ops.rows import instance_rows
+from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.services import Actor
 from controlplane.testing import api_caller
 from fleet.control.publish import publish_fleet
 from fleet.kinds.option import build

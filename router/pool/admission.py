@@ -6,7 +6,7 @@
                  └─ resume ── woken ◄─┘
 
 The router drives it by its event loop (router/serving/admit.py), the twin by its virtual clock
-(controlplane/twin/simulation/simulate.py).
+(controlplane/evidence/twin/simulation/simulate.py).
 """
 
 import math

@@ -1,5 +1,5 @@
 // Number format of all pages: three significant digits, a unit, "–" for unknown (never 0), nouns with their number.
-// controlplane/dashboard/templatetags/figures.py and fleet/counted.py write the same.
+// controlplane/live/dashboard/templatetags/figures.py and fleet/counted.py write the same.
 export const UNKNOWN = "–";
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
@@ -29,7 +29,7 @@ export function bytesPerSecond(value) {
   return `${significant(value / 1000 ** step)} ${units[step]}`;
 }
 
-// 4:10, 1:04:10, as controlplane/deliveries/timing/durations.py writes it.
+// 4:10, 1:04:10, as controlplane/traffic/deliveries/timing/durations.py writes it.
 export function countdown(seconds) {
   const left = Math.max(0, Math.round(seconds));
   const two = (number) => String(number).padStart(2, "0");

@@ -114,7 +114,7 @@ function groups(rows, size) {
   return found;
 }
 
-// Worst first, as in controlplane/dashboard/frame/status.py.
+// Worst first, as in controlplane/live/dashboard/frame/status.py.
 export const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "drained", "stopping", "stopped", "ready"];
 export const byStatus = (rows) => rows.toSorted((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status));
 

@@ -1,7 +1,7 @@
 // Banners on every page: those that a frame calls for, and what only the page can know of its connection.
 import { toggle } from "./banners.js";
 
-// Each kind that controlplane/dashboard/frame/banners.py names.
+// Each kind that controlplane/live/dashboard/frame/banners.py names.
 const OF_FRAMES = ["returned", "router", "control", "node", "silent-nodes"];
 
 export function frameBanners(banners = []) {

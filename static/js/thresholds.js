@@ -18,7 +18,7 @@ function classify([prompt, cached], at) {
   return cached > at.warm_hit_share * prompt || prompt - cached < at.warm_new_tokens ? "warm" : "medium";
 }
 
-// As controlplane/receipts/class_shares.py.
+// As controlplane/pages/receipts/class_shares.py.
 function classSentence(before, after) {
   const share = (found, name) => percent(found.filter((one) => one === name).length, before.length);
   const parts = CLASSES.map((name) => {
@@ -30,7 +30,7 @@ function classSentence(before, after) {
   return `${parts.join(", ")}: ${changes}.`;
 }
 
-// As controlplane/receipts/spreads.py.
+// As controlplane/pages/receipts/spreads.py.
 function spreadSentence({ values, live, unit }, draft) {
   const all = values.reduce((sum, [, n]) => sum + n, 0);
   const above = (limit) => percent(values.reduce((sum, [value, n]) => sum + (value > limit ? n : 0), 0), all);

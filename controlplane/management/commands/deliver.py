@@ -12,16 +12,16 @@ from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, close_old_connections
 
-from controlplane.audit.services import Actor, on_host
-from controlplane.deliveries import outcome, selectors, services, stop
-from controlplane.deliveries.foresight import foresee
-from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.outcome import MEANING, REFUSED, TIME
-from controlplane.deliveries.repeatable import deliver_document
-from controlplane.deliveries.states import State
-from controlplane.policies import selectors as policies
-from controlplane.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
-from controlplane.policies.models import Policy
+from controlplane.people.audit.services import Actor, on_host
+from controlplane.traffic.deliveries import outcome, selectors, services, stop
+from controlplane.traffic.deliveries.foresight import foresee
+from controlplane.traffic.deliveries.models import Delivery
+from controlplane.traffic.deliveries.outcome import MEANING, REFUSED, TIME
+from controlplane.traffic.deliveries.repeatable import deliver_document
+from controlplane.traffic.deliveries.states import State
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
+from controlplane.traffic.policies.models import Policy
 from fleet.counted import percent
 
 EVERY_S = 1.0

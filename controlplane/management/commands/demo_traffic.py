@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from django.core.management.base import BaseCommand
 
-from controlplane.experiments.replay import demo
+from controlplane.evidence.experiments.replay import demo
 
 MAX_SESSIONS = 1_000
 

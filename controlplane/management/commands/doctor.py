@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from controlplane import doctor
+from controlplane.doors import doctor
 from router.contract.version import VERSION
 
 ESSENTIAL = {"data folder", "database", "Redis"}

@@ -9,9 +9,9 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.policies.errors import NoSuchPolicy
-from controlplane.receipts.reader import find
-from controlplane.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
+from controlplane.pages.receipts.reader import find
+from controlplane.pages.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
+from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.models import Pool
 from fleet.redis import connect
 from router.contract.problem import InvalidDocument

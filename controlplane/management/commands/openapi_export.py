@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.api.api import api
+from controlplane.doors.api.api import api
 
 COPY = Path(settings.BASE_DIR) / "docs" / "openapi.json"
 

@@ -11,11 +11,11 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.accounts.services import ensure_admin
-from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
-from controlplane.process import private_files
-from controlplane.up import plan
-from controlplane.up.plan import Options, Surroundings
+from controlplane.base.process import private_files
+from controlplane.doors.up import plan
+from controlplane.doors.up.plan import Options, Surroundings
+from controlplane.people.accounts.services import ensure_admin
+from controlplane.traffic.policies.services import ensure_default_policy, ensure_offload_policy
 
 Argv = tuple[str, ...]
 

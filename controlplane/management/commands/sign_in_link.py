@@ -5,8 +5,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.accounts import services
-from controlplane.audit.services import on_host
+from controlplane.people.accounts import services
+from controlplane.people.audit.services import on_host
 
 
 class Command(BaseCommand):

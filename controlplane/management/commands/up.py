@@ -11,12 +11,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from controlplane.process import env, redis_server
-from controlplane.up import CannotStart, plan, preflight
-from controlplane.up.console import complain, say
-from controlplane.up.plan import Options, Surroundings
-from controlplane.up.supervisor import Hooks, Supervisor, cause
-from controlplane.up.weir import Weir, check_fleet, kill_engines, quiet
+from controlplane.base.process import env, redis_server
+from controlplane.doors.up import CannotStart, plan, preflight
+from controlplane.doors.up.console import complain, say
+from controlplane.doors.up.plan import Options, Surroundings
+from controlplane.doors.up.supervisor import Hooks, Supervisor, cause
+from controlplane.doors.up.weir import Weir, check_fleet, kill_engines, quiet
 
 
 class Command(BaseCommand):

@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.accounts import services as accounts
-from controlplane.accounts.models import ApiToken
-from controlplane.api.api import api
-from controlplane.permissions import ROLE_SCOPES, SCOPES
+from controlplane.doors.api.api import api
+from controlplane.people.accounts import services as accounts
+from controlplane.people.accounts.models import ApiToken
+from controlplane.people.permissions import ROLE_SCOPES, SCOPES
 
 pytestmark = [pytest.mark.attacks, pytest.mark.usefixtures("redis_away")]
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from controlplane.api.api import api
+from controlplane.doors.api.api import api
 from controlplane.tests.attacks import grammar
 from router.tokenize.prompt import RENDERERS
 

@@ -24,10 +24,10 @@ ALIKE_MAX = 10
 ADD_VIEWER = """
 import django; django.setup()
 from django.contrib.auth.models import User
-from controlplane.accounts.services import SYSTEM, create_user
+from controlplane.people.accounts.services import SYSTEM, create_user
 user = User.objects.filter(username="spy").first() or create_user("spy", "Of-no-use-4711", "viewer", SYSTEM)
-from controlplane.accounts.models import ApiToken
-from controlplane.permissions import ROLE_SCOPES
+from controlplane.people.accounts.models import ApiToken
+from controlplane.people.permissions import ROLE_SCOPES
 print(ApiToken.issue(user=user, name="spy", scopes=ROLE_SCOPES["viewer"])[1])
 from importlib import import_module
 from django.conf import settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from controlplane.traces.types import TraceRequest
+from controlplane.evidence.traces.types import TraceRequest
 from fleet.calibration.measure import CONNECTIONS
 from fleet.calibration.plan import prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion

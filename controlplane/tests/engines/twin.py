@@ -1,11 +1,11 @@
 """The twin of one engine that was calibrated over REST, asked for the same load as the engine itself."""
 
+from controlplane.evidence.traces.types import TraceRequest
+from controlplane.evidence.twin.pool_model import Modelled, twin_of
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import TwinFleet
 from controlplane.tests.engines.fleet import Fleet
 from controlplane.tests.engines.load import Means, means
-from controlplane.traces.types import TraceRequest
-from controlplane.twin.pool_model import Modelled, twin_of
-from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import TwinFleet
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import config_hash

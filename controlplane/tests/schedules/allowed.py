@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from controlplane.deliveries.models import Delivery, Freeze
-from controlplane.deliveries.states import State
-from controlplane.policies.models import Direct, Policy, PolicyVersion
+from controlplane.traffic.deliveries.models import Delivery, Freeze
+from controlplane.traffic.deliveries.states import State
+from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
 
 ADMINISTRATORS = frozenset({"ada"})
 WAITS = frozenset({State.PROPOSED, State.READY})

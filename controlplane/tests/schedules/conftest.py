@@ -8,10 +8,10 @@ import pytest
 import redis
 from django.db import connections
 
-from controlplane.policies import publication
 from controlplane.tests.schedules import seams
 from controlplane.tests.schedules.database import shared_database
 from controlplane.tests.schedules.stage import Stage
+from controlplane.traffic.policies import publication
 
 ACTORS = 6  # at the same time
 

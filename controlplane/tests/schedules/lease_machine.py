@@ -9,10 +9,10 @@ from django.db import DatabaseError
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controlplane.schedule import lease
-from controlplane.schedule.lanes import Lane, Step
-from controlplane.schedule.lease import BEAT_S, NONE, SILENT_S, Leadership
-from controlplane.schedule.models import Lease
+from controlplane.base.schedule import lease
+from controlplane.base.schedule.lanes import Lane, Step
+from controlplane.base.schedule.lease import BEAT_S, NONE, SILENT_S, Leadership
+from controlplane.base.schedule.models import Lease
 from controlplane.tests.schedules import database, seams
 from controlplane.tests.schedules.scheduler import FAR, Actor, Order, Scheduler, here
 from controlplane.tests.schedules.stage import Stage

@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 from django.utils import timezone
 
-from controlplane.deliveries import services as deliveries
-from controlplane.deliveries import states
-from controlplane.deliveries.going_live import approvals, rules
-from controlplane.policies import services
-from controlplane.schedule import lease
-from controlplane.schedule.lease import Leadership
-from controlplane.schedule.models import Lease
+from controlplane.base.schedule import lease
+from controlplane.base.schedule.lease import Leadership
+from controlplane.base.schedule.models import Lease
+from controlplane.traffic.deliveries import services as deliveries
+from controlplane.traffic.deliveries import states
+from controlplane.traffic.deliveries.going_live import approvals, rules
+from controlplane.traffic.policies import services
 from fleet import jobs
 from fleet.redis import ordered_write
 

@@ -12,21 +12,21 @@ from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from controlplane.audit.services import Actor as Person
-from controlplane.deliveries import selectors as deliveries
-from controlplane.deliveries import services as delivering
-from controlplane.deliveries.judge import step as judge
-from controlplane.deliveries.models import Delivery, Freeze
-from controlplane.deliveries.timing.freezes import FreezeRule
-from controlplane.deliveries.timing.freezing import add_freeze, remove_freeze
-from controlplane.keys import publishing as keys
-from controlplane.keys import services as key_services
-from controlplane.keys.models import ApiKey
-from controlplane.policies import selectors, services
-from controlplane.policies.errors import PolicyError
-from controlplane.policies.models import Direct, Draft, Policy
+from controlplane.people.audit.services import Actor as Person
 from controlplane.tests.schedules.scheduler import FAR, Actor, Order
 from controlplane.tests.schedules.stage import POOL, Stage, World
+from controlplane.traffic.deliveries import selectors as deliveries
+from controlplane.traffic.deliveries import services as delivering
+from controlplane.traffic.deliveries.judge import step as judge
+from controlplane.traffic.deliveries.models import Delivery, Freeze
+from controlplane.traffic.deliveries.timing.freezes import FreezeRule
+from controlplane.traffic.deliveries.timing.freezing import add_freeze, remove_freeze
+from controlplane.traffic.keys import publishing as keys
+from controlplane.traffic.keys import services as key_services
+from controlplane.traffic.keys.models import ApiKey
+from controlplane.traffic.policies import selectors, services
+from controlplane.traffic.policies.errors import PolicyError
+from controlplane.traffic.policies.models import Direct, Draft, Policy
 from fleet.control.publish import publish_fleet, publish_step
 from fleet.models import Instance
 from router.contract.redis import redis_keys

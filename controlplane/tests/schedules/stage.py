@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import redis
 
-from controlplane.audit.services import SYSTEM
-from controlplane.deliveries.rollout import rollout
-from controlplane.keys.models import ApiKey
-from controlplane.policies import services, versions
-from controlplane.policies.models import Policy
+from controlplane.people.audit.services import SYSTEM
 from controlplane.tests.schedules import database, seams
 from controlplane.tests.schedules.allowed import Facts
 from controlplane.tests.schedules.routers import ScheduledRouter
 from controlplane.tests.schedules.scheduler import Scheduler
 from controlplane.tests.schedules.timeline import Timeline
+from controlplane.traffic.deliveries.rollout import rollout
+from controlplane.traffic.keys.models import ApiKey
+from controlplane.traffic.policies import services, versions
+from controlplane.traffic.policies.models import Policy
 from fleet.models import Instance, Pool, State
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.api_keys import ApiKeysValue

@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane.schedule.lease import SILENT_S
+from controlplane.base.schedule.lease import SILENT_S
 from controlplane.tests.schedules import mutations
 from controlplane.tests.schedules.lease_machine import LeaseMachine
 from controlplane.tests.schedules.stage import Stage

@@ -43,7 +43,7 @@ class Others:
         self.path.write_text(json.dumps(groups))
 
     def tick(self) -> None:
-        """As controlplane/steps.py takes the steps."""
+        """As controlplane/doors/steps.py takes the steps."""
         if discover_step(self.sources, timezone.now()):
             for _ in range(2):
                 reconcile_step(timezone.now(), deliver, roll_back)

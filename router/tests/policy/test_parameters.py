@@ -9,7 +9,7 @@ from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
-# What the page can show beside a field; see controlplane/dashboard.
+# What the page can show beside a field; see controlplane/live/dashboard.
 METRICS = {
     "class.new_tokens_p90",
     "class.hit_share_p50",

@@ -1,5 +1,0 @@
-from django.urls import path
-
-from controlplane.audit import views
-
-urlpatterns = [path("audit/", views.audit_log, name="audit")]

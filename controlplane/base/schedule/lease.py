@@ -1,0 +1,146 @@
+"""One of several workers leads: it holds the lease, and what the others write is refused.
+
+A holder renews the row once a second. Another worker takes it when it was given back, when its holder's process is
+known to be gone, or when the row has not changed for SILENT_S by the other's own monotonic clock: clocks of hosts are
+never compared. Each holder has a token. In a step, each write checks it in its own transaction (`fenced`), so that a
+holder that slept through the takeover writes nothing.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from controlplane.base.schedule.models import Lease
+from fleet.jobs import process_identity
+
+NONE = 0  # the token while there is no holder
+BEAT_S = 1.0  # between two renewals, and between two looks of a waiting worker
+HELD_S = 5.0  # a holder without a renewal for so long takes no step
+SILENT_S = 6.0  # a row that has not changed for so long is taken
+CONTROL = "control"
+
+_WRITES = ("INSERT", "UPDATE", "DELETE")
+log = logging.getLogger(__name__)
+
+
+class LeaseLost(DatabaseError):
+    """Another worker leads, or may by now."""
+
+
+class Leadership:
+    """One worker's side of a lease."""
+
+    def __init__(self, worker: str, name: str = CONTROL, clock: Callable[[], float] = time.monotonic) -> None:
+        self.worker = worker
+        self.name = name
+        self.token = NONE
+        self._clock = clock
+        self._renewed_at = float("-inf")
+        self._seen = (-1, -1)  # token and beat of the row
+        self._seen_at = 0.0
+
+    def holds(self) -> bool:
+        return self.token != NONE and self._clock() - self._renewed_at < HELD_S
+
+    def step(self) -> None:
+        """Renew the lease, or take a free one."""
+        began = self._clock()
+        if self.token != NONE:
+            if self._mine().update(beat=F("beat") + 1):
+                self._renewed_at = began
+                return
+            log.warning("%s no longer leads: another worker has taken over", self.worker)
+            self.token = NONE
+        row, _ = Lease.objects.get_or_create(name=self.name)
+        if self._is_free(row, began):
+            self._take(row, began)
+
+    def release(self) -> None:
+        """So that another takes over at once."""
+        if self.token != NONE:
+            self._mine().update(holder="", process="")
+            self.token = NONE
+
+    def _mine(self) -> Any:
+        return Lease.objects.filter(name=self.name, token=self.token)
+
+    def _is_free(self, row: Lease, began: float) -> bool:
+        """`began`: before the row was read. Its silence counts from after the first look until before this one: each
+        of them may have taken seconds."""
+        if (row.token, row.beat) != self._seen:
+            self._seen, self._seen_at = (row.token, row.beat), self._clock()
+        silent = began - self._seen_at >= SILENT_S
+        return silent or not row.holder or process_identity.is_gone(row.process)
+
+    def _take(self, row: Lease, began: float) -> None:
+        unchanged = Lease.objects.filter(name=row.name, token=row.token, beat=row.beat, holder=row.holder)
+        if unchanged.update(
+            token=row.token + 1,
+            beat=0,
+            holder=self.worker,
+            process=process_identity.own(),
+            taken_at=timezone.now(),
+        ):
+            self.token, self._renewed_at = row.token + 1, began
+            log.warning("%s leads now, after %s", self.worker, row.holder or "nobody")
+
+    @contextlib.contextmanager
+    def fenced(self) -> Iterator[None]:
+        """What the block reads or writes in the database fails with LeaseLost once another worker has the lease."""
+        token, features = self.token, connection.features
+        returning = features.can_return_columns_from_insert
+        if connection.vendor == "sqlite":
+            # A row that an INSERT returns would have to be read before the transaction around it can end.
+            features.can_return_columns_from_insert = False
+
+        def fence(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+            verb = sql.lstrip()[:6].upper()
+            if verb == "SELECT" or verb in _WRITES:
+                self._check(token)
+            if verb not in _WRITES:
+                return execute(sql, params, many, context)
+            with contextlib.nullcontext() if connection.in_atomic_block else transaction.atomic():
+                self._confirm(token)
+                return execute(sql, params, many, context)
+
+        try:
+            with connection.execute_wrapper(fence):
+                yield
+        finally:
+            features.can_return_columns_from_insert = returning
+
+    def _check(self, token: int) -> None:
+        """Check by this process's own clock: a stopped process notices here that time has passed."""
+        if token != self.token or not self.holds():
+            raise LeaseLost(f"{self.worker} no longer leads")
+
+    def _confirm(self, token: int) -> None:
+        """In the transaction that writes. On SQLite a transaction that writes is the only one; PostgreSQL makes a
+        takeover wait until this one has ended."""
+        locked = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT 1 FROM {Lease._meta.db_table} WHERE name = %s AND token = %s{locked}",  # noqa: S608
+                (self.name, token),
+            )
+            if cursor.fetchone() is None:
+                self._renewed_at = float("-inf")
+                raise LeaseLost(f"another worker has taken over from {self.worker}")
+
+
+def limit_idle_transactions(connection: Any, **_: Any) -> None:
+    """A worker that is stopped within a transaction would hold its locks, and the lease, for ever."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{HELD_S - BEAT_S:g}s'")
+
+
+def lead() -> Lease | None:
+    """The control plane's lease as the database has it."""
+    return Lease.objects.filter(name=CONTROL).first()

@@ -1,1 +1,0 @@
-from controlplane.policies.tests.conftest import policy, pool  # noqa: F401  (fixtures)

@@ -1,1 +1,0 @@
-from controlplane.deliveries.tests.conftest import delivery, policy, pool  # noqa: F401  (fixtures)

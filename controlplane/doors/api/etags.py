@@ -1,0 +1,51 @@
+"""ETag, If-Match and If-None-Match: detect concurrent writes, and wait for changes."""
+
+from typing import Any, TypeVar
+
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Schema
+
+from controlplane.common import as_seen
+
+M = TypeVar("M", bound=Model)
+
+
+def if_match(request: HttpRequest) -> str | None:
+    """The etag in If-Match without quotes; None when there is none or it is `*`."""
+    return _named(request, "If-Match")
+
+
+def if_none_match(request: HttpRequest) -> str | None:
+    return _named(request, "If-None-Match")
+
+
+def _named(request: HttpRequest, header: str) -> str | None:
+    value = request.headers.get(header, "").strip()
+    if not value or value == "*":
+        return None
+    return value.removeprefix("W/").strip('"')
+
+
+def put(response: HttpResponse, etag: str) -> None:
+    response.headers["ETag"] = f'"{etag}"'
+
+
+def of(response: HttpResponse, row: M) -> M:
+    """The row, whose ETag the answer bears."""
+    put(response, as_seen.etag(row))
+    return row
+
+
+class Etag(Schema):
+    """What has an ETag that If-Match takes."""
+
+    etag: str = Field(description="Send as If-Match to change it")
+
+
+class Versioned(Etag):
+    """Of a row, or of a mapping that has it."""
+
+    @staticmethod
+    def resolve_etag(row: Any) -> str:
+        return row["etag"] if isinstance(row, dict) else as_seen.etag(row)

@@ -1,0 +1,162 @@
+"""Schemas of the policy operations."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Field, Schema
+from pydantic import AliasChoices
+
+from controlplane.doors.api.openapi import ROW_MAX
+from controlplane.doors.api.unread import Body
+from controlplane.traffic.policies import services
+from controlplane.traffic.policies.models import PolicyVersion
+from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameters import STRATEGY_NAME
+from router.policy.strategies import STRATEGIES
+
+
+class ActorOut(Schema):
+    kind: str = Field(validation_alias="actor_kind")
+    name: str = Field(validation_alias="actor_name")
+
+
+class VersionOut(Schema):
+    policy: str = Field(validation_alias="policy.name")
+    number: int
+    sha256: str
+    document: dict[str, Any] = Field(description="As published; older versions may be of an older schema")
+    reason: str
+    actor: ActorOut
+    published_at: datetime = Field(description="Of a candidate: when it was proposed")
+    live_since: datetime | None = Field(description="When it went live; null for a candidate that has not")
+    based_on: int | None
+    rollback_of: int | None
+
+    @staticmethod
+    def resolve_actor(version: PolicyVersion) -> PolicyVersion:
+        return version
+
+
+class DraftOut(Schema):
+    policy: str = Field(validation_alias="policy.name")
+    note: str = Field(description="Where its values come from: the evidence of a tuning; else empty")
+    etag: str = Field(description="Send as If-Match with PATCH, DELETE and publish")
+    revision: int
+    based_on: int
+    document: dict[str, Any] = Field(validation_alias="upgraded")
+    opened_by: str
+    updated_by: str
+    updated_at: datetime
+
+
+class PolicyOut(Schema):
+    name: str = Field(validation_alias="policy.name")
+    created_at: datetime = Field(validation_alias="policy.created_at")
+    live: VersionOut
+    draft: DraftOut | None
+    pools: list[str] = Field(validation_alias="scope.pools")
+    routers: int = Field(
+        validation_alias="ack.routers", description="Live routers that serve one of the policy's pools"
+    )
+    routers_current: int = Field(
+        validation_alias="ack.current", description="Routers of these that run the live version"
+    )
+
+
+class AckOut(Schema):
+    router: str
+    ms: float
+
+
+class PublicationOut(Schema):
+    version: VersionOut
+    summary: str = Field(description="As text: 3/3 routers, 6 ms")
+    pools: list[str]
+    acks: list[AckOut]
+    missing: list[str] = Field(description="Live routers that had not acknowledged within a second")
+    stored_only: bool = Field(description="Redis was unreachable; routers load the version when it is back")
+    dry_run: bool = Field(description="Every check has passed, and nothing was changed")
+
+
+class ChangeOut(Schema):
+    path: str
+    title: str
+    unit: str
+    old: Any
+    new: Any
+    direction: str
+
+
+class DiffOut(Schema):
+    policy: str
+    old: int = Field(alias="from")
+    new: int = Field(alias="to")
+    changes: list[ChangeOut]
+
+
+class ParameterOut(Schema):
+    path: str
+    title: str
+    unit: str
+    kind: Literal["int", "float", "bool", "choice"]
+    default: Any
+    minimum: float | None
+    maximum: float | None
+    step: float | None
+    choices: list[Any]
+    raises: str
+    metric: str
+    strategies: list[str]
+
+    @staticmethod
+    def resolve_raises(parameter: Parameter) -> str:
+        return parameter.help
+
+    @staticmethod
+    def resolve_strategies(parameter: Parameter) -> Sequence[str]:
+        return parameter.strategies or [name for name, each in STRATEGIES.items() if parameter in each.parameters]
+
+
+class PolicySchemaOut(Schema):
+    document_schema: dict[str, Any]
+    parameters: list[ParameterOut]
+
+
+class PolicyIn(Body):
+    name: str = Field(max_length=50, examples=["night"])
+    reason: str = Field(max_length=services.REASON_MAX)
+    document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `strategy`")
+    strategy: str = Field(
+        STRATEGY_NAME.default,
+        max_length=60,
+        validation_alias=AliasChoices("strategy", "route"),
+        description="Its older name `route` is accepted too",
+    )
+
+
+class DraftPatch(Body):
+    overrides: dict[str, Any] | None = Field(None, examples=[{"classes.heavy_new_tokens": 10000}])
+    document: dict[str, Any] | None = Field(None, description="The whole document, instead of overrides")
+    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Rebase the draft onto this live version")
+
+
+class PublishIn(Body):
+    reason: str = Field(max_length=services.REASON_MAX)
+    abort_open: bool = Field(False, description="End the open delivery, which is a conflict otherwise")
+    emergency: str = Field(
+        "", max_length=services.REASON_MAX, description="Why to go past the rules; requires the scope admin"
+    )
+
+
+class PublishDocumentIn(PublishIn):
+    document: dict[str, Any]
+    based_on: int | None = Field(
+        None, ge=1, le=ROW_MAX, description="The version that the document was made from: a conflict if another is live"
+    )
+    dry_run: bool = Field(False, description="Only check it, by every rule, and change nothing")
+
+
+class RollbackIn(Body):
+    to: int = Field(ge=1, le=ROW_MAX)
+    reason: str = Field(max_length=services.REASON_MAX)

@@ -1,0 +1,99 @@
+"""Previews over REST: a draft against the live version, in the twin."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Status
+from ninja.params.functions import Query
+
+from controlplane.doors.api import etags
+from controlplane.doors.api.auth import needs
+from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.problems import ApiProblem
+from controlplane.doors.api.rows import page
+from controlplane.doors.api.unread import Body
+from controlplane.evidence.experiments.start.body import Seeds
+from controlplane.evidence.previews import policy_job, selectors, services
+from controlplane.evidence.previews.analysis.types import PreviewView
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.services import MAX_REQUESTS, MOST_REQUESTS, AskedPreview
+from controlplane.people.audit.services import actor_of
+from controlplane.traffic.policies import selectors as policies
+
+router = Router(tags=["policies"])
+
+
+class PreviewIn(Body):
+    """Pool and traffic of the preview; every field is optional."""
+
+    pool: str = Field(
+        "",
+        max_length=63,
+        examples=["demo"],
+        description="A pool that uses the policy; default: the one with most recorded requests",
+    )
+    trace: str = Field(
+        "",
+        max_length=100,
+        examples=["recorded:demo"],
+        description="Default: the pool's recorded traffic, or agentic-demo if there is little",
+    )
+    seeds: Seeds = Field(
+        [1], min_length=1, max_length=5, description="Live version and draft are simulated once per seed"
+    )
+    max_requests: int = Field(
+        MAX_REQUESTS,
+        ge=1,
+        le=MOST_REQUESTS,
+        description="At most this many requests: the newest of a recording, the first of another trace",
+    )
+
+
+AS_USUAL = PreviewIn.model_validate({})
+
+
+@router.post(
+    "/{name}/draft/preview",
+    response={200: PreviewView, 202: PreviewView},
+    openapi_extra=IF_MATCH,
+    auth=needs("policy:write"),
+)
+def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
+    """Start a preview: simulate the draft and the live version on the same requests; 200 if already computed"""
+    asked = AskedPreview(**payload.model_dump())
+    made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
+    response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
+    return Status(200 if made.was_cached else 202, selectors.as_dict(made))
+
+
+@router.get("/{name}/previews", response=list[PreviewView], auth=needs("policy:read"))
+def list_previews(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
+) -> Any:
+    """Previews of a policy's drafts, newest first"""
+    rows = policy_job.of_policy(Preview, policies.policy(name))
+    return [selectors.as_dict(row) for row in page(rows, before, limit)]
+
+
+@router.get("/{name}/previews/{number}", response=PreviewView, auth=needs("policy:read"))
+def get_preview(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
+    """One preview with its progress, result and cautions"""
+    return selectors.as_dict(etags.of(response, _preview(name, number)))
+
+
+@router.post(
+    "/{name}/previews/{number}/cancel", response=PreviewView, openapi_extra=IF_MATCH, auth=needs("policy:write")
+)
+def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
+    """Cancel the preview; it stops within seconds"""
+    preview = _preview(name, number)
+    if not policy_job.cancel(preview, actor_of(request), if_match=etags.if_match(request)):
+        raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
+    return selectors.as_dict(preview)
+
+
+def _preview(name: str, number: int) -> Preview:
+    return policy_job.numbered(Preview, policies.policy(name), number)

@@ -1,0 +1,138 @@
+"""Authenticates WebSocket handshakes: by bearer token, or by a browser session from this origin."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, WebSocketScope
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import validate_host
+
+from controlplane.doors.api.auth import principal_by_token
+from controlplane.doors.api.handlers import unauthenticated
+from controlplane.doors.api.problems import ApiProblem, response
+from controlplane.live.dashboard.consumers import asked_seconds, may_look
+from controlplane.live.dashboard.history import RANGES_S
+from controlplane.pages.shares.places import place_for
+from controlplane.people.accounts.throttle import network_of
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+PORTS = {"http": 80, "https": 443}
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+principal_of_header = database_sync_to_async(principal_by_token)
+
+
+async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProblem) -> None:
+    """Refuse a handshake: no WebSocket is opened, so none has to be closed by a client that may never answer."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 4000 + problem.status % 1000, "reason": problem.detail})
+        return
+    request = HttpRequest()
+    request.path = scope["path"]
+    answer = response(request, problem)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers.append((b"content-length", str(len(answer.content)).encode()))
+    await send({"type": "websocket.http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": answer.content, "more_body": False})
+
+
+class OwnOrigins:
+    """Refuses handshakes from pages of other origins, another port of the same host included: it has the same cookies.
+
+    Browsers always send the page's origin, so a handshake without one comes from a program, not a foreign page.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: WebSocketScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        headers = dict(scope["headers"])
+        origin, host = (headers.get(name, b"").decode("latin-1").lower() for name in (b"origin", b"host"))
+        if b"origin" in headers and not is_own(origin, host):
+            await refuse(scope, send, ApiProblem(403, detail="pages of this host and port only"))
+            return
+        await self.app(scope, receive, send)
+
+
+def is_own(origin: str, host: str) -> bool:
+    """The host and port that were asked, or an allowed host over HTTPS where a proxy with another name of this server
+    asks; nobody needs such a proxy to reach this host by its loopback name, and its ports are others' too."""
+    try:
+        parts = urlsplit(origin)
+        asked = urlsplit(f"{parts.scheme}://{host}")
+        same = (parts.hostname, parts.port or PORTS[parts.scheme]) == (
+            asked.hostname,
+            asked.port or PORTS[parts.scheme],
+        )
+    except (KeyError, ValueError):  # `null`, or not an address
+        return False
+    if origin in settings.CSRF_TRUSTED_ORIGINS and parts.hostname not in (*LOOPBACK, asked.hostname):
+        return True
+    name = parts.hostname or ""
+    return same and validate_host(f"[{name}]" if ":" in name else name, settings.ALLOWED_HOSTS)
+
+
+class LiveHandshake:
+    """Refuses handshakes of callers without the right to look, and those without an offered range."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        problem = await self._problem(scope)
+        if problem is None:
+            await self.app(scope, receive, send)
+        else:
+            await refuse(scope, send, problem)
+
+    async def _problem(self, scope: Any) -> ApiProblem | None:
+        user = scope["user"]
+        if not await may_look(user):
+            known = user is not None and not getattr(user, "is_anonymous", False)
+            return ApiProblem(403, detail="live:read is needed") if known else unauthenticated()
+        if asked_seconds(scope["query_string"]) is None:
+            return ApiProblem(422, detail=f"seconds: must be a whole number from 1; at most {RANGES_S[-1]:,} are kept")
+        return None
+
+
+class ShareHandshake:
+    """Refuses handshakes of shared walls beyond the places of their address, or of all."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        client = scope.get("client")
+        place = place_for(network_of(client[0] if client else ""))
+        if place is None:
+            await refuse(scope, send, ApiProblem(503, detail="too many shared walls are open; try again"))
+            return
+        try:
+            await self.app({**scope, "place": place}, receive, send)
+        finally:
+            place.leave()
+
+
+class Handshake:
+    """`socket` serves handshakes with an Authorization header directly, all others behind `sessions`."""
+
+    def __init__(self, socket: Application, sessions: Callable[[Application], Application]) -> None:
+        self.socket = socket
+        self.by_session = sessions(socket)
+
+    async def __call__(self, scope: WebSocketScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        headers = dict(scope["headers"])
+        header = headers.get(b"authorization")
+        if header is None and settings.SESSION_COOKIE_NAME.encode() not in headers.get(b"cookie", b""):
+            await refuse(scope, send, unauthenticated())  # at once: a thread for each of a thousand takes seconds
+            return
+        if header is None:
+            await self.by_session(scope, receive, send)
+            return
+
+        async def caller() -> Any:
+            return await principal_of_header(header.decode("latin-1"))
+
+        await self.socket({**scope, "caller": caller, "user": await caller()}, receive, send)

@@ -1,0 +1,44 @@
+"""What the page of the API says about what an operation takes."""
+
+from controlplane.doors.api.reference.inputs import Input, inputs_of
+from controlplane.management.commands import openapi_export
+
+DOCUMENT = openapi_export.schema()
+
+
+def taken(path: str, method: str) -> dict[str, Input]:
+    operation = DOCUMENT["paths"][f"/api/v1{path}"][method]
+    return {each.name: each for each in inputs_of(operation, DOCUMENT["components"]["schemas"])}
+
+
+def test_a_parameter_says_where_it_stands_and_its_range() -> None:
+    limit = taken("/receipts", "get")["limit"]
+    assert (limit.place, limit.required, limit.allowed) == ("query", False, "whole number, 1 to 500; default 50")
+
+
+def test_every_field_of_a_body_is_described() -> None:
+    fields = taken("/experiments", "post")
+    assert fields["pool"] == Input(
+        "pool", "body", True, "text, 1 to 63 characters", "Each run starts a pool like this one, or simulates it"
+    )
+    assert fields["pacing"].allowed == "one of auto, timestamps, closed_loop; default auto"
+    assert fields["arms"].allowed.startswith("list of text or object with ")
+    assert fields["arms"].allowed.endswith(", 1 to 6 of them")
+
+
+def test_a_file_says_which_kinds_are_taken() -> None:
+    (file,) = [each for each in taken("/traces", "post").values() if each.place == "body"]
+    assert "text/csv" in file.name
+    assert "64 MiB" in file.meaning
+
+
+def test_every_operation_can_be_described() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    operations = [one for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    assert all(each.place and each.name for one in operations for each in inputs_of(one, schemas))
+
+
+def test_the_page_shows_it(vera_client) -> None:
+    page = vera_client.get("/api/v1/docs").content.decode()
+    assert "<code>duration_s</code>" in page
+    assert "number, 1 to 86,400; default 600.0" in page

@@ -1,0 +1,19 @@
+"""Two schemas of one name become one in the description of the API, and it lies about the other."""
+
+from collections import Counter
+
+from ninja import Schema
+
+from controlplane.doors.api.api import api
+
+
+def every_schema(base=Schema):
+    for schema in base.__subclasses__():
+        yield schema
+        yield from every_schema(schema)
+
+
+def test_every_schema_has_a_name_of_its_own():
+    assert api.get_openapi_schema()  # all operations are there
+    names = Counter(schema.__name__ for schema in {*every_schema()} if schema.__module__.startswith("controlplane."))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,0 +1,90 @@
+"""Refuses input that a changing operation does not read: a misspelt `?dry_run=true` would otherwise apply the
+document. Reads ignore unknown query parameters, as they always have."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import TooManyFieldsSent, TooManyFilesSent
+from django.http import HttpRequest, HttpResponseBase
+from django.http.multipartparser import MultiPartParserError
+from ninja import Schema
+from ninja.operation import Operation
+from pydantic import ConfigDict
+
+from controlplane.doors.api.auth import SAFE, principal_of
+from controlplane.doors.api.parser import loads
+from controlplane.doors.api.problems import ApiProblem
+from router.contract.problem import Problem
+
+BODIES = ("body", "form", "file")
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+Run = Callable[..., HttpResponseBase]
+
+
+class Body(Schema):
+    """A body of a request: its unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def refuse_unread(run: Run) -> Run:
+    """Around `Operation.run`; a caller without credentials gets the operation's 401."""
+    operation: Operation = run.__self__  # type: ignore[attr-defined]
+    names = [name for model in operation.models if model.__ninja_param_source__ == "query" for name in _names(model)]
+    has_body = _has_body(operation)
+
+    @functools.wraps(run)
+    def checked(request: HttpRequest, **path: Any) -> HttpResponseBase:
+        try:
+            if request.method not in SAFE and principal_of(request) is not None:
+                _check_query(request, names)
+                if not has_body:
+                    _check_no_body(request)
+        except Exception as error:
+            return operation.api.on_exception(request, error)
+        return run(request, **path)
+
+    return checked
+
+
+def _names(model: Any) -> list[str]:
+    return list(model.__ninja_flatten_map__)
+
+
+def _has_body(operation: Operation) -> bool:
+    """From a model, or read by the operation itself, which then describes it."""
+    sources = {model.__ninja_param_source__ for model in operation.models}
+    return not sources.isdisjoint(BODIES) or "requestBody" in (operation.openapi_extra or {})
+
+
+def _check_query(request: HttpRequest, names: list[str]) -> None:
+    allowed = ", ".join(names) or "none"
+    given = request.GET.items()
+    unknown = [Problem(name, value, "unknown query parameter", allowed) for name, value in given if name not in names]
+    if unknown:
+        raise ApiProblem(422, detail="some query parameters are unknown", errors=unknown)
+
+
+def _check_no_body(request: HttpRequest) -> None:
+    """An empty object or form says nothing: some clients send one with each POST."""
+    sent = _sent(request)
+    if sent not in (None, {}):
+        raise ApiProblem(422, detail="this operation takes no body", errors=[Problem("", sent, "send none")])
+
+
+def _sent(request: HttpRequest) -> Any:
+    if request.content_type in FORMS:
+        return _form(request)
+    try:
+        return loads(request.body) if request.body.strip() else None
+    except ValueError:
+        return request.body[:200].decode(errors="replace")
+
+
+def _form(request: HttpRequest) -> Any:
+    try:
+        fields = {**request.POST.dict(), **dict.fromkeys(request.FILES, "a file")}
+    except (MultiPartParserError, TooManyFieldsSent, TooManyFilesSent):
+        return "a form that cannot be read"
+    return {name: value for name, value in fields.items() if name != "csrfmiddlewaretoken"}

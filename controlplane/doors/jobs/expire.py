@@ -1,0 +1,36 @@
+"""Fails jobs whose worker died, sends jobs whose message got lost. The life of a job is in fleet/jobs."""
+
+from datetime import datetime
+
+from django.utils import timezone
+
+from controlplane.evidence.experiments import running as experiments
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.modes import ephemeral_pool
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.tuning.models import Tuning
+from controlplane.traffic.batches import services as batches
+from controlplane.traffic.batches.models import Batch
+from fleet import jobs
+from fleet.calibration import services as calibrations
+from fleet.models import Calibration
+from fleet.tries import tries
+
+
+def step(now: datetime | None = None) -> None:
+    with tries() as attempt:
+        jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
+        experiments.end_left(attempt, now)
+        jobs.fail_lost(Preview, jobs.fail, attempt, now)
+        jobs.fail_lost(Tuning, jobs.fail, attempt, now)
+        jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
+        jobs.fail_lost(Batch, batches.requeue, attempt, now)
+        with attempt("batches that have ended"):
+            batches.close_left()
+        for model in (Experiment, Preview, Tuning, Calibration):
+            with attempt(f"queued {model.__name__}"):
+                jobs.send_next(model, jobs.SENT_AGAIN_S)
+        with attempt("queued batches"):
+            batches.send_due(now or timezone.now())
+        with attempt("pools of runs that have ended"):
+            ephemeral_pool.remove_abandoned()

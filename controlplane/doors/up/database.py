@@ -1,0 +1,103 @@
+"""The part of `up` that needs Django's applications: database, first administrator, policy, fleet and engines.
+
+weir.py imports it late: that takes half a second, and the servers are started first.
+"""
+
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import DatabaseError
+
+from controlplane.base.process import env, migrated
+from controlplane.doors.up import CannotStart
+from controlplane.doors.up.console import say
+from controlplane.doors.up.plan import Options
+from controlplane.pages.fleet_ops import actions
+from controlplane.people.accounts.services import ensure_admin
+from controlplane.people.audit.services import on_host
+from controlplane.traffic.policies.errors import RulesForbid
+from controlplane.traffic.policies.services import ensure_default_policy, ensure_offload_policy
+from fleet import selectors, services
+from fleet.control.shutdown import stop_all
+from fleet.kinds import KINDS
+from fleet.node.launcher import LaunchFailed
+from fleet.spec import document, fleet_spec
+from router.contract.json_value import JsonObject
+
+DEMO_FLEET = Path("examples/fleet-demo.yaml")
+NODE = "local"
+# A threshold to try things with: hardly a prompt of the demo has 40,000 new tokens, the default.
+DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
+ENGINE_GRACE_S = 1.5
+
+
+def prepare(options: Options) -> str:
+    """Bring database, administrator, policy and fleet up to date; the administrator's password if it is new."""
+    try:
+        if migrated.missing(migrated.wanted()):
+            call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+        password = ensure_admin().password or ""
+        ensure_default_policy(DEMO_POLICY if options.demo else None)
+        ensure_offload_policy()
+        _apply_fleet(options)
+        return password
+    except env.BadSetting as error:
+        raise CannotStart(str(error)) from error
+    except (DatabaseError, OSError) as error:
+        raise CannotStart(f"database {settings.DATABASES['default']['NAME']}: {error}") from error
+    finally:
+        connections.close_all()
+
+
+def _apply_fleet(options: Options) -> None:
+    chosen = options.fleet
+    if chosen is None and options.demo and not selectors.pools().exists():
+        chosen = DEMO_FLEET
+    if chosen is not None:
+        try:
+            actions.apply((settings.BASE_DIR / chosen).read_text(), on_host("up"), reason=f"up --fleet {chosen}")
+            say("fleet", f"applied {chosen}")
+        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # routers and engines go on with the fleet as it is
+            say("fleet", f"{chosen} is not applied: {error}")
+
+
+def check_fleet(path: Path) -> None:
+    """CannotStart when the document cannot be applied."""
+    try:
+        services.read_fleet(document.load(path.read_text()))
+    except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
+        raise CannotStart(f"--fleet {path}: {' '.join(str(error).split())}") from None
+
+
+def served_model() -> str:
+    """A model of the fleet, for the suggested request; empty without one, or while the database does not answer."""
+    try:
+        serving = [kind.name for kind in KINDS.values() if kind.serves]
+        pool = selectors.pools().filter(kind__in=serving).first()
+        return pool.model if pool else ""
+    except DatabaseError:
+        return ""
+    finally:
+        connections.close_all()
+
+
+def ready_instances(pool: str) -> tuple[int, int] | None:
+    """(ready, wanted); None while the database does not answer."""
+    try:
+        return selectors.pool_ready(pool)
+    except DatabaseError:
+        return None
+    finally:
+        connections.close_all()
+
+
+def stop_engines() -> None:
+    """Their desired state stays, so the next `up` starts them again. LaunchError names those that still run."""
+    try:
+        left = stop_all(NODE, ENGINE_GRACE_S).left
+    finally:
+        connections.close_all()
+    if left:
+        raise LaunchFailed("; ".join(f"{name}: {why}" for name, why in left.items()))

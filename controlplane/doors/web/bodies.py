@@ -1,0 +1,149 @@
+"""Bounds on bodies before Django reads them: it would write a large one to the disk before it looks who sends it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from asgiref.typing import (
+    ASGIReceiveCallable,
+    ASGIReceiveEvent,
+    ASGISendCallable,
+    ASGISendEvent,
+    HTTPScope,
+)
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError
+from django.http import HttpRequest
+from django.http.cookie import parse_cookie
+
+from controlplane.doors.api.auth import principal_by_token
+from controlplane.doors.api.problems import ApiProblem, response
+from controlplane.evidence.traces.formats import registry
+from controlplane.people.accounts.sessions import SessionStore
+from controlplane.people.permissions import role_of
+from controlplane.traffic.batches import store as batches
+from controlplane.traffic.batches.auth import key_of
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+log = structlog.get_logger(__name__)
+ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
+FORM = 65_536  # what an upload's form adds to its file
+UPLOADS = {
+    "/api/v1/traces": registry.MAX_BYTES + FORM,
+    "/experiments/traces/": registry.MAX_BYTES + FORM,
+    "/v1/files": batches.LARGEST + FORM,
+}
+
+
+class BodyRefused(Exception):
+    """Raised where Django awaits the body."""
+
+    def __init__(self, problem: ApiProblem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)
+
+
+def limit_of(path: str) -> int:
+    """Bytes of a body of a signed-in caller."""
+    return UPLOADS.get(path, settings.DATA_UPLOAD_MAX_MEMORY_SIZE or ANONYMOUS)
+
+
+class BoundedBodies:
+    """Reads no more than 16 kB from a caller who is not signed in, and from others what the endpoint needs."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        headers = dict(scope["headers"])
+        size = headers.get(b"content-length")
+        if size is None and b"transfer-encoding" not in headers:
+            return await self.app(scope, receive, send)
+        started = False
+
+        async def noting_send(message: ASGISendEvent) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            limit = await self._limit(scope["path"], headers, None if size is None else int(size))
+            await self.app(scope, _counted(receive, limit), noting_send)
+        except BodyRefused as refused:
+            if not started:
+                await _answer(scope, send, refused.problem)
+
+    async def _limit(self, path: str, headers: dict[bytes, bytes], size: int | None) -> int:
+        """BodyRefused when the announced size is too much; a chunked body announces none and is counted."""
+        if size is not None and size <= ANONYMOUS:
+            return ANONYMOUS
+        known = has_key if path.startswith("/v1/") else is_signed_in
+        if not await database_sync_to_async(known)(headers):
+            if size is None:
+                return ANONYMOUS  # its 413 names this bound
+            raise BodyRefused(
+                ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller")
+            )
+        limit = limit_of(path)
+        if size is not None and size > limit:
+            raise too_large(limit)
+        return limit
+
+
+def too_large(limit: int) -> BodyRefused:
+    return BodyRefused(ApiProblem(413, detail=f"the body may have at most {limit:,} bytes"))
+
+
+def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
+    received = 0
+
+    async def counted() -> ASGIReceiveEvent:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b"")) if message["type"] == "http.request" else 0
+        if received > limit:
+            raise too_large(limit)
+        return message
+
+    return counted
+
+
+def is_signed_in(headers: dict[bytes, bytes]) -> bool:
+    """By token or session, which the request's view looks up again. Raises without a database."""
+    authorization = headers.get(b"authorization")
+    try:
+        if authorization is not None:
+            return principal_by_token(authorization.decode("latin-1")) is not None
+        return bool(role_of(_user_of(headers)))
+    except DatabaseError as error:
+        log.warning("web.callers_unknown", error=str(error))
+        raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None
+
+
+def has_key(headers: dict[bytes, bytes]) -> bool:
+    """An API key, which the API of batches takes. Raises as `is_signed_in`."""
+    try:
+        return key_of(headers) is not None
+    except DatabaseError as error:
+        log.warning("web.callers_unknown", error=str(error))
+        raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None
+
+
+def _user_of(headers: dict[bytes, bytes]) -> Any:
+    request = HttpRequest()
+    cookies = parse_cookie(headers.get(b"cookie", b"").decode("latin-1"))
+    request.session = SessionStore(cookies.get(settings.SESSION_COOKIE_NAME))
+    return get_user(request)
+
+
+async def _answer(scope: HTTPScope, send: ASGISendCallable, problem: ApiProblem) -> None:
+    """What is left of the body is not read: the connection closes."""
+    request = HttpRequest()
+    request.path = scope["path"]
+    answer = response(request, problem)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers += [(b"content-length", str(len(answer.content)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers, "trailers": False})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": False})

@@ -1,0 +1,162 @@
+"""Who may send how large a body, through the application that every server runs."""
+
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import OperationalError
+from django.test import Client
+
+from controlplane.doors.web import bodies, protocol, room
+from controlplane.doors.web.__main__ import MAX_WEBSOCKET_MESSAGE
+from controlplane.doors.web.bodies import ANONYMOUS, BoundedBodies, limit_of
+from controlplane.evidence.traces.formats import registry
+from controlplane.pages.shares import places
+from controlplane.testing import ApiCaller
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is one transaction, on one connection."""
+    monkeypatch.setattr("channels.db.close_old_connections", lambda: None)
+
+
+class Django:
+    """Stands for it: reads the whole body before it does anything else."""
+
+    received = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            self.received += len(message["body"])
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@async_to_sync  # in the thread, and so in the transaction, of the test
+async def ask(
+    app: Django, size: int, headers: dict[str, str] | None = None, path: str = "/login", announced: bool = True
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    given = {**(headers or {}), **({"content-length": str(size)} if announced else {"transfer-encoding": "chunked"})}
+    scope = {
+        "type": "http", "path": path, "headers": [(name.encode(), value.encode()) for name, value in given.items()]
+    }  # fmt: skip
+    left, sent = size, []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal left
+        piece = min(left, 60_000)
+        left -= piece
+        return {"type": "http.request", "body": b"x" * piece, "more_body": left > 0}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await BoundedBodies(app)(scope, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+
+
+def cookie(client: Client) -> dict[str, str]:
+    return {"cookie": f"a=b; {settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_stranger_sends_a_small_body_and_no_larger_one(announced: bool) -> None:
+    app = Django()
+    assert (ask(app, ANONYMOUS, announced=announced))[0] == 200
+    app = Django()
+    status, headers, body = ask(app, ANONYMOUS + 1, announced=announced)
+    assert (status, headers[b"connection"]) == (401 if announced else 413, b"close")
+    assert "16,384 bytes" in json.loads(body)["detail"]
+    assert app.received == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer weir_nothing"},
+        {"authorization": "Basic eDp5"},
+        {"cookie": "sessionid=" + "x" * 32},
+        {"cookie": "other=1"},
+    ],
+)
+def test_a_wrong_credential_counts_as_none(headers: dict[str, str]) -> None:
+    app = Django()
+    assert (ask(app, 1_000_000, headers))[0] == 401
+    assert app.received == 0
+
+
+def test_a_user_without_a_role_is_a_stranger(client: Client) -> None:
+    client.force_login(User.objects.create_user("nemo"))
+    headers = {name.encode(): value.encode() for name, value in cookie(client).items()}
+    assert not bodies.is_signed_in(headers)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_session_sends_what_the_endpoint_needs(vera_client: Client, announced: bool) -> None:
+    limit = limit_of("/policies/")
+    assert (ask(Django(), limit, cookie(vera_client), "/policies/", announced))[0] == 200
+    app = Django()
+    status, _, body = ask(app, limit + 1, cookie(vera_client), "/policies/", announced)
+    assert (status, json.loads(body)["detail"]) == (413, f"the body may have at most {limit:,} bytes")
+    assert app.received <= limit
+
+
+def test_a_token_uploads_a_trace(ci: ApiCaller) -> None:
+    headers = {"authorization": f"Bearer {ci.token}"}
+    assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/traces"))[0] == 200
+    assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/fleet"))[0] == 413
+
+
+def test_a_request_without_a_body_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        passed.append(receive)
+
+    async_to_sync(BoundedBodies(app))({"type": "http", "path": "/", "headers": [(b"host", b"a")]}, "the same", None)
+    assert passed == ["the same"]
+
+
+def test_without_a_database_every_caller_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> None:
+        raise OperationalError("no such host")
+
+    monkeypatch.setattr(bodies, "principal_by_token", refuse)
+    status, headers, _ = ask(Django(), 1_000_000, {"authorization": "Bearer weir_x"})
+    assert (status, headers[b"retry-after"]) == (503, b"5")
+
+
+def test_an_answer_that_has_begun_is_not_answered_again() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        while (await receive())["more_body"]:
+            pass
+
+    assert (ask(app, ANONYMOUS * 10, announced=False))[0] == 200
+
+
+def test_every_server_runs_it() -> None:
+    from controlplane.asgi import application
+
+    assert isinstance(application.application_mapping["http"], BoundedBodies)
+
+
+def test_the_documented_bounds_are_those_of_the_code() -> None:
+    text = (settings.BASE_DIR / "docs" / "limits.md").read_text().partition("## Web server")[2].partition("\n## ")[0]
+    values = (
+        protocol.MAX_HEAD, protocol.HEAD_S, protocol.BODY_S, protocol.BODY_BYTES_PER_S, protocol.STALL_S,
+        protocol.MAX_TRAILERS, room.MAX_CONNECTIONS, MAX_WEBSOCKET_MESSAGE, ANONYMOUS, limit_of("/policies/"),
+        registry.MAX_BYTES, bodies.FORM, places.STRANGERS.of_one, places.VIEWERS.most, places.VIEWERS.of_one,
+    )  # fmt: skip
+    assert [value for value in values if f"{value:,.0f}" not in text] == []

@@ -1,0 +1,135 @@
+"""Summarizes a matrix's cells: values of every metric by class and arm, and which arms are best or tied. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.output.report import shown
+from controlplane.evidence.experiments.results.statistics import verdicts
+from controlplane.evidence.experiments.results.summarize import CLASSES, levels
+from controlplane.evidence.experiments.results.types import Overall, Results
+from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
+
+
+class CellSummary(msgspec.Struct, frozen=True):
+    """Experiment.summary of an experiment that has ended."""
+
+    values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts stay whole
+    best_or_tied: dict[str, dict[str, list[str]]] = {}  # class → metric → arms
+
+
+def of_results(results: Results) -> CellSummary:
+    values: dict[str, dict[str, dict[str, int | float | None]]] = {}
+    for request_class in CLASSES:
+        for (arm, metric), level in levels(results, request_class).items():
+            of_arms = values.setdefault(request_class, {}).setdefault(metric, {})
+            of_arms[arm] = None if level is None or math.isinf(level) else level
+    return CellSummary(values, results["best_or_tied"])
+
+
+@dataclass(frozen=True)
+class MatrixState:
+    status: str
+    verdict: Overall
+    counts: Mapping[str, int]  # cells by status
+    runs: int
+    runs_done: int
+
+
+def state_of(cells: Sequence[Experiment]) -> MatrixState:
+    status = _status_of(cells)
+    return MatrixState(
+        status,
+        verdicts.overall([cell.verdict for cell in cells]) if status == DONE else "none",
+        counts=dict(Counter(cell.status for cell in cells)),
+        runs=sum(cell.runs_total for cell in cells),
+        runs_done=sum(cell.runs_done for cell in cells),
+    )
+
+
+def _status_of(cells: Sequence[Experiment]) -> str:
+    """The matrix's status: active if a cell is, else the worst of the cells."""
+    found = {cell.status for cell in cells}
+    if found <= set(ENDED):
+        return next(status for status in (FAILED, CANCELLED, DONE) if status in found)
+    return QUEUED if found == {QUEUED} else RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    number: int  # of the experiment
+    trace: str
+    load: float
+    value: float | None
+    text: str
+    mark: str  # "best", "tied" or ""
+    shade: int  # from 0, the best value of the cell, to 4, twice as bad or worse
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    arm: str
+    cells: tuple[HeatCell, ...]
+    best_or_tied: int  # cells
+
+
+def heat(cells: Sequence[Experiment], request_class: str, metric: str) -> list[HeatRow]:
+    """A row for each arm, a column for each cell."""
+    columns = [(cell, _column(cell, request_class, metric)) for cell in cells]
+    rows = []
+    for arm in cells[0].arms if cells else ():
+        row = tuple(_heat_cell(cell, arm["name"], *column, metric) for cell, column in columns)
+        rows.append(HeatRow(arm["name"], row, sum(cell.mark != "" for cell in row)))
+    return rows
+
+
+Column = tuple[Mapping[str, float | None], Sequence[str]]  # values by arm, and the arms that are best or tied
+
+
+def _summary(cell: Experiment) -> CellSummary:
+    return msgspec.convert(cell.summary, CellSummary)
+
+
+def _column(cell: Experiment, request_class: str, metric: str) -> Column:
+    summary = _summary(cell)
+    values = summary.values.get(request_class, {}).get(metric, {})
+    return values, summary.best_or_tied.get(request_class, {}).get(metric, ())
+
+
+def _heat_cell(
+    cell: Experiment, arm: str, values: Mapping[str, float | None], tied: Sequence[str], metric: str
+) -> HeatCell:
+    value = values.get(arm)
+    mark = ("best" if len(tied) == 1 else "tied") if arm in tied and value is not None else ""
+    known = [each for each in values.values() if each is not None]
+    shade, text = _shade(value, known, METRICS[metric].better), shown(value, METRICS[metric].unit)
+    return HeatCell(cell.pk, cell.trace, cell.load_factor, value, text, mark, shade)
+
+
+def _shade(value: float | None, known: Sequence[float], better: str) -> int:
+    """The shade, by how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
+    if value is None or not better or len(known) < 2:
+        return 0
+    best = min(known) if better == "lower" else max(known)
+    high, low = (value, best) if better == "lower" else (best, value)
+    if high == low:
+        return 0
+    worse = high / low - 1 if low > 0 else 9.0
+    return sum(worse > limit for limit in (0.05, 0.2, 0.5, 1.0))
+
+
+def table_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
+    """A row for each cell, arm, class and metric, for exports."""
+    yield ("experiment", "trace", "load", "arm", "class", "metric", "value", "best_or_tied")
+    for cell in cells:
+        summary = _summary(cell)
+        for request_class, metrics in summary.values.items():
+            for metric, values in metrics.items():
+                tied = summary.best_or_tied.get(request_class, {}).get(metric, ())
+                for arm, value in values.items():
+                    yield cell.pk, cell.trace, cell.load_factor, arm, request_class, metric, value, arm in tied

@@ -1,0 +1,204 @@
+"""Experiments and their runs. The record of each request is in the data folder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from controlplane.evidence.experiments.facts import RunFacts
+from fleet.jobs import QUEUED, RUNNING, STATUSES, Job
+from router.contract.pools import of_run
+from router.policy.schema import document as documents
+
+
+class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Changes of the pool for one arm. An option of null is reset to its default."""
+
+    replicas: int | None = None  # None: as many as the pool has
+    engine: dict[str, Any] = {}  # options of its kind
+    store: dict[str, Any] = {}  # options of the store that its instances share
+
+
+AS_IT_IS = FleetChanges()
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """A policy under test, fixed when the experiment starts."""
+
+    name: str
+    policy: str  # empty for a strategy's default document
+    version: int  # of the policy, 0 without one
+    strategy: str
+    overrides: dict[str, Any]
+    document: dict[str, Any]
+    sha256: str
+    fleet: FleetChanges = AS_IT_IS
+
+    @classmethod
+    def stored(cls, arm: Mapping[str, Any]) -> "Arm":
+        """From the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
+        made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
+        overrides = {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}
+        return msgspec.convert({**made, "overrides": overrides}, cls)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The arm as it is stored and sent."""
+        return cast(dict[str, Any], msgspec.to_builtins(self))
+
+    @property
+    def published_version(self) -> int:
+        """The version number for routers; 1 for a strategy's default document."""
+        return self.version or 1
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """An expectation as stored; see start.body.ExpectIn."""
+
+    metric: str
+    request_class: str = msgspec.field(name="class")
+    arm: str = ""  # empty: every arm
+    min: float | None = None
+    max: float | None = None
+    relative_to: str = ""
+    min_ratio: float | None = None
+    max_ratio: float | None = None
+    confidence: float | None = None
+
+
+class Matrix(models.Model):
+    """Traces × loads × arms × seeds in the twin; each trace at each load is an experiment."""
+
+    name = models.CharField(max_length=120)
+    question = models.TextField(blank=True)
+    body = models.JSONField()  # the request
+    actor = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def statuses(self) -> list[str]:
+        """Of its cells."""
+        return [cell.status for cell in self.cells.all()]
+
+
+class Experiment(Job):
+    """A comparison of arms under the same load."""
+
+    TASK = "experiments.run"
+    AT_ONCE = 16  # in the twin, given enough workers; a replay has the machine to itself, see may_start
+    queue = "experiments"
+
+    matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
+    summary = models.JSONField(default=dict)  # of a cell that has ended: matrix/summary.py
+    runs_total: int  # annotated by selectors.matrices, like the next
+    runs_done: int
+    name = models.CharField(max_length=120)
+    question = models.TextField(blank=True)
+    trace = models.CharField(max_length=120)
+    pool = models.CharField(max_length=63)
+    mode = models.CharField(max_length=12, default="replay")
+    pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
+    load_factor = models.FloatField()  # of the rate of arrivals
+    duration_s = models.FloatField()  # window from the trace's start, in trace time
+    time_scale = models.FloatField()  # engines and trace run this much faster than real time
+    seeds = models.JSONField()  # [int, …]
+    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; older ones: Arm.stored
+    arms = models.JSONField()
+    expect = models.JSONField(default=list)  # [Expectation, …]
+    slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
+    verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
+    body = models.JSONField(default=dict)  # the request, to start the same again
+    record = models.JSONField(default=dict)  # provenance.py; empty for experiments that are older than records
+    cancelled_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-pk"]
+        # controlplane.doors.jobs.expire: queued and running ones, every 5 s
+        indexes = [models.Index(fields=["status"], name="experiment_by_status")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def may_start(cls, job_id: int) -> bool:
+        """A replay measures times, so nothing runs beside it; experiments queued later wait for it."""
+        others = cls.objects.exclude(pk=job_id)
+        running = others.filter(status=RUNNING)
+        if cls.objects.filter(pk=job_id, mode="replay").exists():
+            return not running.exists()
+        waiting = others.filter(mode="replay", status=QUEUED, pk__lt=job_id)
+        return not running.filter(mode="replay").exists() and not waiting.exists()
+
+    @property
+    def expectations(self) -> list[Expectation]:
+        return msgspec.convert(self.expect, list[Expectation])
+
+    @property
+    def settled_arms(self) -> list[Arm]:
+        return [Arm.stored(arm) for arm in self.arms]
+
+
+class Run(models.Model):
+    """One execution of one arm with one seed."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    arm = models.CharField(max_length=80)
+    seed = models.IntegerField()
+    ordinal = models.PositiveIntegerField()  # the order of execution inside the experiment
+    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
+    step = models.CharField(max_length=80, blank=True)  # the current one, or the one that failed
+    cause = models.TextField(blank=True)
+    log = models.TextField(blank=True)  # the last lines that explain a failure
+    done = models.PositiveIntegerField(default=0)  # finished requests
+    total = models.PositiveIntegerField(default=0)  # requests in the window, 0 until they are known
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    facts = models.JSONField(default=dict)  # RunFacts: measured beside the requests
+    results = models.JSONField(default=dict)  # summarize.run_results, once it has ended
+    warnings = models.JSONField(default=list)  # reasons not to rely on the results
+
+    class Meta:
+        ordering = ["ordinal"]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "arm", "seed"], name="one_run_for_each_arm_and_seed")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def measured(self) -> RunFacts:
+        return msgspec.convert(self.facts, RunFacts)
+
+    @property
+    def pool_name(self) -> str:
+        return of_run(self.experiment_id, self.pk)
+
+    @property
+    def folder(self) -> Path:
+        return Path(settings.DATA_DIR) / "experiments" / str(self.pk)
+
+    @property
+    def gpu_path(self) -> Path:
+        """The file of a replay's GPU use over time."""
+        return self.folder / "gpu.json"
+
+    @property
+    def kv_path(self) -> Path:
+        """The file of a simulation's KV usage over time."""
+        return self.folder / "kv.json"
+
+    @property
+    def records_path(self) -> Path:
+        return self.folder / "requests.jsonl"

@@ -1,0 +1,38 @@
+"""The mode of an experiment: how it performs, checks, estimates and describes runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
+from controlplane.evidence.experiments.results.types import WholeRunResults
+from fleet.jobs import Heartbeat
+from fleet.models import Pool
+from router.contract.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table of runs."""
+
+    title: str
+    text: Callable[[Run], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    name: str
+    title: str  # in the form
+    badge: str  # on each of its pages; empty if its times are measured
+    scales_time: bool  # engines can run faster than real time
+    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
+    check: Callable[[Pool, float], list[Problem]]  # of a pool and a time scale, before an experiment starts
+    # Of a pool as an arm changes it, the changes, and their path
+    check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
+    simulated: bool  # its record holds the models of the engines
+    eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
+    warnings: Callable[[Run, WholeRunResults], list[str]]  # of a run with its results
+    time: Callable[[Experiment], str]  # the clock of its latencies
+    about: Callable[[Experiment], dict[str, str]]  # lines of the report
+    columns: tuple[Column, ...]
+    columns_note: str

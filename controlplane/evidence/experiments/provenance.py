@@ -1,0 +1,124 @@
+"""Makes and reads the record of an experiment."""
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from controlplane.evidence.experiments.facts import HostFacts
+from controlplane.evidence.experiments.models import Arm, Experiment, Run
+from controlplane.evidence.experiments.product import product
+from controlplane.evidence.experiments.record import (
+    ExperimentRecord,
+    RecordedArm,
+    RecordedFleet,
+    RecordedTrace,
+    Selection,
+)
+from controlplane.evidence.experiments.start import fleets
+from controlplane.evidence.traces import library
+from fleet.models import Instance, Node, Pool
+from fleet.spec.masking import shown
+from router.contract.json_value import JsonObject
+
+SCHEMA = 1
+
+
+def settle(
+    selection: Selection, trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
+) -> ExperimentRecord:
+    """The record of a new experiment; `pools`: by arm. NotModelled, TraceError, BadTrace."""
+    taken = {arm.name: fleets.snapshot(pools[arm.name], arm.fleet, simulated=simulated) for arm in arms}
+    keys = {name: fleets.sha256(stored(fleet)) for name, fleet in taken.items()}
+    return ExperimentRecord(
+        schema=SCHEMA,
+        product=product(),
+        trace=RecordedTrace(trace, library.sha256(trace)),
+        selection=selection,
+        arms={arm.name: RecordedArm(arm.sha256, arm.document.get("schema"), keys[arm.name]) for arm in arms},
+        fleets={keys[name]: fleet for name, fleet in taken.items()},
+        repeats=None,
+    )
+
+
+def stored(value: msgspec.Struct) -> JsonObject:
+    return cast(JsonObject, fleets.plain(msgspec.to_builtins(value)))
+
+
+def record_of(experiment: Experiment) -> ExperimentRecord | None:
+    """The record; None for an experiment that is older than records."""
+    # Not strict: infinity is stored as a text
+    return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
+
+
+def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:
+    """An arm's recorded fleet; None for an experiment that is older than records."""
+    record = record_of(experiment)
+    return record.fleets[record.arms[arm].fleet] if record else None
+
+
+def changed_trace(trace: RecordedTrace) -> str:
+    """Why the recorded trace can no longer be played; empty: it is the same."""
+    if library.sha256(trace.name) == trace.sha256:
+        return ""
+    return f"trace {trace.name} has changed since: its sha256 was {trace.sha256[:16]}…"
+
+
+def host() -> HostFacts:
+    """This host, which affects the times of a replay."""
+    return HostFacts(
+        name=platform.node(),
+        system=f"{platform.system()} {platform.release()}",
+        machine=platform.machine(),
+        processor=_processor(),
+        cpus=len(os.sched_getaffinity(0)),
+        load_1m=round(os.getloadavg()[0], 2),
+        python=platform.python_version(),
+    )
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        return ""
+
+
+def nodes(pool: Pool) -> JsonObject:
+    """The known facts of the hosts of the pool's instances."""
+    names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
+    return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
+
+
+def records_sha256(run: Run) -> str:
+    """The SHA-256 of the run's records; empty without records."""
+    try:
+        return hashlib.sha256(run.records_path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def differences(experiment: Experiment) -> list[str]:
+    """Warnings about how a repetition differs from the experiment that it repeats."""
+    record = record_of(experiment)
+    before = record.repeats if record else None
+    if record is None or before is None or before.product == record.product:
+        return []
+    was, now = msgspec.structs.asdict(before.product), msgspec.structs.asdict(record.product)
+    names = ", ".join(f"{name} {was[name] or '–'}, now {now[name] or '–'}" for name in now if was[name] != now[name])
+    return [f"the product has changed since experiment {before.id}, which this one repeats: {names}"]
+
+
+def whole(experiment: Experiment) -> JsonObject:
+    """The record for readers: with the runs, without secrets of engines."""
+    runs = [
+        {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
+        for run in experiment.runs.all()
+    ]
+    arms = [arm.as_dict() for arm in experiment.settled_arms]
+    found: JsonObject = shown({"experiment": experiment.pk, **experiment.record, "documents": arms, "runs": runs})
+    return found

@@ -1,0 +1,89 @@
+"""The stored record of an experiment: everything that its runs depend on, fixed when it starts.
+
+Each run adds to its facts what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from controlplane.evidence.twin.expected_error import ExpectedError
+from fleet.engine.tiers.shared import StoreModel
+
+
+class Product(Struct, frozen=True):
+    version: str
+    commit: str  # empty outside a repository; ends in + if files differ from the commit
+    source_sha256: str  # the same for the same code, with or without a repository
+    python: str
+
+
+class RecordedTrace(Struct, frozen=True):
+    name: str
+    sha256: str
+
+
+class Selection(Struct, frozen=True):
+    """Which requests of the trace are played."""
+
+    duration_s: float
+    load_factor: float
+    pacing: str
+    seeds: list[int]
+
+
+class RecordedArm(Struct, frozen=True):
+    policy_sha256: str
+    policy_schema: int | None
+    fleet: str  # key of `fleets`
+
+
+class RecordedTwin(Struct, frozen=True, kw_only=True):
+    """The engine models of a simulated fleet; equal instances share one."""
+
+    basis: str
+    about: str
+    cautions: list[str]
+    expected: ExpectedError | None = None  # early records have none, and no store
+    models: list[dict[str, Any]]  # EngineModel, and the type of its law
+    instances: dict[str, int]  # name → index in `models`
+    store: StoreModel | None = None
+
+
+class RecordedStore(Struct, frozen=True):
+    pool: str
+    kind: str
+    options: dict[str, Any]
+
+
+class RecordedFleet(Struct, frozen=True):
+    """A pool with the changes of an arm."""
+
+    pool: str
+    model: str
+    policy: str
+    kind: str
+    replicas: int
+    engine: dict[str, Any]  # options as given
+    node: str
+    placement: dict[str, Any]
+    options: dict[str, Any]  # with the defaults of its kind
+    # Of the twin only
+    calibration: Any = UNSET  # CALIBRATED of its row; null: it is not calibrated
+    twin: RecordedTwin | UnsetType = UNSET
+    store: RecordedStore | UnsetType = UNSET  # that its instances share
+
+
+class Repeated(Struct, frozen=True):
+    id: int
+    product: Product
+
+
+class ExperimentRecord(Struct, frozen=True):
+    schema: int
+    product: Product
+    trace: RecordedTrace
+    selection: Selection
+    arms: dict[str, RecordedArm]
+    fleets: dict[str, RecordedFleet]  # by sha256
+    repeats: Repeated | None  # the experiment whose record this one is

@@ -1,0 +1,103 @@
+"""Reads KV usage over time, recorded by runs in the twin, and GPU use, recorded by replays."""
+
+from bisect import bisect_left
+from itertools import pairwise
+from pathlib import Path
+from statistics import median_low
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from controlplane.evidence.experiments.models import Experiment, Run
+from controlplane.evidence.experiments.modes.gpu_use import STEP_S, GpuOverTime, GpusOverTime
+from controlplane.evidence.experiments.modes.twin_records import InstanceKv, KvOverTime
+
+Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
+
+
+class InstanceUse(Struct, frozen=True):
+    """The use of an instance or a GPU over time: a row of the heat map."""
+
+    id: str
+    usage: list[float | None]  # None: not reported
+    mean: float
+    peak: float
+
+
+class RunUse(Struct, frozen=True):
+    arm: str
+    seed: int
+    bucket_s: float
+    of: int  # instances in all
+    instances: list[InstanceUse]
+
+
+class NamedGpu(GpuOverTime, frozen=True, kw_only=True):
+    id: str
+
+
+class RunGpus(Struct, frozen=True):
+    arm: str
+    seed: int
+    gpus: list[NamedGpu]
+    absent: dict[str, str]  # nodes without values, and why
+
+
+def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:
+    """KV usage of the `limit` fullest instances of each run that recorded it, by name."""
+    kept = [(run, _read(run.kv_path, KvOverTime)) for run in _runs(experiment, arm, seed)]
+    return [
+        RunUse(run.arm, run.seed, found.bucket_s, len(found.instances), _fullest(found.instances, limit))
+        for run, found in kept
+        if found is not None
+    ]
+
+
+def _fullest(instances: dict[str, InstanceKv], limit: int) -> list[InstanceUse]:
+    fullest = set(sorted(instances, key=lambda name: -instances[name].peak)[:limit])
+    return [InstanceUse(name, [*one.usage], one.mean, one.peak) for name, one in instances.items() if name in fullest]
+
+
+def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGpus]:
+    """GPU use of each run that recorded it, and why some nodes have no values."""
+    kept = [(run, _read(run.gpu_path, GpusOverTime)) for run in _runs(experiment, arm, seed)]
+    return [
+        RunGpus(
+            run.arm,
+            run.seed,
+            [NamedGpu(id=name, **msgspec.structs.asdict(gpu)) for name, gpu in found.gpus.items()],
+            found.absent,
+        )
+        for run, found in kept
+        if found is not None
+    ]
+
+
+def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
+    """GPU use in the form of `kv_of`."""
+    found = []
+    for run in gpu_use_of(experiment, "", seed):
+        step_s = median_low([max(1.0, b - a) for gpu in run.gpus for a, b in pairwise(gpu.at_s)] or [STEP_S])
+        shown = [InstanceUse(gpu.id, _evenly(gpu.at_s, gpu.use, step_s), gpu.mean, gpu.peak) for gpu in run.gpus]
+        if shown:
+            found.append(RunUse(run.arm, run.seed, step_s, len(shown), shown))
+    return found
+
+
+def _evenly(at_s: list[float], values: list[float], step_s: float) -> list[float | None]:
+    """The newest value at the end of each step; None if it is older than two steps, as the node did not report."""
+    ends = [step_s * (number + 1) for number in range(int(at_s[-1] // step_s) + 1)]
+    newest = [(end, bisect_left(at_s, end) - 1) for end in ends]
+    return [values[i] if i >= 0 and end - at_s[i] <= 2 * step_s else None for end, i in newest]
+
+
+def _runs(experiment: Experiment, arm: str, seed: int | None) -> list[Run]:
+    return [run for run in experiment.runs.all() if arm in ("", run.arm) and seed in (None, run.seed)]
+
+
+def _read(path: Path, kind: type[Kept]) -> Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, ValueError):
+        return None

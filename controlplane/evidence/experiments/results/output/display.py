@@ -1,0 +1,235 @@
+"""Results as texts for the page. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from controlplane.evidence.experiments.models import Arm
+from controlplane.evidence.experiments.record import RecordedFleet
+from controlplane.evidence.experiments.results.metrics import METRICS, Metric
+from controlplane.evidence.experiments.results.output.forest import PLOTTED
+from controlplane.evidence.experiments.results.output.report import compared_n, shown, signed
+from controlplane.evidence.experiments.results.summarize import levels, value_of
+from controlplane.evidence.experiments.results.types import DifferenceRow, Results
+from controlplane.traffic.policies.drafts.editor import BARE
+from fleet.kinds import KINDS
+from fleet.kinds.option import options_of
+from fleet.spec import masking
+from router.contract.fields import Field
+from router.contract.json_value import JsonObject
+from router.policy.schema.document import values_of
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import title_of
+
+T = TypeVar("T")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # of the markers
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A metric of one arm, with its difference from the baseline."""
+
+    arm: str
+    raw: str  # as in the JSON, empty when unknown
+    text: str
+    best: bool
+    difference: str  # empty for the baseline and without an interval
+    interval: str
+    verdict: str
+    n: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    key: str
+    title: str
+    better: str
+    cells: tuple[Cell, ...]
+    is_main: bool  # among those of the forest plot, so always in view
+
+
+def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
+    """A row for each metric of the class, a cell for each arm."""
+    against = {
+        (row["arm"], row["metric"]): row
+        for row in results["differences"]
+        if row["class"] == request_class and row["baseline"] == baseline
+    }
+    best, found = results["best"].get(request_class, {}), levels(results, request_class)
+    return [
+        ResultRow(
+            metric.key,
+            metric.title,
+            metric.better,
+            tuple(_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]),
+            metric.key in PLOTTED,
+        )
+        for metric in METRICS.values()
+        if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)
+    ]
+
+
+def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
+    """The rows without their number of requests, and that number by arm, where all rows of the arm share it."""
+    numbers: dict[str, set[str]] = {}
+    for cell in (cell for row in rows for cell in row.cells if cell.n):
+        numbers.setdefault(cell.arm, set()).add(cell.n)
+    common = {arm: found.pop() for arm, found in numbers.items() if len(found) == 1}
+    cells = [tuple(replace(cell, n="") if cell.arm in common else cell for cell in row.cells) for row in rows]
+    return [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)], common
+
+
+def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
+    return not metric.optional or any(value_of(arm, request_class, metric.key) is not None for arm in results["arms"])
+
+
+def _cell(
+    arm: str,
+    value: float | None,
+    metric: Metric,
+    best: Mapping[str, str],
+    against: Mapping[tuple[str, str], DifferenceRow],
+) -> Cell:
+    row = against.get((arm, metric.key))
+    return Cell(
+        arm=arm,
+        raw="" if value is None or math.isinf(value) else repr(value),
+        text=shown(value, metric.unit),
+        best=best.get(metric.key) == arm,
+        difference=_difference(row, metric) if row else "",
+        interval=f"{signed(row['low'], metric.unit)} to {signed(row['high'], metric.unit)}" if row else "",
+        verdict=row["verdict"] if row else "",
+        n=compared_n(row) if row else "",
+    )
+
+
+def _difference(row: DifferenceRow, metric: Metric) -> str:
+    if row["difference"] is None:
+        return "falls on unanswered requests"
+    relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
+    return f"{signed(row['difference'], metric.unit)}{relative}"
+
+
+def class_counts(results: Results) -> list[tuple[str, int]]:
+    """(class, requests of the arm with most) for each class."""
+    return [
+        (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))
+        for name in results["classes"]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmLook:
+    """The sign, colour and dash of an arm everywhere on the page."""
+
+    number: int  # of the colour, from 1
+    name: str
+    sign: str
+    dash: str
+    marker: str
+    policy: str  # in words
+    partial: bool
+    n: str = ""  # requests behind its differences, if the same for all rows
+
+
+def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:
+    return [
+        ArmLook(
+            number=index % len(SIGNS) + 1,
+            name=arm.name,
+            sign=SIGNS[index % len(SIGNS)],
+            dash=DASHES[(index + index // len(SIGNS)) % len(DASHES)],
+            marker=MARKERS[index % len(MARKERS)],
+            policy=policy_of(arm),
+            partial=partial.get(arm.name, False),
+            n=(n or {}).get(arm.name, ""),
+        )
+        for index, arm in enumerate(arms)
+    ]
+
+
+def policy_of(arm: Arm) -> str:
+    base = f"{arm.policy} v{arm.version}" if arm.policy else title_of(arm.strategy)
+    given = {**arm.overrides, **arm.fleet.engine, **_of_store(arm.fleet.store)}
+    given |= {"instances": arm.fleet.replicas} if arm.fleet.replicas else {}
+    changes = ", ".join(f"{_title(path)} = {_plain(value)}" for path, value in given.items())
+    if changes:
+        return f"{base}; {changes}"
+    return base if arm.policy else f"{base}, default values"
+
+
+def _title(path: str) -> str:
+    """Of a policy parameter or of an option of a kind; any other key as typed."""
+    return PARAMETERS[path].title if path in PARAMETERS else OPTION_TITLES.get(path.removeprefix("store."), path)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy parameter in every arm."""
+
+    path: str
+    title: str
+    unit: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def settings_of(documents: Sequence[JsonObject]) -> list[Setting]:
+    """Every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
+    values = [values_of(document) for document in documents]
+    paths = list(dict.fromkeys(path for each in values for path in each))
+    return [_setting(path, [each.get(path) for each in values]) for path in paths]
+
+
+def fleet_settings_of(fleets: Sequence[RecordedFleet | None]) -> list[Setting]:
+    """The recorded fleet of every arm: its size, its model, and each option with its default."""
+    known = [fleet for fleet in fleets if fleet is not None]
+    if not known or len(known) < len(fleets):
+        return []
+    stores = [fleet.store for fleet in known if fleet.store]
+    options = _options_of(known[0].kind) | _of_store(_options_of(stores[0].kind) if stores else {})
+    values = [
+        {
+            "replicas": fleet.replicas,
+            "model": fleet.model,
+            **fleet.options,
+            **_of_store(fleet.store.options if fleet.store else {}),
+        }
+        for fleet in known
+    ]
+    found = []
+    for path in dict.fromkeys(path for each in values for path in each):
+        texts = tuple("–" if (value := each.get(path)) is None else _plain(masking.shown(value)) for each in values)
+        option = options.get(path)
+        title, unit = (option.title, option.unit) if option else (FLEET_TITLES.get(path, path), "")
+        found.append(Setting(path, title, unit, texts, len(set(texts)) > 1))
+    return found
+
+
+def _of_store(values: Mapping[str, T]) -> dict[str, T]:
+    return {f"store.{name}": value for name, value in values.items()}
+
+
+def _options_of(kind: str) -> dict[str, Field]:
+    known = KINDS.get(kind)
+    return {option.name: option for option in options_of(known.spec)} if known else {}
+
+
+OPTION_TITLES = {option.name: option.title for kind in KINDS.values() for option in options_of(kind.spec)}
+FLEET_TITLES = {"replicas": "Instances", "model": "Model"}
+
+
+def _setting(path: str, values: Sequence[Any]) -> Setting:
+    parameter = PARAMETERS.get(path)
+    texts = tuple("–" if value is None else _plain(value) for value in values)
+    unit = parameter.unit if parameter and parameter.unit not in BARE else ""
+    return Setting(path, parameter.title if parameter else path, unit, texts, len(set(texts)) > 1)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"

@@ -1,0 +1,130 @@
+"""Exports an experiment as a file: Markdown, JUnit, CSV, Parquet."""
+
+import csv
+import io
+import math
+import zipfile
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.modes import MODES
+from controlplane.evidence.experiments.results import records
+from controlplane.evidence.experiments.results.assemble import results_of
+from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.output import forest, parquet, report
+from controlplane.evidence.experiments.results.summarize import levels
+from controlplane.evidence.experiments.results.types import Results
+
+
+def about(experiment: Experiment) -> dict[str, str]:
+    """Lines at the top of the report."""
+    return {
+        "Question": experiment.question,
+        "Status": experiment.status,
+        "Cause": experiment.cause,
+        "Trace": f"{experiment.trace}, first {experiment.duration_s:g} s, {experiment.pacing.replace('_', ' ')}",
+        **MODES[experiment.mode].about(experiment),
+        "Load factor": f"{experiment.load_factor:g}",
+        "Seeds": ", ".join(map(str, experiment.seeds)),
+        "Started by": experiment.actor,
+        "Started": f"{experiment.created_at:%Y-%m-%d %H:%M:%S} UTC",
+    }
+
+
+def report_of(experiment: Experiment, baseline: str) -> str:
+    """The report with embedded pictures."""
+    results = results_of(experiment)
+    links = [
+        f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
+        for _, title, svg in _pictures(results, baseline)
+    ]
+    return report.markdown(results, about(experiment), baseline, links)
+
+
+def report_files_of(experiment: Experiment, baseline: str) -> bytes:
+    """The report as a ZIP with its pictures as files: sites such as GitHub show no embedded ones."""
+    results = results_of(experiment)
+    pictures = _pictures(results, baseline)
+    links = [f"![{title}]({name})" for name, title, _ in pictures]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("report.md", report.markdown(results, about(experiment), baseline, links))
+        for name, _, svg in pictures:
+            files.writestr(name, svg)
+    return packed.getvalue()
+
+
+def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
+    """(name of the file, title, SVG) of each class with differences."""
+    found = []
+    for request_class in results["classes"]:
+        title = f"Difference from {baseline}, class {request_class}"
+        svg = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=True)
+        if svg:
+            found.append((f"forest-{request_class}.svg", title.translate(UNLINKED), svg))
+    return found
+
+
+UNLINKED = str.maketrans("[]\n", "() ")  # in the text of a link
+
+
+def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str) -> str:
+    """The comparison of the page: a row for each metric and arm."""
+    results = results_of(experiment)
+    against = {
+        (row["arm"], row["metric"]): row
+        for row in results["differences"]
+        if (row["class"], row["baseline"]) == (request_class, baseline)
+    }
+    tied, found = results["best_or_tied"].get(request_class, {}), levels(results, request_class)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied"))
+    for metric in METRICS.values():
+        for arm in results["arms"] if metric.per_class or request_class == "all" else ():
+            row = against.get((arm["name"], metric.key))
+            compared = (
+                (
+                    row["difference"],
+                    row["relative"],
+                    row["low"],
+                    row["high"],
+                    row["n"],
+                    row["verdict"],
+                    row.get("left_out"),
+                )
+                if row
+                else (None,) * len(COMPARED)
+            )
+            level, is_best = found[arm["name"], metric.key], arm["name"] in tied.get(metric.key, ())
+            value = None if level is None or math.isinf(level) else level
+            writer.writerow((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
+    return text.getvalue()
+
+
+COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")
+
+
+def parquet_of(experiment: Experiment) -> bytes:
+    """A row for each request, with the columns of the CSV."""
+    rows = [(run, record) for run in experiment.runs.all() for record in records.read(run.records_path)]
+    columns: dict[str, tuple[type, list[Any]]] = {
+        "arm": (str, [run.arm for run, _ in rows]),
+        "seed": (int, [run.seed for run, _ in rows]),
+        "mode": (str, [experiment.mode] * len(rows)),
+    }
+    for name, kind in records.TYPES.items():
+        columns[name] = (kind, [getattr(record, name) for _, record in rows])
+    return parquet.table(columns)
+
+
+def junit_of(experiment: Experiment) -> str:
+    return report.junit(results_of(experiment))
+
+
+def csv_of(experiment: Experiment) -> Iterator[str]:
+    return report.csv_lines(
+        experiment.mode, ((run.arm, run.seed, records.read(run.records_path)) for run in experiment.runs.all())
+    )

@@ -1,0 +1,239 @@
+"""Writes results as Markdown, as CSV for spreadsheets and as JUnit for CI. Pure."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.records import COLUMNS, Record
+from controlplane.evidence.experiments.results.summarize import levels
+from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Results
+from controlplane.evidence.twin.expected_error import described
+from fleet.counted import significant
+
+REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
+
+
+def shown(value: float | int | str | None, unit: str = "") -> str:
+    """Three significant digits with a separator for thousands; a dash for an unknown value."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if math.isinf(value):
+        return "unanswered"  # a quantile that falls on requests without an answer
+    if unit.startswith("$"):  # $8.21 / M output tokens
+        return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
+    text = significant(value * 100 if unit == "%" else value, decimals=9)
+    return f"{text} {unit}".strip().replace("-", "−")
+
+
+def signed(value: float | None, unit: str = "") -> str:
+    """A difference, always with its sign; None is infinite."""
+    if value is None:
+        return "∞"
+    text = shown(value, unit)
+    return f"+{text}" if value > 0 else text
+
+
+def duration(seconds: float | None) -> str:
+    """1 h 02 min, 3 min 20 s, 12 s."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
+    """The comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
+    lines = [f"# {_escape(results['experiment']['name'])}", ""]
+    lines += [f"- {title}: {_escape(text)}" for title, text in about.items() if text]
+    lines += [f"- Times: {results['time']}", ""]
+    lines += _expectations(results)
+    if results["partial"]:
+        lines += ["**Partial results**: not every run ended.", ""]
+    # First, because the reader needs them to judge the rest.
+    lines += _bullets("Warnings", results["warnings"])
+    lines += [line for picture in pictures for line in (picture, "")]
+    lines += _differing(results)
+    for request_class in results["classes"]:
+        lines += _class_table(results, request_class)
+    lines += _differences(results, baseline)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _differing(results: Results) -> list[str]:
+    """What the arms change in the policy, and what in the fleet."""
+    lines = []
+    differing = results["differing"]
+    for title, settings in (("Policies", differing["policy"]), ("Fleets", differing["fleet"])):
+        names = [arm["name"] for arm in results["arms"]]
+        cells = [(f"{row['title']} ({row['path']})", *(row["values"][name] for name in names)) for row in settings]
+        rows = [f"| {' | '.join(map(_escape, each))} |" for each in cells]
+        if rows:
+            head = f"| differs | {' | '.join(map(_escape, names))} |"
+            lines += [f"## {title}", "", head, "|---" * (len(names) + 1) + "|", *rows, ""]
+    return lines
+
+
+def _class_table(results: Results, request_class: str) -> list[str]:
+    metrics = [METRICS[key] for key in REPORTED]
+    lines = [f"## Class {request_class}", "", "| arm | " + " | ".join(m.title for m in metrics) + " |"]
+    lines.append("|---" * (len(metrics) + 1) + "|")
+    best, found = results["best"].get(request_class, {}), levels(results, request_class)
+    for arm in results["arms"]:
+        cells = [
+            shown(found[arm["name"], m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "")
+            for m in metrics
+        ]
+        lines.append(f"| {_escape(arm['name'])} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _differences(results: Results, baseline: str) -> list[str]:
+    rows = [row for row in results["differences"] if row["baseline"] == baseline]
+    if not rows:
+        return []
+    lines = [
+        f"## Against {_escape(baseline)}",
+        "",
+        "| arm | class | metric | difference | interval | n | verdict |",
+    ]
+    lines.append("|---" * 7 + "|")
+    for row in rows:
+        unit = METRICS[row["metric"]].unit
+        cells = (
+            _escape(row["arm"]),
+            row["class"],
+            METRICS[row["metric"]].title,
+            signed(row["difference"], unit),
+            f"{signed(row['low'], unit)} to {signed(row['high'], unit)}",
+            compared_n(row),
+            row["verdict"],
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", COMPARISONS_NOTE, ""]
+
+
+def compared_n(row: DifferenceRow) -> str:
+    """1,204 (36 left out)."""
+    left_out = row.get("left_out", 0)
+    return shown(row["n"]) + (f" ({shown(left_out)} left out)" if left_out else "")
+
+
+COMPARISONS_NOTE = (
+    "Levels and differences are over the same requests, n: those that every arm was sent, with a known value. One "
+    "without an answer counts as infinitely late. "
+    "95 % intervals, widened by Holm's method for the number of arms compared with the same baseline; with several "
+    "classes and metrics, about one in twenty shows a difference by chance where there is none."
+)
+
+
+def _expectations(results: Results) -> list[str]:
+    lines = _bullets("Expectations", map(sentence, results["expectations"]))
+    return [f"**Verdict: {results['verdict']}**", "", *lines] if lines else []
+
+
+def sentence(row: ExpectationRow) -> str:
+    """An expectation and its answer in words."""
+    subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {row['arm']}"
+    return f"{subject} {_found(row)}; expected: {row['limits']}{_decided_by(row)}"
+
+
+def _found(row: ExpectationRow) -> str:
+    relative = bool(row["relative_to"])
+    number, unit = (row["ratio"], "") if relative else (row["value"], METRICS[row["metric"]].unit)
+    if number is None:
+        return "is unknown, or falls on unanswered requests"
+    text = f"is {shown(number, unit)}" + (f" × {row['relative_to']}" if relative else "")
+    if row["low"] is None or row["high"] is None or row["level"] is None:
+        return text
+    return f"{text} ({row['level'] * 100:.4g} % interval: {shown(row['low'], unit)} to {shown(row['high'], unit)})"
+
+
+def _decided_by(row: ExpectationRow) -> str:
+    if row["verdict"] != "inconclusive":
+        return ""
+    if row["needed_n"] is None:
+        return "; more requests would not decide it"
+    return f"; about {shown(row['needed_n'])} requests would decide it, there are {shown(row['n'] or 0)}"
+
+
+def _bullets(title: str, items: Iterable[str]) -> list[str]:
+    listed = [f"- {_escape(item)}" for item in items]
+    return [f"## {title}", "", *listed, ""] if listed else []
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
+    """A row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(("arm", "seed", "mode", *COLUMNS))
+    for arm, seed, records in runs:
+        for record in records:
+            writer.writerow((arm, seed, mode, *(_cell(getattr(record, name)) for name in COLUMNS)))
+        yield _take(buffer)
+    yield _take(buffer)
+
+
+def _cell(value: Any) -> Any:
+    """Escapes a text that a spreadsheet would take for a formula."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
+        return f"'{value}"
+    return value
+
+
+def _take(buffer: io.StringIO) -> str:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text
+
+
+def junit(results: Results) -> str:
+    """A test case for each run and for each expectation. An inconclusive one is skipped: it has neither passed nor
+    failed."""
+    suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
+    _properties(suite, results)
+    for arm in results["arms"]:
+        for run in arm["runs"]:
+            case = SubElement(suite, "testcase", classname="runs", name=_xml_text(f"{arm['name']}, seed {run['seed']}"))
+            if run["status"] != "done":
+                SubElement(case, "error", message=_xml_text(f"{run['status']}: {run['cause']}"))
+    for row in results["expectations"]:
+        name = f"{row['arm']}: {row['class']} {row['metric']} {row['limits']}"
+        case = SubElement(suite, "testcase", classname="expectations", name=_xml_text(name))
+        if row["verdict"] != "pass":
+            SubElement(case, JUNIT[row["verdict"]], message=_xml_text(sentence(row)))
+    counts = (("tests", ""), ("failures", "/failure"), ("errors", "/error"), ("skipped", "/skipped"))
+    suite.attrib |= {name: str(len(suite.findall(f"testcase{found}"))) for name, found in counts}
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(suite, encoding="unicode") + "\n"
+
+
+JUNIT = {"fail": "failure", "inconclusive": "skipped"}
+
+
+def _properties(suite: Element, results: Results) -> None:
+    """The mode, and for a simulation its engine model."""
+    named = [("mode", results["mode"]), ("verdict", results["verdict"])]
+    if (twin := results["twin"]) is not None:
+        named += [("twin", twin["about"]), ("expected error", described(twin["expected"]))]
+        named += [("caution", text) for text in twin["cautions"]]
+    properties = SubElement(suite, "properties")
+    for name, value in named:
+        if value:
+            SubElement(properties, "property", name=name, value=_xml_text(value))
+
+
+def _xml_text(text: str) -> str:
+    """XML 1.0 has no control characters."""
+    return "".join(c if c >= " " or c in "\t\n" else "�" for c in text)

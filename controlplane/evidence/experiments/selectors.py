@@ -1,0 +1,56 @@
+"""Reads experiments and their progress."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Prefetch, Q, QuerySet
+from django.utils import timezone
+
+from controlplane.evidence.experiments.models import Experiment, Matrix, Run
+from controlplane.evidence.experiments.modes import MODES
+from fleet.jobs import DONE, ENDED, QUEUED, RUNNING
+
+LARGE = ("record", "summary")  # fields that lists do not read
+
+
+def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
+    """Newest first, with their cells in order and counted runs. `with_values`: with what the heat table shows."""
+    counted = {"runs_total": Count("runs"), "runs_done": Count("runs", filter=Q(runs__status=DONE))}
+    cells = Experiment.objects.order_by("pk").annotate(**counted).defer(*(LARGE[:1] if with_values else LARGE))
+    return Matrix.objects.prefetch_related(Prefetch("cells", cells))
+
+
+def experiments() -> QuerySet[Experiment]:
+    """Newest first, with their runs."""
+    return Experiment.objects.defer(*LARGE).prefetch_related(Prefetch("runs", Run.objects.order_by("ordinal")))
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentProgress:
+    runs_done: int
+    runs: int
+    requests_done: int
+    requests: int  # of all runs; 0 until the first run has read its trace
+    eta_s: float | None  # None when it has ended or nothing is known yet
+    took_s: float | None  # since it began, None while queued
+    queued_behind: int | None  # experiments that run or were queued earlier; None unless this one is queued
+
+
+def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:
+    now = now or timezone.now()
+    runs = list(experiment.runs.all())
+    known = max((run.total for run in runs), default=0)
+    began = experiment.started_at
+    return ExperimentProgress(
+        runs_done=sum(run.status == DONE for run in runs),
+        runs=len(runs),
+        requests_done=sum(run.done for run in runs),
+        requests=sum(run.total or known for run in runs),
+        eta_s=None if experiment.status in ENDED else MODES[experiment.mode].eta_s(experiment, runs, now),
+        took_s=((experiment.ended_at or now) - began).total_seconds() if began else None,
+        queued_behind=_queued_behind(experiment) if experiment.status == QUEUED else None,
+    )
+
+
+def _queued_behind(experiment: Experiment) -> int:
+    return Experiment.objects.filter(Q(status=RUNNING) | Q(status=QUEUED, pk__lt=experiment.pk)).count()

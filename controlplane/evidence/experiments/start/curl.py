@@ -1,0 +1,51 @@
+"""The curl command that starts the same experiment as the form."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from controlplane.evidence.experiments.start.body import ExperimentIn
+from router.contract.json_value import JsonObject
+
+DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
+
+
+def body_of(asked: ExperimentIn) -> JsonObject:
+    """The body for the API, without optional fields that have their defaults."""
+    given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    whole = asked.model_dump(mode="json", by_alias=True)
+    return {key: _plain(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
+
+
+def _plain(value: Any) -> Any:
+    """600, not 600.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
+    """A command for a shell on this machine."""
+    url = request.build_absolute_uri("/api/v1/experiments")
+    token = Path(settings.DATA_DIR) / "token"
+    body = json.dumps(body_of(asked), ensure_ascii=False)
+    return (
+        f"curl -sS {shlex.quote(url)} \\\n"
+        f'  -H "Authorization: Bearer $(cat {shlex.quote(str(token))})" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(body)}"
+    )
+
+
+def example_body() -> JsonObject:
+    """An experiment that a fresh installation runs in two minutes."""
+    return {
+        "name": "Three strategies on agentic sessions",
+        "trace": "agentic-demo",
+        "pool": "demo",
+        "duration_s": 300,
+        "time_scale": 10,
+        "arms": ["round_robin", "cache_aware", "adaptive_v1"],
+    }

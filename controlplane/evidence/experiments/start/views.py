@@ -1,0 +1,186 @@
+"""Views that start an experiment from the browser, with the API's fields and checks."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+from pydantic import ValidationError
+
+from controlplane.common.input_errors import problems_of
+from controlplane.evidence.experiments import services
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.modes import MODES
+from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.experiments.start.curl import body_of, curl_of, example_body
+from controlplane.evidence.experiments.start.in_words import in_words
+from controlplane.evidence.experiments.start.labels import LABELS, LabelledProblem, labelled
+from controlplane.evidence.traces import library
+from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.audit.services import actor_of
+from controlplane.traffic.policies import selectors as policies
+from fleet.selectors import pools
+from router.contract.fields import typed_number
+from router.contract.json_value import Json, JsonObject
+from router.contract.problem import by_path
+from router.policy.strategies import STRATEGIES
+
+TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
+OBJECTS = ("expect", "slo")  # typed as JSON
+MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # folded on a new form
+BODY_CHARS = 8_000  # of ?body=, as long as a URL may be
+NUMBERS = ("duration_s", "time_scale", "load_factor")
+
+
+@require_http_methods(["GET", "POST"])
+def start(request: HttpRequest) -> HttpResponseBase:
+    if request.method == "GET":
+        return _form(request, _prefilled(request), {})
+    return _start(request)
+
+
+@operator_required
+def _start(request: HttpRequest) -> HttpResponse:
+    raw = raw_body(request.POST)
+    try:
+        made = services.start_experiment(ExperimentIn.model_validate(raw), actor_of(request))
+    except ValidationError as error:
+        return _form(request, raw, by_path(problems_of(error)))
+    except services.InvalidExperiment as error:
+        return _form(request, raw, by_path(error.problems))
+    messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
+    return redirect("experiment", number=made.pk)
+
+
+@require_POST
+def curl(request: HttpRequest) -> HttpResponse:
+    """The command for the form as it is, or the form's problems."""
+    raw = raw_body(request.POST)
+    try:
+        command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
+    except ValidationError as error:
+        command, problems = "", labelled(by_path(problems_of(error)), raw, dict(_arm_choices()))
+    return render(request, "experiments/_curl.html", {"curl": command, "problems": problems})
+
+
+def raw_body(form: QueryDict) -> JsonObject:
+    """The form as a body of the API. An unreadable value stays text, which the check rejects with its path. A page that
+    offers an experiment sends the whole body in one field."""
+    if whole := _text(form, "body"):
+        return given if isinstance(given := object_of(whole[:BODY_CHARS]), dict) else {}
+    raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
+    raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
+    raw["seeds"] = [typed_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
+    typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
+    raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
+    raw |= {name: object_of(text) for name in OBJECTS if (text := _text(form, name))}
+    return raw
+
+
+def _text(form: QueryDict, name: str) -> str:
+    return str(form.get(name, "")).strip()
+
+
+def _arm(line: str) -> Any:
+    return object_of(line) if line.startswith("{") else line
+
+
+def object_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _prefilled(request: HttpRequest) -> JsonObject:
+    """The fields of an earlier experiment with ?from=, of a body of the API with ?body=, else of an example."""
+    earlier = request.GET.get("from", "")
+    again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
+    if again is not None and again.body:
+        return dict(again.body)
+    names = [pool.name for pool in pools()]
+    example = example_body()
+    pool = example["pool"] if example["pool"] in names or not names else names[0]
+    return _given_body(request, pool) or {**example, "pool": pool}
+
+
+def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
+    """The posted body; empty if it is not valid. It may leave out the pool, as links that fit every fleet do."""
+    given = object_of(request.GET.get("body", "")[:BODY_CHARS])
+    if not isinstance(given, dict):
+        return {}
+    raw = {"pool": pool, **given}
+    try:
+        ExperimentIn.model_validate(raw)
+    except ValidationError:
+        return {}
+    return raw
+
+
+def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) -> HttpResponse:
+    arms = list_of(raw, "arms")
+    choices = _arm_choices()
+    summary = labelled(problems, raw, dict(choices))
+    try:
+        asked = ExperimentIn.model_validate(raw)
+        command, values = curl_of(request, asked), {**body_of(asked), **raw}
+    except ValidationError:
+        command, values = "", raw
+    context = {
+        "values": {**values, "seeds": ", ".join(map(str, list_of({"seeds": [1], **values}, "seeds")))},
+        "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
+        "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "more_arms": "\n".join(arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
+        "in_words": in_words([arm for arm in arms if arm not in [choice for choice, _ in choices]], raw.get("pool")),
+        "more_open": _is_more_given(raw) or any(problem.field in MORE for problem in summary),
+        "objects": {name: arm_line(raw[name]) if raw.get(name) else "" for name in OBJECTS},
+        "labels": LABELS,
+        "problems": summary,
+        "field_errors": _by_field(summary),
+        "traces": library.entries(),
+        "pools": list(pools()),
+        "modes": list(MODES.values()),
+        "curl": command,
+    }
+    return render(request, "experiments/new.html", context, status=422 if problems else 200)
+
+
+def _is_more_given(raw: JsonObject) -> bool:
+    """Whether a field of "More settings" differs from the one of a new form."""
+    new = ExperimentIn.model_validate(example_body()).model_dump(mode="json", by_alias=True)
+    return any(raw.get(name, new[name]) != new[name] for name in MORE)
+
+
+def list_of(raw: JsonObject, name: str) -> list[Json]:
+    """The list under this name; empty if there is none."""
+    return found if isinstance(found := raw.get(name), list) else []
+
+
+def _plain(value: Any) -> str:
+    """A number for an input, without separators."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def arm_line(arm: Any) -> str:
+    return arm if isinstance(arm, str) else json.dumps(arm)
+
+
+def _arm_choices() -> list[tuple[str, str]]:
+    """Strategies by their default documents, then the live version of each policy."""
+    strategies = [(name, strategy.title) for name, strategy in STRATEGIES.items()]
+    live = [
+        (f"{policy.name}@{policies.live_version(policy).number}", f"Policy {policy.name}, live")
+        for policy in policies.policies()
+    ]
+    return [*strategies, *live]
+
+
+def _by_field(problems: Iterable[LabelledProblem]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for problem in problems:
+        found.setdefault(problem.field, []).append(problem.beside)
+    return {field: "; ".join(messages) for field, messages in found.items()}

@@ -1,0 +1,18 @@
+"""A web process with one experiment that has ended, and one that is queued."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def made(web: Web) -> Any:  # noqa: F811
+    web.manage(
+        "shell",
+        "--verbosity",
+        "0",
+        "-c",
+        "from controlplane.evidence.experiments.tests.browser import cast; cast.make()",
+    )

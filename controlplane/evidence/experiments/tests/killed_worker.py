@@ -1,0 +1,73 @@
+"""Run by a test as a process of its own: `prepare SECONDS` an experiment, `run URL [PLACE]` it against an endpoint, or
+`expire URL`. At PLACE the process stands still, to be killed there."""
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+from controlplane.doors.jobs import expire  # noqa: E402
+from controlplane.evidence.experiments import running, services  # noqa: E402
+from controlplane.evidence.experiments.models import Run  # noqa: E402
+from controlplane.evidence.experiments.modes import ephemeral_pool, replay  # noqa: E402
+from controlplane.evidence.experiments.results.assemble import results_of  # noqa: E402
+from controlplane.evidence.experiments.start.body import ExperimentIn  # noqa: E402
+from controlplane.evidence.experiments.tests.conftest import body  # noqa: E402
+from controlplane.evidence.experiments.tests.stand_in import StandIn  # noqa: E402
+from controlplane.people.audit.services import Actor  # noqa: E402
+from fleet import jobs  # noqa: E402
+from fleet.models import Pool  # noqa: E402
+
+# Each is about to be called when the process stands there.
+PLACES: dict[str, tuple[Any, str]] = {
+    "every request has its record": (replay, "performed"),
+    "the run was performed": (ephemeral_pool, "tear_down"),
+    "the pool was removed": (running, "end"),
+    "the run has ended": (running, "results_of"),
+    "the results were made": (running, "close"),
+}
+
+
+def prepare(seconds: str) -> dict[str, Any]:
+    Pool.objects.create(name="demo", model="fake", kind="sim", replicas=2)
+    asked = ExperimentIn.model_validate(body(duration_s=float(seconds), time_scale=20, arms=["round_robin"]))
+    run = services.start_experiment(asked, Actor("user", "otto")).runs.get()
+    return {"records": str(run.records_path)}
+
+
+def play(url: str, place: str = "") -> None:
+    StandIn(url).install(lambda name, value: setattr(ephemeral_pool, name, value))
+    if place:
+        setattr(*PLACES[place], stand)
+    running.run_experiment(Run.objects.get().experiment_id)
+
+
+def stand(*_: Any, **__: Any) -> None:
+    print("standing", flush=True)
+    signal.pause()
+
+
+def look_later(url: str) -> dict[str, Any]:
+    expire.step()
+    play(url)
+    run = Run.objects.select_related("experiment").get()
+    results = results_of(run.experiment)
+    return {
+        "run": run.status,
+        "experiment": run.experiment.status,
+        "cause": run.cause,
+        "done": run.done,
+        "partial": results["partial"],
+        "n": results["arms"][0]["classes"]["all"]["n"],
+    }
+
+
+if __name__ == "__main__":
+    jobs.send = lambda job: None  # type: ignore[assignment]
+    print(json.dumps({"prepare": prepare, "run": play, "expire": look_later}[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,192 @@
+"""The tables of docs/findings/: what counts as best or tied, and that each is there."""
+
+import argparse
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import by_class, costs, findings, unseen
+from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
+from router.policy.schema import document as documents
+
+FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
+
+SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
+
+
+def played(seconds, **changes):
+    """A run of four requests that all took this long."""
+    whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0)
+    return replace(whole, **changes)
+
+
+def runs(**arms):
+    return {arm: [played(value) for value in values] for arm, values in arms.items()}
+
+
+@pytest.mark.parametrize(
+    ("arms", "marked"),
+    [
+        (runs(a=(1.0, 1.1, 1.0), b=(2.0, 2.2, 2.1)), {"a"}),
+        (runs(a=(1.0, 1.1, 1.0), b=(1.001, 1.102, 1.001)), {"a", "b"}),  # less than 1 %
+        (runs(a=(1.0, 2.0, 3.0), b=(2.0, 2.1, 2.2)), {"a", "b"}),  # by chance
+        (runs(a=(1.0, 1.1, 1.0), b=(0.1, math.inf, 0.1)), {"a"}),  # does not answer
+    ],
+)
+def test_an_arm_is_tied_when_no_other_beats_it(arms, marked):
+    assert findings.best_or_tied(arms, "ttft_p90") == marked
+
+
+def test_requests_that_were_refused_are_late_and_outside_of_the_slo():
+    one = played(1.0, ttft=(1.0, 1.0, 1.0, math.inf), within=(True, True, True, False), refused=1)
+    assert METRICS["ttft_p90"](one) == math.inf
+    assert METRICS["goodput"](one) == 75.0
+
+
+def test_the_default_policy_is_among_the_strategies():
+    arms = [named(arm) for arm in findings.PEERS]
+    played = [documents.apply_overrides(documents.default(arm["strategy"]), arm.get("overrides", {})) for arm in arms]
+    assert documents.default() in played
+
+
+def test_a_cell_may_have_answers_of_another_length():
+    def tokens(answers):
+        return [one.output_tokens for one in requests_of(Cell(findings.GENERATED, 1.0, 30.0, "", answers), 1)[0]]
+
+    assert tokens(6.0) == [6 * one for one in tokens(1.0)]
+    assert set(tokens(0.0001)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "arm"),
+    [
+        ("traffic", 8, "least_requests"),
+        ("roles", 4, "adaptive_offload"),
+        ("weights", 2, "strategy.stall_weight 0.14"),
+    ],
+)
+def test_the_default_is_compared_beyond_the_tables_of_its_pages(monkeypatch, name, cells, arm):
+    def same(player, cell, arms, seeds):
+        return runs(**{named(one)["name"]: (1.0,) * seeds for one in arms})
+
+    monkeypatch.setattr(unseen.Player, "runs", same)
+    player = unseen.Player(argparse.Namespace(traces="", seeds=None), None)
+    lines = list(unseen.TABLES[name](player))
+    assert sum(line.startswith(f"| {arm} | **1.00 ± 0.00**") for line in lines) == cells
+    assert f"| priced | {cells} | {cells} | {cells} |" in lines
+
+
+def of_classes(warm, heavy):
+    """A run of two warm and two heavy requests, with their TTFT in s."""
+    ttft = (*warm, *heavy)
+    return played(1.0, ttft=ttft, e2e=tuple(one + 1 for one in ttft), classes=("warm", "warm", "heavy", "heavy"))
+
+
+def test_an_arm_names_what_a_class_gains_and_what_another_pays_and_nothing_that_chance_explains():
+    base = [of_classes((2.0, 2.0), (8.0, 8.0)), of_classes((2.2, 2.2), (8.8, 8.8)), of_classes((2.1, 2.1), (8.4, 8.4))]
+    warm_gains = [
+        of_classes((1.0, 1.0), (8.8, 8.8)),
+        of_classes((1.1, 1.1), (8.0, 8.0)),
+        of_classes((1.1, 1.1), (8.4, 8.4)),
+    ]
+    gains, pays = by_class.changes(base, warm_gains, by_class.CLASSES[::2])
+    assert (gains, pays) == ("warm: TTFT p50 × 0.51, TTFT p90 × 0.51, E2E p50 × 0.67", "")
+    assert by_class.changes(warm_gains, base, ("warm",)) == (
+        "",
+        "warm: TTFT p50 × 1.97, TTFT p90 × 1.97, E2E p50 × 1.50",
+    )
+    lost = [of_classes((math.inf, 1.0), (8.0, 8.0))] * 3
+    assert by_class.changes(base, lost, ("warm",))[1] == "warm: TTFT p50 × ∞, TTFT p90 × ∞, E2E p50 × ∞"
+    assert by_class.shares({"A": base}) == "50 % warm, 0 % medium, 50 % heavy"
+    *_, row = by_class.table({"A": base, "B": warm_gains})
+    assert row.startswith("| B | 1.07 / 1.07 / 10 / 2.07 | 8.40 / 8.40 / 10 / 9.40 | warm: TTFT p50 × 0.51")
+
+
+def test_of_a_wall_the_middle_of_the_run_is_shown_beside_its_mean_and_its_peak():
+    cell = Cell(DEMO, 4.0, 60.0, "")
+    one = play(cell, {"strategy": "round_robin_pd", "fleet": {"replicas": 4, "engine": SMALL}}, 1)
+    assert 0 < one.fullest_kv < one.middle_kv < one.peak_kv <= 1
+    assert 0 < one.waits_for_kv <= one.waits <= 1
+
+
+def test_fleets_are_loaded_by_the_prompts_that_they_can_compute():
+    half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
+    assert (half, four_times) == (0.5, 4.0)
+    assert all(0.5 < scale < 10 for scale in others)
+    asked = fleet_of({"fleet": findings.FLEETS[1].changes})
+    assert len(asked.instances) == 4
+
+
+def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypatch):
+    def play(cell, arm, seed):
+        size = arm["fleet"]["replicas"]
+        return played(1.0, within=(size > seed,) * 4, output_per_s=100.0)
+
+    monkeypatch.setattr(costs, "play", play)
+    cell = Cell(DEMO, 1.0, 600.0, "")
+    found = [costs.shrunk(cell, "lpwl", {}, seed) for seed in (2, 4, 8)]
+    assert [one.instances for one in found] == [3, 5, 0]
+    tier = {"dram_gb": 1_000}
+    assert costs.dollars_per_hour(tier, 2) == pytest.approx(2 * (5 + 8.8))
+    cells = [*costs.cells({}, found[:2])]
+    assert cells[0] == "960"
+    assert cells[1] == "111.11 ± 0.00"  # 40 $/h, 360,000 tokens
+    assert cells[3].startswith("4.0 ± ")
+    assert cells[4].startswith("480 ± ")
+    assert [*costs.cells({}, found)][3:] == ["more than 8", "–", "–"]
+
+
+def test_a_tier_costs_what_the_smallest_fleet_has_of_it_and_its_drives_wear_with_what_is_written():
+    small = played(1.0, drive_bytes=7e12, virtual_s=43_200.0, output_per_s=100.0)
+    found = [costs.Shrunk(played(1.0), 2, small)]
+    *_, dollars, _, writes, years = costs.tier_cells(costs.TUTTI, found)
+    assert (dollars, writes, years) == (f"{24 * 2 * (5 + 14_000 * 0.000082):,.0f}", "0.50", "10.0")
+    assert [*costs.tier_cells({}, [costs.Shrunk(played(1.0), 2, played(1.0))])][-2:] == ["–", "–"]
+
+
+@pytest.mark.parametrize("name", findings.TABLES)
+def test_every_table_has_its_page_to_which_the_conclusions_link(name):
+    text = (findings.PAGES / f"{name}.md").read_text()
+    table = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    assert table.count("\n|") >= 7
+    assert f"(findings/{name}.md)" in findings.PAGES.with_suffix(".md").read_text()
+    assert re.findall(r"\d%", text) == []
+
+
+def section(page: str, title: str) -> list[list[str]]:
+    """The rows of a table under its bold title."""
+    text = (FINDINGS / f"{page}.md").read_text().partition(f"**{title}**")[2].partition("\n**")[0]
+    return [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+
+
+def test_the_text_about_tiers_says_what_its_table_has():
+    rows = {row[0]: row for row in section("tiers", "documents-reread, 2× load")}
+    tutti, gds, dram, lmcache, twice = (
+        rows[name]
+        for name in (
+            "14 TB of drives by Tutti",
+            "14 TB of drives by GDS",
+            "256 GB of host memory",
+            "14 TB of drives by LMCache",
+            "the same, writing what is used twice",
+        )
+    )
+    text = (FINDINGS / "tiers.md").read_text()
+    mean = [row[3].partition(" ±")[0] for row in (gds, dram, lmcache)]
+    assert f"Tutti's access to drives needs {tutti[3]} and GDS {mean[0]}:" in text
+    assert f"Host memory needs {mean[1]} and" in text
+    assert f"LMCache need {mean[2]}, though" in text
+    life = f"wear out in {tutti[7]} years; writing only what is used twice gives them {twice[7].partition(' ±')[0]}"
+    assert life in text
+
+
+def test_the_text_about_classes_says_what_its_tables_have():
+    found = []
+    for load in ("1×", "2×"):
+        rows = {row[0]: row for row in section("classes", f"coding agent, {load} load")}
+        found += [rows[arm][1].partition(" /")[0] for arm in ("A", "B")]
+    own, twice = f"{found[0]} s under A and {found[1]} under B", f"{found[2]} and {found[3]} at twice"
+    assert f"warm TTFT p50 is {own} at their own rate, {twice}" in (FINDINGS / "classes.md").read_text()

@@ -1,0 +1,102 @@
+"""kill -9 of the worker in the middle of a run and after it: real processes, a real database file."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.evidence.experiments.results import records
+from controlplane.evidence.experiments.tests.fake_engine import engine_in_a_thread
+from controlplane.evidence.experiments.tests.killed_worker import PLACES
+
+pytestmark = pytest.mark.slow
+SCRIPT = [sys.executable, "-m", "controlplane.evidence.experiments.tests.killed_worker"]
+
+
+class Worker:
+    """Starts the processes, all with one data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        database = f"sqlite://{folder / 'weir.sqlite3'}"
+        self.env = {**os.environ, "WEIR_DATA_DIR": str(folder), "DATABASE_URL": database}
+        self._call(sys.executable, "manage.py", "migrate", "--verbosity=0")
+
+    def call(self, *argv: str) -> Any:
+        return json.loads(self._call(*SCRIPT, *argv).splitlines()[-1])
+
+    def _call(self, *argv: str) -> str:
+        return subprocess.run(argv, env=self.env, check=True, capture_output=True, text=True).stdout
+
+    def killed(self, *argv: str, when: Callable[[Any], None]) -> None:
+        worker = subprocess.Popen([*SCRIPT, *argv], env=self.env, stdout=subprocess.PIPE, text=True)
+        try:
+            when(worker.stdout)
+        finally:
+            worker.kill()
+            worker.communicate(timeout=60)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+def answered(path: Path) -> int:
+    return sum(record.outcome == "ok" for record in records.read(path))
+
+
+def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worker):
+    path = Path(worker.call("prepare", "600")["records"])
+    finished = 0
+
+    def some_have_finished(_: Any) -> None:
+        nonlocal finished
+        deadline = time.monotonic() + 60
+        while engine.answered < 20 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        finished = engine.answered
+        while answered(path) < finished and time.monotonic() < deadline:  # what has left the engine reaches the client
+            time.sleep(0.02)
+
+    with engine_in_a_thread() as engine:
+        worker.killed("run", engine.url, when=some_have_finished)
+        kept = records.read(path)
+        assert finished >= 20
+        assert answered(path) >= finished
+        found = worker.call("expire", engine.url)
+    assert (found["run"], found["experiment"], found["partial"]) == ("failed", "failed", True)
+    assert "worker lost" in found["cause"]
+    assert found["n"] == found["done"] == len(kept)
+
+
+def stands(output: Any) -> None:
+    assert any(line == "standing\n" for line in output), "it ended before the place"
+
+
+def killed_at(worker: Worker, place: str) -> tuple[Any, int]:
+    """What is found afterwards, and how many records were on the disk at the kill."""
+    path = Path(worker.call("prepare", "10")["records"])
+    with engine_in_a_thread() as engine:
+        worker.killed("run", engine.url, place, when=stands)
+        kept = len(records.read(path))
+        return worker.call("expire", engine.url), kept
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "every request has its record"])
+def test_a_worker_that_is_killed_after_its_run_was_performed_loses_no_result(worker, place):
+    found, kept = killed_at(worker, place)
+    assert (found["run"], found["experiment"], found["cause"], found["partial"]) == ("done", "done", "", False)
+    assert found["n"] == found["done"] == kept > 0
+
+
+def test_a_worker_that_is_killed_before_its_run_says_so_leaves_it_failed_with_its_records(worker):
+    found, kept = killed_at(worker, "every request has its record")
+    assert (found["run"], found["experiment"], found["partial"]) == ("failed", "failed", True)
+    assert "worker lost: its process ended, while replaying" in found["cause"]
+    assert found["n"] == found["done"] == kept > 0

@@ -1,0 +1,212 @@
+"""Matrices: cells in the twin, their heat table, drill-down, resuming, and presets."""
+
+import csv
+import io
+
+import pytest
+
+from controlplane.evidence.experiments import running
+from controlplane.evidence.experiments.matrix import summary
+from controlplane.evidence.experiments.matrix.body import MatrixIn
+from controlplane.evidence.experiments.matrix.presets import presets
+from controlplane.evidence.experiments.models import Experiment, Matrix, Run
+from fleet import jobs
+from fleet.models import Pool
+from fleet.selectors import store_pool
+
+BODY = {"name": "Strategies", "traces": ["agentic-demo"], "loads": [1, 2], "pool": "demo", "duration_s": 20}
+BODY |= {"arms": ["round_robin", "lpwl"], "slo": {"all": {"ttft_ms": 60_000}}}
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def started(ci, demo_pool, sent, data_dir):
+    def start(**changes) -> Matrix:
+        answer = ci.post("/matrices", BODY | changes)
+        assert answer.status_code == 201, answer.content
+        return Matrix.objects.get(pk=answer.json()["id"])
+
+    return start
+
+
+def perform(matrix):
+    for cell in matrix.cells.order_by("pk"):
+        running.run_experiment(cell.pk)
+
+
+def test_each_trace_at_each_load_is_a_cell_with_its_heat_and_its_comparison(started, ci, vera_client, sent):
+    matrix = started(expect=[{"metric": "within_slo", "min": 0.5}])
+    assert [args for _, args, _ in sent] == [[cell.pk] for cell in matrix.cells.order_by("pk")]
+    perform(matrix)
+    found = ci.get(f"/matrices/{matrix.pk}").json()
+    assert (found["status"], found["verdict"], found["runs_done"], found["counts"]) == ("done", "pass", 4, {"done": 2})
+    results = ci.get(f"/matrices/{matrix.pk}/results").json()
+    assert results["arms"] == ["round_robin", "lpwl"]
+    first, second = results["cells"]
+    assert (first["load_factor"], second["load_factor"]) == (1, 2)
+    cell = ci.get(f"/experiments/{first['id']}/results").json()
+    compared = next(row for row in cell["differences"] if (row["baseline"], row["metric"]) == ("lpwl", "ttft_p90_ms"))
+    assert first["values"]["all"]["ttft_p90_ms"]["lpwl"] == compared["reference"]
+    assert first["best_or_tied"] == cell["best_or_tied"]
+    rows = list(csv.DictReader(io.StringIO(ci.get(f"/matrices/{matrix.pk}/results?format=csv").content.decode())))
+    assert {row["load"] for row in rows} == {"1.0", "2.0"}
+    assert {row["metric"] for row in rows} >= {"ttft_p90_ms", "goodput", "balance"}
+    page = vera_client.get(f"/experiments/matrix/{matrix.pk}/?metric=goodput&class=warm").content.decode()
+    assert "Goodput: answers within the SLO, class warm" in page
+    assert f'href="/experiments/{first["id"]}/?class=warm"' in page
+    assert f">Matrix {matrix.pk}<" in vera_client.get(f"/experiments/{first['id']}/").content.decode()
+
+
+def test_the_list_shows_a_matrix_once_and_its_cells_only_when_asked_for(started, ci, vera_client):
+    matrix = started()
+    page = vera_client.get("/experiments/").content.decode()
+    assert f'href="/experiments/matrix/{matrix.pk}/"' in page
+    assert "agentic-demo × 2" not in page
+    assert ci.get("/experiments").json() == []
+    assert len(ci.get(f"/experiments?matrix={matrix.pk}").json()) == 2
+    assert [row["id"] for row in ci.get("/matrices").json()] == [matrix.pk]
+    assert ci.get(f"/matrices?before={matrix.pk}").json() == []
+    assert ci.get("/matrices/99").status_code == vera_client.get("/experiments/matrix/99/").status_code == 404
+
+
+def test_lists_read_no_large_fields(started, vera_client, django_assert_max_num_queries):
+    started()
+    with django_assert_max_num_queries(30) as seen:
+        vera_client.get("/experiments/table")
+    assert not [query for query in seen.captured_queries if '"record"' in query["sql"] or '"summary"' in query["sql"]]
+
+
+@pytest.mark.slow
+def test_a_resumed_matrix_keeps_the_runs_that_are_done(started, ci):
+    matrix = started()
+    first = matrix.cells.order_by("pk")[0]
+    running.run_experiment(first.pk)
+    Experiment.objects.filter(pk=first.pk).update(status="failed", cause="worker lost")
+    done, lost = first.runs.all()
+    Run.objects.filter(pk=lost.pk).update(status="failed", cause="worker lost")
+    assert ci.post(f"/matrices/{matrix.pk}/cancel").json()["status"] == "failed"
+    resumed = ci.post(f"/matrices/{matrix.pk}/resume").json()
+    assert (resumed["status"], resumed["counts"]) == ("queued", {"queued": 2})
+    ended_at = done.ended_at
+    perform(matrix)
+    done.refresh_from_db()
+    assert done.ended_at == ended_at
+    assert ci.get(f"/matrices/{matrix.pk}").json()["counts"] == {"done": 2}
+    assert ci.post(f"/matrices/{matrix.pk}/resume").json()["counts"] == {"done": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"traces": ["nowhere.jsonl", "agentic-demo"]}, "traces.0", "there is no trace"),
+        ({"loads": [0]}, "loads.0", "from 0.05 to 20"),
+        ({"loads": [1, 1]}, "loads", "each may occur once"),
+        (
+            {"seeds": list(range(20)), "loads": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "arms": ["lpwl"] * 3},
+            "seeds",
+            "at most 500",
+        ),
+        ({"arms": ["nothing@1"]}, "arms.0", "nothing"),
+        ({"arms": ["lpwl fleet.kv_blocks=1"]}, "arms.0.fleet.engine.kv_blocks", "16"),
+        ({"pool": "real"}, "pool", "calibrate"),
+        ({"expect": [{"metric": "nothing", "max": 1}]}, "expect.0.metric", "allowed"),
+    ],
+)
+def test_each_fault_is_reported_once_by_path(ci, demo_pool, sent, changes, path, message):
+    answer = ci.post("/matrices", BODY | changes)
+    assert answer.status_code == 422
+    found = [error for error in answer.json()["errors"] if error["path"] == path]
+    assert len(found) == 1
+    assert message in found[0]["message"]
+    assert not sent
+    assert not Matrix.objects.exists()
+
+
+def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_client, demo_pool, sent):
+    form = {"name": "From the form", "traces": ["agentic-demo"], "loads": "0.5, 1", "pool": "demo", "seeds": "1 2"}
+    form |= {"duration_s": "20", "arms": 'lpwl\n{"strategy": "lpwl", "name": "more", "fleet": {"replicas": 4}}'}
+    assert vera_client.post("/experiments/matrix/new", form).status_code == 403
+    answer = otto_client.post("/experiments/matrix/new", form)
+    matrix = Matrix.objects.get()
+    assert answer.headers["Location"] == f"/experiments/matrix/{matrix.pk}/"
+    assert Run.objects.count() == 8
+    page = otto_client.post(f"/experiments/matrix/{matrix.pk}/cancel", follow=True).content.decode()
+    assert "Resume 2 cells" in page
+    page = otto_client.post(f"/experiments/matrix/{matrix.pk}/resume", follow=True).content.decode()
+    assert "Cancel matrix" in page
+    wrong = otto_client.post("/experiments/matrix/new", form | {"loads": "fast", "slo": "{", "arms": "x y"})
+    text = wrong.content.decode()
+    assert wrong.status_code == 422
+    assert 'value="fast"' in text
+    assert "from 0.05 to 20" in text
+
+
+@pytest.mark.parametrize("name", ["design", "thresholds", "bandwidths", "peers"])
+def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, sent, name):
+    Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
+    Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
+    title, arms = presets("store")[name]
+    page = otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
+    assert title in page
+    assert page.count("<dt>") == len(arms)
+    answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
+    assert answer.status_code == 201, answer.content
+
+
+def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
+    def over():
+        fleets = [arm["fleet"] for arm in presets(store_pool())["bandwidths"][1][1:]]
+        return {(one["engine"]["kv"], one["engine"].get("kv_gb_per_s") or one["store"]["gb_per_s"]) for one in fleets}
+
+    rates = (3, 9.7, 40)
+    assert over() == {(kv, rate) for kv in ("nixl", "mooncake_p2p") for rate in rates}
+    Pool.objects.create(name="cellar", model="m", kind="sim-store", replicas=1)
+    assert over() == {(kv, rate) for kv in ("nixl", "mooncake_p2p", "mooncake_store") for rate in rates}
+
+
+def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(started, ci):
+    from controlplane.evidence.experiments.tests.conftest import body
+
+    matrix = started()
+    first, second = (cell.pk for cell in matrix.cells.order_by("pk"))
+    assert jobs.claim(Experiment, first)
+    replay = ci.post("/experiments", body()).json()["id"]
+    later = ci.post("/experiments", body(mode="twin", time_scale=1)).json()["id"]
+    assert jobs.claim(Experiment, replay) is None
+    assert jobs.claim(Experiment, later) is None  # it waits for the replay before it
+    assert jobs.claim(Experiment, second)
+    Experiment.objects.filter(pk__in=(first, second)).update(status="done")
+    assert jobs.claim(Experiment, replay)
+    assert jobs.claim(Experiment, later) is None
+
+
+def test_the_status_of_a_matrix_is_that_of_its_cells():
+    def of(*statuses):
+        cells = [Experiment(status=status) for status in statuses]
+        for cell in cells:
+            cell.runs_total = cell.runs_done = 0
+        return summary.state_of(cells).status
+
+    assert of("done", "done") == "done"
+    assert of("done", "queued") == of("running", "failed") == "running"
+    assert of("queued", "queued") == "queued"
+    assert of("done", "cancelled") == "cancelled"
+    assert of("cancelled", "failed", "done") == "failed"
+
+
+def test_marks_and_shades_say_how_far_an_arm_is_from_the_best():
+    values = {"a": 100.0, "b": 104.0, "c": 130.0, "d": 300.0, "e": None}
+    cell = Experiment(pk=1, trace="t", load_factor=1, arms=[{"name": name} for name in values])
+    cell.summary = {
+        "values": {"all": {"ttft_p90_ms": values, "goodput": {**values, "a": 0.0}}},
+        "best_or_tied": {"all": {"ttft_p90_ms": ["a", "b"], "goodput": ["d"]}},
+    }
+    rows = {row.arm: row.cells[0] for row in summary.heat([cell, Experiment(arms=cell.arms)], "all", "ttft_p90_ms")}
+    assert [(one.mark, one.shade) for one in rows.values()] == [("tied", 0), ("tied", 0), ("", 2), ("", 4), ("", 0)]
+    rows = {row.arm: row for row in summary.heat([cell], "all", "goodput")}
+    assert (rows["d"].cells[0].mark, rows["d"].cells[0].shade, rows["d"].best_or_tied) == ("best", 0, 1)
+    assert rows["a"].cells[0].shade == 4
+
+
+def test_a_matrix_counts_its_runs():
+    assert MatrixIn.model_validate(BODY | {"seeds": [1, 2, 3]}).runs == 12

@@ -1,0 +1,143 @@
+"""Computes a preview: simulates live version and draft with each seed and compares them. Pure.
+
+The first seed's two simulations pause when the first requests have ended, for a first answer within seconds. A second
+one covers every request; a canary of the draft is simulated with the first seed. Where it can be, the draft is
+simulated in a process beside this one.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from mmap import mmap
+
+from controlplane.evidence.previews.analysis import canary
+from controlplane.evidence.previews.analysis.deviation import Version, compared
+from controlplane.evidence.previews.analysis.effect import effect_of, paired
+from controlplane.evidence.previews.analysis.types import Deviation, Effect
+from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+from controlplane.evidence.twin.simulation.chains import Prompts, prompts_of
+from controlplane.evidence.twin.simulation.simulate import Play
+from controlplane.evidence.twin.simulation.types import Arms, TwinFleet, TwinOutcome
+from fleet.beside import beside
+from router.policy.types import ParsedPolicy
+
+FIRST = 400
+Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewInputs:
+    fleet: TwinFleet
+    pool: str
+    live: ParsedPolicy
+    version: Version  # of the live policy
+    draft: ParsedPolicy
+    traces: tuple[tuple[int, LoadedTrace], ...]  # with their seeds
+    first: int = FIRST  # requests of the first answer
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    effect: Effect
+    deviation: Deviation | None
+    versions: tuple[Version, ...]  # see deviation.Compared
+    not_modelled: tuple[str, ...]  # features that the twin lacks, and load beyond its calibration
+
+
+def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
+    """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
+    propagate."""
+    plays, names = _Plays(job, send), list(job.fleet.instances)
+    drafts, lives = beside(plays.of_draft, plays.tell), plays.outcomes(0, job.live, job.draft)
+    if plays.have_first:
+        send(FirstAnswer(effect_of([next(lives)], [next(drafts)], names)))
+    live, draft = zip(*((next(lives), next(drafts)) for _ in job.traces), strict=True)
+    effect = effect_of(live, draft, names)
+    send(FirstAnswer(effect))
+    split = next(drafts)
+    plays.tell()
+    return _computed(job, effect, live, draft, split)
+
+
+class _Plays:
+    def __init__(self, job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> None:
+        self._job, self._send = job, send
+        self._first = _traced(*job.traces[0])
+        self.have_first = len(self._first[1].requests) > job.first
+        self._count = 2 * len(job.traces) + 1
+        self._over = memoryview(mmap(-1, 8 * self._count)).cast("Q")  # requests that have ended, by play; shared
+        self._process = os.getpid()
+
+    def outcomes(self, side: int, policy: ParsedPolicy, shadow: ParsedPolicy | None = None) -> Iterator[TwinOutcome]:
+        """Of the first requests where there are more, then of each trace; `side`: 0 or 1."""
+        for at, given in enumerate(self._job.traces):
+            play = self._begin(2 * at + side, _traced(*given) if at else self._first, policy, shadow)
+            if self.have_first and not at:
+                yield play.first(self._job.first)
+            yield play.outcome()
+
+    def of_draft(self) -> Iterator[TwinOutcome]:
+        """The canary's comes last."""
+        job = self._job
+        yield from self.outcomes(1, job.draft)
+        yield self._begin(self._count - 1, self._first, job.live, arms=canary.arms(job.draft)).outcome()
+
+    def tell(self) -> None:
+        """In this process only: the one beside it has no way to the caller."""
+        if os.getpid() == self._process:
+            self._send(sum(self._over))
+
+    def _begin(
+        self,
+        number: int,
+        traced: Traced,
+        policy: ParsedPolicy,
+        shadow: ParsedPolicy | None = None,
+        arms: Arms | None = None,
+    ) -> Play:
+        def ended(count: int, _: int) -> None:
+            self._over[number] = count
+            self.tell()
+
+        seed, trace, prompts = traced
+        return Play(
+            self._job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=ended
+        )
+
+
+def _traced(seed: int, trace: LoadedTrace) -> Traced:
+    return seed, trace, prompts_of(trace.requests)
+
+
+def simulated(seeds: int, requests: int) -> int:
+    """The number of simulated requests: live and draft with every seed, and a canary."""
+    return (2 * seeds + 1) * requests
+
+
+def part(trace: LoadedTrace, count: int) -> LoadedTrace:
+    """At most `count` requests: the newest of a recording, the first of any other trace."""
+    requests = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
+    return replace(trace, requests=from_the_start(requests))
+
+
+def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    """The requests renumbered as a trace that starts at 0 s."""
+    start = requests[0].at_s
+    return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
+
+
+def _computed(
+    job: PreviewInputs, effect: Effect, live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], split: TwinOutcome
+) -> Computed:
+    measured = compared(job.traces[0][1].requests, live[0].requests, job.pool, job.version)
+    return Computed(
+        effect={**effect, "canary": canary.seen(split.requests, paired(live[:1], draft[:1]))},
+        deviation=measured.deviation,
+        versions=measured.versions,
+        not_modelled=tuple(dict.fromkeys(text for outcome in (*live, *draft) for text in outcome.doubts)),
+    )

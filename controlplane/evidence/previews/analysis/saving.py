@@ -1,0 +1,33 @@
+"""What a draft saves a day at the preview's load: prompt tokens that it finds cached and live computes. Pure.
+
+It counts only those tokens' arithmetic, without attention and without the gain of faster answers.
+"""
+
+from controlplane.evidence.previews.analysis.types import Bounds, Saving, ValuePair
+from controlplane.evidence.twin.prompt_cost import PromptCost
+
+DAY_S, HOUR_S = 86_400, 3_600
+
+
+def saving_of(
+    new_tokens_per_s: ValuePair, cost: PromptCost, gpu_hour: float, bounds: Bounds | None = None
+) -> Saving | None:
+    """Negative if the draft computes more; without GPUs the dollars are unknown."""
+    live, draft = new_tokens_per_s["live"], new_tokens_per_s["draft"]
+    if live is None or draft is None:
+        return None
+    tokens = (live - draft) * DAY_S
+    hours = tokens * cost.gpu_s / HOUR_S
+    return {
+        "new_tokens": round(tokens),
+        "low": None if bounds is None else round(bounds["low"] * DAY_S),
+        "high": None if bounds is None else round(bounds["high"] * DAY_S),
+        "gpu_hours": round(hours, 4),
+        "dollars": round(hours * gpu_hour, 4) if cost.has_gpus else None,
+    }
+
+
+def is_sure(saving: Saving) -> bool:
+    """Whether the interval excludes that nothing is saved; False for a saving without one."""
+    low, high = saving.get("low"), saving.get("high")
+    return low is not None and high is not None and low * high > 0

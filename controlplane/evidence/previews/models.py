@@ -1,0 +1,42 @@
+"""Comparisons of a draft with the live version in the twin."""
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.evidence.previews.policy_job import PolicyJob
+from controlplane.traffic.policies.models import Policy
+
+
+class Preview(PolicyJob):
+    """Keeps a copy of the draft's document, as the draft goes on changing. The result is effect.effect_of."""
+
+    TASK = "previews.run"
+    AT_ONCE = 2
+
+    policy = models.ForeignKey(Policy, on_delete=models.CASCADE, related_name="previews")
+    live_sha256 = models.CharField(max_length=64)
+    draft_revision = models.PositiveIntegerField()
+    draft_sha256 = models.CharField(max_length=64)
+    draft_document = models.JSONField()
+    seeds = models.JSONField()  # [int, …]
+    key = models.CharField(max_length=64)  # hash of everything that determines the result
+    total = models.PositiveIntegerField(default=0)  # compute.simulated requests
+    asked_at = models.DateTimeField(default=timezone.now)  # last; asking the same question again returns this preview
+    trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
+    first_result = models.JSONField(null=True, blank=True)  # of the first requests; null once the result is there
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            # controlplane.doors.jobs.expire: queued and running ones, every 5 s
+            models.Index(fields=["status"], name="preview_by_status"),
+            # a start: an earlier preview of the same question
+            models.Index(fields=["key"], name="preview_by_key"),
+            # the page of a draft: its latest preview
+            models.Index(fields=["policy", "-asked_at"], name="preview_by_policy"),
+        ]
+
+    @property
+    def was_cached(self) -> bool:
+        """True if it had already ended when it was last asked for."""
+        return self.ended_at is not None and self.asked_at > self.ended_at

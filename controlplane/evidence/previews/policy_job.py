@@ -1,0 +1,128 @@
+"""The base of previews and tunings: a job that simulates versions of a policy on a pool's traffic."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+import redis
+from django.db import models, transaction
+from django.utils import timezone
+
+from controlplane.common.as_seen import held
+from controlplane.evidence.previews.analysis import trust
+from controlplane.evidence.previews.analysis.types import Caution, PlayedTrace
+from controlplane.evidence.previews.source import TrafficPart
+from controlplane.evidence.traces import library
+from controlplane.evidence.traces.types import BadTrace
+from controlplane.evidence.twin.pool_model import Modelled, NotModelled
+from controlplane.people.audit.services import Actor, record
+from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyError
+from controlplane.traffic.policies.models import Policy
+from fleet import jobs, selectors
+from fleet.models import Pool
+from fleet.subprocess import SubprocessFailed
+from router.contract.problem import InvalidDocument
+
+EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
+NUMBER_MAX = 2**31 - 1  # of a row, in every database
+
+
+class PolicyJob(jobs.Job):
+    policy: "models.ForeignKey[Policy, Policy]"
+    live_version = models.PositiveIntegerField()
+    pool = models.CharField(max_length=63)
+    trace_name = models.CharField(max_length=120)
+    trace = models.JSONField(default=dict)  # TrafficPart.facts
+    max_requests = models.PositiveIntegerField()
+    done = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now)
+    twin = models.JSONField(default=dict)  # `about`, and what the job adds
+    result = models.JSONField(null=True, blank=True)  # null until done
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self._meta.model_name} {self.pk} of {self.policy.name}"
+
+
+J = TypeVar("J", bound=PolicyJob)
+
+
+def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
+    """Newest first."""
+    return model._default_manager.filter(policy=policy).select_related("policy")
+
+
+def numbered(model: type[J], policy: Policy, number: int) -> J:
+    """The job with this number. Raises NoSuchPolicy."""
+    job = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+    if job is None:
+        name = model._meta.model_name
+        raise NoSuchPolicy(f"policy {policy.name} has no {name} {number}; the newest ones are kept")
+    return job
+
+
+def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None:
+    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest jobs of the policy."""
+    job.actor = actor.name[:200]
+    with transaction.atomic():
+        job.save()
+        record(actor, f"{job._meta.model_name}.start", str(job), after={name: getattr(job, name) for name in about})
+        jobs.forget_old(of_policy(type(job), job.policy), kept)
+
+
+def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) -> None:
+    """See jobs.perform."""
+    jobs.perform(model, job_id, work, EXPECTED)
+
+
+def as_seen(job: J, if_match: str | None) -> AbstractContextManager[J]:
+    return held(of_policy(type(job), job.policy).filter(pk=job.pk), f"{job._meta.model_name} {job.pk}", if_match)
+
+
+def cancel(job: PolicyJob, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Cancel the job, which stops within a second if it runs; False if it had already ended. ChangedMeanwhile."""
+    with as_seen(job, if_match):
+        if not jobs.cancel(job, actor.name):
+            return False
+        record(actor, f"{job._meta.model_name}.cancel", str(job))
+    return True
+
+
+def pool_of(job: PolicyJob) -> Pool:
+    """The job's pool. Raises jobs.JobFailed if it was removed."""
+    try:
+        return selectors.pool(job.pool)
+    except Pool.DoesNotExist:
+        raise jobs.JobFailed(f"pool {job.pool} is no longer there") from None
+
+
+def about(twin: Modelled) -> dict[str, Any]:
+    """The description of the engine models, as stored."""
+    return {"basis": twin.basis, "about": twin.about, "expected": twin.expected}
+
+
+def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
+    """Cautions about where the job's traffic was recorded."""
+    measured = [request.measured for request in part.trace.requests if request.measured is not None]
+    pools, models = (each.pool for each in measured), (each.model for each in measured)
+    return trust.of_origin(job.trace_name, pool.name, pool.model, pools=pools, models=models)
+
+
+class TrafficFacts(msgspec.Struct, frozen=True):
+    """TrafficPart.facts as stored; empty before the traffic was chosen."""
+
+    source: str | None = None
+    requests: int | None = None
+    played: int | None = None
+    first_at: float | None = None  # Unix s
+    last_at: float | None = None
+
+
+def trace_of(job: PolicyJob, now: datetime) -> PlayedTrace:
+    facts = msgspec.convert(job.trace, TrafficFacts)
+    age_s = None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1)
+    return {"name": job.trace_name, **msgspec.structs.asdict(facts), "age_s": age_s}  # type: ignore[typeddict-item]

@@ -1,0 +1,89 @@
+"""Reads previews: of a draft, of published versions, and one as JSON."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import cast
+
+from django.utils import timezone
+
+from controlplane.evidence.experiments.results.types import JobStatus
+from controlplane.evidence.previews.analysis import trust
+from controlplane.evidence.previews.analysis.types import Effect, PreviewView
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.policy_job import of_policy, trace_of
+from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from fleet.jobs import DONE, RUNNING
+from router.policy.schema import document as documents
+
+LATER_FIELDS = ("new_tokens_per_s", "saved_tokens_per_s", "requests_per_s", "saving", "canary")
+
+
+def latest_of(draft: Draft) -> Preview | None:
+    """The latest preview of the draft's current document, else of any draft of the policy."""
+    asked = of_policy(Preview, draft.policy).order_by("-asked_at", "-pk")
+    return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
+
+
+def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:
+    """Previews by the number of their version."""
+    asked = {(version.sha256, version.number - 1): version for version in versions}
+    newest: dict[int, Preview] = {}
+    for preview in of_policy(Preview, policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
+        version = asked.get((preview.draft_sha256, preview.live_version))
+        if version is not None and preview.created_at <= version.published_at:
+            newest.setdefault(version.number, preview)
+    return newest
+
+
+def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | None:
+    """The latest preview of this change that was created before the version."""
+    same = {"draft_sha256": version.sha256, "live_sha256": before.sha256}
+    return of_policy(Preview, version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
+
+
+def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
+    """The preview as the API returns it. The age of the traffic is at `now`."""
+    now = now or timezone.now()
+    trace = trace_of(preview, now)
+    return {
+        "id": preview.pk,
+        "policy": preview.policy.name,
+        "live_version": preview.live_version,
+        "draft_revision": preview.draft_revision,
+        "draft_sha256": preview.draft_sha256,
+        "pool": preview.pool,
+        "status": cast(JobStatus, preview.status),
+        "done": preview.done,
+        "total": preview.total,
+        "left_s": _left_s(preview, now),
+        "cause": preview.cause,
+        "actor": preview.actor,
+        "created_at": preview.created_at,
+        "started_at": preview.started_at,
+        "ended_at": preview.ended_at,
+        "cached": preview.was_cached,
+        "seeds": preview.seeds,
+        "trace": trace,
+        "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
+        "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
+        "first_result": _upgraded(preview.first_result),
+        "result": _upgraded(preview.result),
+    }
+
+
+def _upgraded(result: Effect | None) -> Effect | None:
+    """The result, with null for fields that earlier versions of Weir did not store."""
+    if not result:
+        return None
+    whole = dict.fromkeys(LATER_FIELDS) | dict(result)
+    if saving := result.get("saving"):
+        whole["saving"] = {"low": None, "high": None, **saving}
+    return cast(Effect, whole)
+
+
+def _left_s(preview: Preview, now: datetime) -> float | None:
+    """Seconds left at the pace so far; None before there is one."""
+    if preview.status != RUNNING or preview.started_at is None or not preview.done:
+        return None
+    elapsed_s = (now - preview.started_at).total_seconds()
+    return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)

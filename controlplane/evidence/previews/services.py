@@ -1,0 +1,155 @@
+"""Starts previews."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from django.utils import timezone
+
+from controlplane.evidence.previews import source
+from controlplane.evidence.previews.analysis import trust
+from controlplane.evidence.previews.analysis.compute import simulated
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.policy_job import store
+from controlplane.evidence.previews.source import TrafficPart
+from controlplane.evidence.traces import library
+from controlplane.evidence.traces.types import BadTrace
+from controlplane.evidence.twin.fingerprint import source_sha256
+from controlplane.evidence.twin.pool_model import Modelled, NotModelled, twin_of
+from controlplane.people.audit.services import Actor
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts import services
+from controlplane.traffic.policies.drafts.services import check_document
+from controlplane.traffic.policies.errors import PolicyInvalid
+from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from fleet import jobs
+from fleet.jobs import CANCELLED, FAILED
+from fleet.models import Pool
+from fleet.selectors import pools
+from router.contract.json_value import JsonObject
+from router.contract.problem import Problem
+from router.policy.schema import document as documents
+
+KEPT = 200  # of each policy, the newest
+ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")  # audited
+MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPreview:
+    pool: str = ""  # empty: the one with the most recorded requests
+    trace: str = ""  # empty: source.choose
+    seeds: Sequence[int] = field(default=(1,))
+    max_requests: int = MAX_REQUESTS
+
+
+def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if_match: str | None = None) -> Preview:
+    """Preview the open draft of a policy; asking again for the same preview returns the earlier one.
+
+    Conflict: no draft is open, or `if_match` is not its etag. PolicyInvalid: no pool, no traffic or no difference.
+    """
+    asked = asked or AskedPreview()
+    draft = policies.open_draft(policy)
+    if draft is None:
+        raise services.gone(policy, None)
+    services.check_etag(draft, if_match, draft.upgraded)
+    live = policies.live_version(policy)
+    document = check_document(draft.upgraded)
+    if document == live.upgraded:
+        raise PolicyInvalid(f"the draft equals v{live.number}, which is live: nothing would change")
+    pool = pool_of(policy, asked.pool)
+    part = part_of(asked, pool)
+    made = _unsaved(draft, live, document, pool, part, asked)
+    try:
+        made.key = _key(made, part, twin_of(pool))
+    except NotModelled as error:
+        return _not_modelled(made, actor, str(error))
+    known = _same(made.key)
+    if known is not None:
+        Preview.objects.filter(pk=known.pk).update(asked_at=timezone.now())
+        known.refresh_from_db()
+        return known
+    store(made, actor, ABOUT, KEPT)
+    jobs.send(made)
+    return made
+
+
+def pools_of(policy: Policy) -> list[Pool]:
+    """Pools that use the policy."""
+    return list(pools().filter(policy=policy.name).order_by("name"))
+
+
+def pool_of(policy: Policy, asked: str) -> Pool:
+    """The named pool of the policy, else the one with the most recorded requests. Raises PolicyInvalid."""
+    by_name = {pool.name: pool for pool in pools_of(policy)}
+    names = ", ".join(by_name)
+    if not by_name:
+        message = f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
+        raise PolicyInvalid(message, (Problem("pool", asked or None, message),))
+    if asked and asked not in by_name:
+        message = f"pool {asked} does not use policy {policy.name}; allowed: {names}"
+        raise PolicyInvalid(message, (Problem("pool", asked, message),))
+    if asked or len(by_name) == 1:
+        return by_name[asked or next(iter(by_name))]
+    counts = source.recorded_counts()
+    return max(by_name.values(), key=lambda pool: counts.get(pool.name, 0))
+
+
+def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
+    """The traffic to play. Raises PolicyInvalid."""
+    seed = asked.seeds[0]
+    try:
+        if not asked.trace:
+            return source.choose(pool.name, asked.max_requests, seed)
+        return source.take(asked.trace, asked.max_requests, seed)
+    except (library.TraceError, BadTrace) as error:
+        raise PolicyInvalid(str(error), (Problem("trace", asked.trace, str(error)),)) from None
+
+
+def _unsaved(
+    draft: Draft, live: PolicyVersion, document: JsonObject, pool: Pool, part: TrafficPart, asked: AskedPreview
+) -> Preview:
+    return Preview(
+        policy=draft.policy,
+        live_version=live.number,
+        live_sha256=live.sha256,
+        draft_revision=draft.revision,
+        draft_sha256=documents.sha256(document),
+        draft_document=document,
+        pool=pool.name,
+        trace_name=part.name,
+        trace=part.facts(),
+        max_requests=asked.max_requests,
+        seeds=list(asked.seeds),
+        total=simulated(len(asked.seeds), len(part.trace.requests)),
+    )
+
+
+def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
+    """A hash of everything that determines the result and its cautions."""
+    text = (preview.live_version, preview.live_sha256, preview.draft_sha256, preview.pool, part.name, preview.seeds)
+    model = (
+        twin.basis,
+        twin.about,
+        twin.cautions,
+        twin.expected,
+        sorted((name, repr(engine)) for name, engine in twin.fleet.instances.items()),
+        repr(twin.fleet.store),
+    )
+    asked = [source_sha256(), preview.policy_id, text, part.content, model]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def _same(key: str) -> Preview | None:
+    """An earlier preview of the same question; a failed or cancelled one is computed again."""
+    return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
+
+
+def _not_modelled(preview: Preview, actor: Actor, cause: str) -> Preview:
+    now = timezone.now()
+    preview.status, preview.cause = FAILED, cause
+    preview.started_at = preview.ended_at = preview.asked_at = preview.created_at = now
+    preview.trust = [trust.caution("not_modelled", cause)]
+    store(preview, actor, ABOUT, KEPT)
+    return preview

@@ -1,0 +1,81 @@
+"""Chooses a preview's traffic: the named trace, else the newest recorded traffic, else the built-in trace."""
+
+import hashlib
+from dataclasses import dataclass
+
+import redis
+
+from controlplane.evidence.previews.analysis.compute import part as part_of
+from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
+from controlplane.evidence.traces import generated, library, recorded_traffic
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace
+from router.contract.json_value import JsonObject
+
+BUILT_IN = "agentic-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficPart:
+    """The requests of a trace that a preview plays."""
+
+    name: str
+    source: str  # built-in, upload, folder or recorded
+    requests: int  # in the whole trace
+    trace: LoadedTrace
+    until: str = ""  # of recorded traffic: its newest entry, by which the same part is found again
+
+    @property
+    def content(self) -> str:
+        """A hash of the requests."""
+        return hashlib.sha256(repr(self.trace.requests).encode()).hexdigest()
+
+    def facts(self) -> JsonObject:
+        """The facts that are stored; TrafficFacts reads them."""
+        times = [request.measured.at for request in self.trace.requests if request.measured is not None]
+        return {
+            "source": self.source,
+            "requests": self.requests,
+            "played": len(self.trace.requests),
+            "first_at": min(times, default=None),
+            "last_at": max(times, default=None),
+            "until": self.until,
+        }
+
+
+def recorded_counts() -> dict[str, int]:
+    """Recorded requests by pool; empty while Redis is away."""
+    try:
+        return {pool: recording.requests for pool, recording in recorded_traffic.recorded().items()}
+    except redis.RedisError:
+        return {}
+
+
+def choose(pool: str, count: int, seed: int) -> TrafficPart:
+    """The traffic if no trace was named."""
+    try:
+        part = take(f"{library.RECORDED}{pool}", count, seed)
+    except (library.NoSuchTrace, BadTrace):
+        return take(BUILT_IN, count, seed)
+    return part if len(part.trace.requests) >= min(count, LEAST_REQUESTS) else take(BUILT_IN, count, seed)
+
+
+def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
+    """At most `count` requests: the newest of a recording, the first of any other trace. NoSuchTrace, BadTrace."""
+    if name.startswith(library.RECORDED):
+        return _take_recorded(name, count, seed, until)
+    source = "built-in" if name in generated.BUILT_IN else library.entry(name).source
+    trace = library.load(name, seed)
+    return TrafficPart(name, source, len(trace.requests), part_of(trace, count))
+
+
+def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
+    pool = name.removeprefix(library.RECORDED)
+    try:
+        lines, newest = recorded_traffic.newest_of(pool, count, until)
+    except redis.RedisError as error:
+        raise library.NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
+    if not lines:
+        raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
+    trace = registry.read(b"\n".join(lines), seed)
+    return TrafficPart(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)

@@ -1,0 +1,62 @@
+"""What happens on the server's side while a browser looks on: the worker's steps, other people's, ready-made rows."""
+
+from django.utils import timezone
+
+from controlplane.evidence.previews import running
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.tests.ready_made import metric, result
+from controlplane.evidence.previews.tests.rows import preview_of
+from controlplane.people.audit.services import Actor
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies import services as policy_services
+from controlplane.traffic.policies.models import Policy
+from fleet.jobs import RUNNING
+from fleet.models import Pool
+
+OTTO = Actor("user", "otto")
+
+
+def drafted(name: str) -> None:
+    policy = policy_services.create_policy(
+        name, policy_services.default_document("adaptive_v1"), OTTO, "for one test"
+    ).version
+    Pool.objects.create(name=f"{name}-pool", model="llama-3.1-8b", kind="sim", policy=name, replicas=2, engine={})
+    policy_services.open_draft(policy.policy, OTTO)
+    policy_services.patch_draft(policy.policy, {"classes.heavy_new_tokens": 9000}, OTTO)
+
+
+def previewed(name: str, trust: str = "") -> None:
+    """The draft as it is now, with a result and perhaps a reason not to rely on it."""
+    doubts = [{"code": "few_requests", "text": trust}] if trust else []
+    preview_of(policies.open_draft(Policy.objects.get(name=name)), trust=doubts)
+
+
+def barely_better(name: str) -> None:
+    """With an E2E p50 that is better alone, and not beside the other latency declared first."""
+    barely = metric("e2e_p50_ms", 3000.0, 2700.0, 290.0)
+    assert barely["verdict"] == "better"
+    found = result()
+    found["classes"]["all"]["metrics"] = [
+        barely if each["metric"] == "e2e_p50_ms" else each for each in found["classes"]["all"]["metrics"]
+    ]
+    preview_of(policies.open_draft(Policy.objects.get(name=name)), result=found)
+
+
+def worker_begins(name: str) -> None:
+    """As a worker does that is half way through, with its first answer."""
+    queued = Preview.objects.filter(policy__name=name, status="queued")
+    now = timezone.now()
+    for preview in queued:
+        values = {"status": RUNNING, "started_at": now, "heartbeat_at": now, "done": preview.total // 2}
+        values["first_result"] = {key: value for key, value in result().items() if key not in ("canary", "saving")}
+        queued.filter(pk=preview.pk).update(**values)
+
+
+def worker_computes(name: str) -> None:
+    """All of it, in the twin."""
+    Preview.objects.filter(policy__name=name, status=RUNNING).update(status="queued")
+    running.run_preview(Preview.objects.filter(policy__name=name).latest("pk").pk)
+
+
+def worker_fails(name: str, cause: str) -> None:
+    Preview.objects.filter(policy__name=name).update(status="failed", cause=cause, ended_at=timezone.now())

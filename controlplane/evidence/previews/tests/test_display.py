@@ -1,0 +1,228 @@
+"""What a preview says to people, from its JSON."""
+
+import pytest
+
+from controlplane.evidence.previews import display
+from controlplane.evidence.previews.tests.ready_made import metric, of_class, preview, result
+
+CHANGED = "The draft would route 232 of 1,870 requests differently (12.4 %, 95 % CI 10.9–14.1)"
+NOTHING = {"decisions": 0, "of": 1870, "share": 0.0, "low": 0.0, "high": 0.002, "classes": {}}
+
+
+def classes(**metrics):
+    return {name: {"n": 800, "metrics": each} for name, each in metrics.items()}
+
+
+NO_DIFFERENCE = "no difference in TTFT p90 or E2E p50 that these requests can show"
+
+
+def test_the_sentence_says_what_share_goes_elsewhere_and_what_is_refused():
+    assert display.sentence(result()) == f"{CHANGED}; {NO_DIFFERENCE}; refused requests 0 → 3."
+
+
+def test_the_sentence_speaks_of_the_latencies_declared_first_better_or_worse():
+    found = classes(all=[metric("ttft_p90_ms", 820.0, 640.0), metric("e2e_p50_ms", 900.0, 1400.0)])
+    said = display.sentence(result(classes=found, refused={"live": 3, "draft": 3}))
+    assert said == f"{CHANGED}; TTFT p90 820 → 640 ms, better; E2E p50 900 ms → 1.4 s, worse."
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        classes(all=[metric("tpot_p50_ms", 21.0, 10.0, 1.0)], medium=[metric("ttft_p90_ms", 900.0, 300.0)]),
+        classes(heavy=[metric("ttft_p90_ms", 1000.0, 1090.0, 400.0)]),
+        {"all": of_class(12, 0.2, verdict="too few requests")},
+        {},
+    ],
+)
+def test_a_latency_or_class_that_was_not_declared_first_makes_no_headline(found):
+    said = display.sentence(result(classes=found, refused={"live": 0, "draft": 0}))
+    assert said == f"{CHANGED}; {NO_DIFFERENCE}."
+
+
+def test_headline_plot_and_table_give_a_latency_declared_first_one_verdict_that_allows_for_both():
+    barely = metric("e2e_p50_ms", 1000.0, 900.0, 95.0, relative_low=-0.195, relative_high=-0.005)
+    found = result(classes=classes(all=[metric("ttft_p90_ms", 820.0, 821.0), barely]))
+    assert barely["verdict"] == "better"  # alone
+    assert NO_DIFFERENCE in display.sentence(found)
+    assert "−10 % (−20.8 % to +0.944 %)" in display.plot(found, "Draft against v3")
+    row = display.class_tables(found)[0].rows[1]
+    assert (row.interval, row.verdict) == ("−209 ms to +8.64 ms", "not distinguishable")
+    alone = result(classes=classes(all=[barely]))
+    assert display.class_tables(alone)[0].rows[0].verdict == "better"
+
+
+def test_latencies_that_were_not_declared_first_hold_together_over_all_classes():
+    barely = metric("tpot_p50_ms", 1000.0, 900.0, 95.0)
+    assert barely["verdict"] == "better"  # alone
+    found = result(classes=classes(all=[barely], warm=[metric("ttft_p90_ms", 820.0, 821.0)]))
+    assert display.class_tables(found)[0].rows[0].verdict == "not distinguishable"
+    assert "better" not in display.plot(found, "Draft against v3")
+
+
+def test_a_draft_that_decides_alike_is_described_so_without_latencies():
+    found = classes(all=[metric("ttft_p50_ms", 820.0, 821.0)])
+    said = display.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))
+    assert said == "The draft would decide all 1,870 requests as the live version does."
+
+
+def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_a_shape():
+    [table] = display.class_tables(result(classes=classes(medium=[metric("ttft_p50_ms", 820.0, 640.0)])))
+    [row] = table.rows
+    assert (row.title, row.live, row.draft) == ("TTFT p50", "820 ms", "640 ms")
+    assert (row.difference, row.interval) == ("−180 ms (−22 %)", "−190 ms to −170 ms")
+    assert (row.n, row.sign, row.verdict) == (800, "●", "better")
+
+
+def test_an_unknown_value_is_a_dash_and_not_zero():
+    [table] = display.class_tables(result(classes=classes(heavy=[metric("ttft_p50_ms", 820.0, None)])))
+    [row] = table.rows
+    assert (row.live, row.draft, row.difference, row.interval) == ("820 ms", "–", "–", "–")
+    assert (row.sign, row.verdict) == ("◌", "unknown")
+
+
+def test_no_difference_has_no_sign():
+    [table] = display.class_tables(result(classes=classes(all=[metric("tpot_p50_ms", 9.5, 9.5, 0.5)])))
+    assert (table.rows[0].difference, table.rows[0].interval) == ("0 ms (0 %)", "−0.5 ms to +0.5 ms")
+
+
+def test_a_class_says_what_share_of_its_decisions_changes():
+    assert [t.elsewhere for t in display.class_tables(result())] == ["12.4 %", "2.1 %", "25.2 %", "41.7 %"]
+
+
+def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_counted():
+    tables = display.class_tables(result())
+    assert [(t.name, t.n, t.few) for t in tables] == [
+        ("all", 1870, False), ("warm", 1046, False), ("medium", 812, False), ("heavy", 12, True),
+    ]  # fmt: skip
+    assert tables[2].counts == (("●", 3, "better"), ("◇", 6, "not distinguishable"))
+    assert tables[3].counts == (("◌", 9, "too few requests"),)
+
+
+@pytest.mark.parametrize(
+    ("live", "draft", "text"),
+    [
+        (820, 640, "820 → 640 ms"),
+        (980, 1020, "980 ms → 1.02 s"),
+        (1_234_000, 2_000, "1,234 → 2 s"),
+        (None, 640, "– → 640 ms"),
+        (820, None, "820 ms → –"),
+    ],
+)
+def test_a_pair_names_its_unit_once_when_both_have_the_same(live, draft, text):
+    assert display.pair(live, draft) == text
+
+
+def test_instances_are_ordered_by_how_much_changes():
+    requests = {"a": (10, 10), "b": (1200, 1000), "c": (0, 7)}
+    rows = [{"id": name, "live": live, "draft": draft} for name, (live, draft) in requests.items()]
+    found = display.affected(result(instances=rows))
+    assert found.rows == (("b", 1200, 1000, "−200"), ("c", 0, 7, "+7"), ("a", 10, 10, "0"))
+    assert (found.changed, found.of) == (2, 3)
+
+
+def test_of_very_many_instances_those_that_change_most_are_listed():
+    many = [{"id": f"i{n}", "live": 5, "draft": 5 + n % 7} for n in range(300)]
+    found = display.affected(result(instances=many))
+    assert (len(found.rows), found.of) == (display.MOST_INSTANCES, 300)
+    assert {row[3] for row in found.rows} == {"+6", "+5", "+4"}
+
+
+def test_how_far_the_twin_is_from_the_fleet_is_reported_in_words():
+    said = display.deviation(preview()["twin"]["deviation"])
+    assert said == "the twin's TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240)"
+    below = {**preview()["twin"]["deviation"], "relative": -0.25}
+    assert "25 % below" in display.deviation(below)
+    assert display.deviation(None).startswith("not compared")
+
+
+def status_now(revision=2, sha256="d" * 64, live=1):
+    return display.status_of(preview(), live=live, draft_revision=revision, draft_sha256=sha256)
+
+
+def test_a_preview_of_the_same_content_is_current_whatever_the_revision():
+    assert status_now(revision=6).current
+
+
+def test_a_preview_of_an_older_revision_says_of_which():
+    assert status_now(5, "e" * 64).why == "of revision 2, and the draft is now revision 5"
+
+
+def test_a_preview_against_a_version_that_is_no_longer_live_says_which_is():
+    assert status_now(live=4).why == "against v1, and v4 is live now"
+
+
+def test_a_preview_of_a_draft_that_is_gone_says_so():
+    assert status_now(None, None).why == "of revision 2 of a draft that is no longer open"
+
+
+@pytest.mark.parametrize(
+    ("status", "done", "total", "said", "line"),
+    [
+        ("queued", 0, 0, "Preview queued.", "waiting for a worker"),
+        ("running", 1200, 3740, "Preview running.", "1,200 of 3,740 simulated requests"),
+    ],
+)
+def test_progress_is_said_in_the_line_and_not_on_each_tick(status, done, total, said, line):
+    found = display.shown(preview(status, done=done, total=total), status_now())
+    assert (found.active, found.said, found.line) == (True, said, line)
+
+
+def test_a_failure_says_its_cause():
+    found = display.shown(preview("failed", cause="no law is known for vllm"), status_now())
+    assert (found.active, found.said) == (False, "Preview failed. no law is known for vllm")
+
+
+def test_doubts_about_a_preview_come_before_its_findings():
+    doubtful = preview(trust=[{"code": "trace_old", "text": "the newest request is 3 days old"}])
+    said = display.shown(doubtful, status_now()).said
+    assert said.startswith("Preview done. 1 caveat. The draft would route")
+
+
+def test_a_class_without_a_finding_does_not_count_against_the_others():
+    text = "12 heavy requests were compared, fewer than 20: nothing is said of that class"
+    found = display.shown(preview(trust=[{"code": "few_of_class", "text": text}]), status_now())
+    assert (found.doubts, found.gaps) == ((), (text,))
+    assert "caveat" not in found.said
+
+
+def test_shares_name_percent_once():
+    assert display.shown(preview(), status_now()).hit_share == "54.2 → 58.1 %"
+    assert display.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"
+
+
+def test_the_expected_error_names_what_is_unknown():
+    shown = display.shown(preview(), status_now())
+    assert shown.expected == "TPOT 5 %, E2E 7 %, mean TTFT 10 % of a warm engine; TTFT p99 unknown"
+    assert display.shown(preview(twin={**preview()["twin"], "expected": None}), status_now()).expected == ""
+
+
+CURRENT = display.PreviewStatus(True, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "n", "said"),
+    [
+        ("recorded", "running", 500, "First answer, from the first 500 of 1,870 requests."),
+        ("built-in", "cancelled", 500, "First answer, from the first 500 of 1,870 requests."),
+        ("recorded", "running", 1870, "First answer, from all 1,870 requests, without the canary of the draft."),
+    ],
+)
+def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, n, said):
+    first = result(classes={"all": of_class(n)})
+    found = preview(status, first_result=first, left_s=3.2, done=1000)
+    found["trace"]["source"] = source
+    shown = display.shown(found, CURRENT)
+    assert (shown.first, shown.sentence) == (said, display.sentence(first))
+    assert shown.line == f"{said} {shown.sentence}"
+    assert shown.progress == "1,000 of 3,740 simulated requests, 4 s left"
+    assert display.shown(preview(), CURRENT).first == ""
+
+
+def test_the_differences_of_all_requests_are_drawn_and_no_others():
+    rows = [metric("ttft_p50_ms", 820.0, 640.0), metric("ttft_p99_ms", 900.0, 400.0), metric("e2e_p50_ms", None, None)]
+    svg = display.plot(result(classes=classes(all=rows)), "Draft against v1")
+    assert svg.count('<circle class="forest-better"') == svg.count("<svg") == 2
+    for text in ("TTFT p50", "−22", 'class="forest-zero"', 'aria-label="Draft against v1"'):
+        assert text in svg
+    assert display.plot(result(classes={}), "") == ""

@@ -1,0 +1,125 @@
+"""Views of previews: start one from a draft, watch, cancel and show it."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.evidence.previews import page, policy_job, selectors, services
+from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.policy_job import J
+from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.audit.services import actor_of
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts import conflicts, views
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.models import Policy
+from controlplane.traffic.policies.views import find
+from router.contract.problem import Problem
+
+MOST_SEEDS = 5
+NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
+
+
+def find_job(model: type[J], name: str, number: int) -> J:
+    try:
+        return policy_job.numbered(model, find(name), number)
+    except NoSuchPolicy as error:
+        raise Http404(str(error)) from None
+
+
+@operator_required
+@require_POST
+def start(request: HttpRequest, name: str) -> HttpResponse:
+    """Preview the draft. A form with the draft's fields is saved first, and refused if it is invalid."""
+    policy = find(name)
+    if request.headers.get("HX-Request"):
+        return _start_in_place(request, policy)
+    try:
+        if "loaded" in request.POST:
+            views.save(request, policy)
+    except Conflict as error:
+        return conflicts.page(request, policy, error, conflicts.loaded(request))
+    except PolicyInvalid as error:
+        return views.refused(request, policy, error)
+    try:
+        preview = services.start(policy, actor_of(request), asked(request.POST))
+    except Conflict as error:
+        messages.info(request, f"{error}.")
+        return redirect("policy", name=name)
+    except PolicyInvalid as error:
+        return _not_started(request, policy, error)
+    return redirect("preview", name=name, number=preview.pk)
+
+
+def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
+    draft = policies.open_draft(policy)
+    if draft is None:  # published or discarded between the check and now
+        return redirect("policy", name=policy.name)
+    problems = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
+    context = {**views.editor_context(request, draft), **problems}
+    return render(request, "policies/editor.html", context, status=422)
+
+
+def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
+    """For htmx: the panel's state, and the same answer as an autosave."""
+    saved = views.saved(request, policy)
+    problems = [] if saved.draft else [("", NOT_SAVED)]
+    if not problems:
+        try:
+            services.start(policy, actor_of(request), asked(request.POST))
+        except (Conflict, PolicyInvalid) as error:
+            problems = page.problems_of(error)
+    context = {**_of_draft(request, policy), "problems": problems}
+    return views.saved_response(request, "previews/_started.html", saved, **context)
+
+
+def asked(form: QueryDict) -> services.AskedPreview:
+    """The chosen pool, trace and seeds. PolicyInvalid: the seeds are not numbers."""
+    words = form.get("seeds", "").replace(",", " ").split()
+    if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
+        message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
+        raise PolicyInvalid(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
+    seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
+    return services.AskedPreview(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
+
+
+@require_GET
+def draft_state(request: HttpRequest, name: str) -> HttpResponse:
+    """For htmx, on the editor: the latest preview of the draft."""
+    return render(request, "previews/_state.html", _of_draft(request, find(name)))
+
+
+def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
+    draft = policies.open_draft(policy)
+    return page.panel(request, policy, draft, selectors.latest_of(draft) if draft else None)
+
+
+@require_GET
+def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """For htmx, on the page of a preview."""
+    return render(request, "previews/_state.html", _of_itself(request, find_job(Preview, name, number)))
+
+
+@require_GET
+def preview_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    return render(request, "previews/preview.html", _of_itself(request, find_job(Preview, name, number)))
+
+
+def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
+    policy = preview.policy
+    return page.panel(request, policy, policies.open_draft(policy), preview, fixed=True)
+
+
+@operator_required
+@require_POST
+def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    preview = find_job(Preview, name, number)
+    policy_job.cancel(preview, actor_of(request))
+    if not request.headers.get("HX-Request"):
+        return redirect("preview", name=name, number=number)
+    fixed = "fixed" in request.POST
+    context = _of_itself(request, preview) if fixed else _of_draft(request, preview.policy)
+    return render(request, "previews/_state.html", context)

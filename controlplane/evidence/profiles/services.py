@@ -1,0 +1,117 @@
+"""Makes a profile for somebody: what is asked is checked, a child process reads the tables, the audit log says who."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from typing_extensions import TypedDict
+
+from controlplane.people.audit.services import Actor, record
+from controlplane.people.notices.errors import InvalidInput
+from fleet.engine.profiles import GPUS, UnknownProfile, profile_by
+from fleet.engine.tables import EXPECTED, Tables, catalogue
+from fleet.profiling.fit import Layout
+from fleet.profiling.make import NotMade, from_tables
+from fleet.services import NotPossible
+
+MODEL = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
+Quantization = Literal["", "bf16", "fp8", "fp8_block", "nvfp4", "int4"]
+KvDtype = Literal["", "bf16", "fp8"]
+_FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # as the library names them; the others by the same name
+BUSY = "another profile is being made: try again in some seconds"
+
+_one = threading.Lock()  # a child takes 600 MB
+
+
+class Expected(TypedDict):
+    """The expected error against warm engines, by the family of the model. 0.11: 11 %."""
+
+    tpot: float
+    e2e: float
+    ttft_mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    model: str
+    gpu: str
+    tp: int = 1
+    dp: int = 1
+    ep: int = 1
+    quantization: str = ""
+    kv_dtype: str = ""
+    config: dict[str, Any] | None = None
+
+
+def make(asked: Asked, actor: Actor) -> Tables:
+    """Takes some seconds. Raises InvalidInput for what cannot be or is not known, NotPossible without the library or
+    while another one is made."""
+    layout = _layout(asked)
+    if not _one.acquire(blocking=False):
+        raise NotPossible(BUSY)
+    try:
+        made = from_tables(layout)
+    except NotMade as error:
+        raise NotPossible(str(error)) from None
+    except LookupError as error:
+        raise InvalidInput("model", asked.model, str(error)) from None
+    finally:
+        _one.release()
+    try:
+        profile_by(made)
+    except UnknownProfile as error:
+        raise InvalidInput("tp", asked.tp, str(error)) from None
+    kept = {"gpu": made.gpu, "layout": made.layout, "formats": made.formats, "source": made.source}
+    record(actor, "profile.make", made.model, after=kept)
+    return made
+
+
+def _layout(asked: Asked) -> Layout:
+    if asked.gpu not in GPUS:
+        raise InvalidInput("gpu", asked.gpu, "unknown", ", ".join(GPUS))
+    if asked.ep not in (1, asked.tp * asked.dp):
+        dealt = asked.tp * asked.dp
+        raise InvalidInput(
+            "ep", asked.ep, "must be 1 or tp x dp, as vLLM deals experts among all of them", f"1, {dealt}"
+        )
+    mode = _FORMATS.get(asked.quantization, asked.quantization)
+    suffix = f"-{asked.quantization.upper()}" if asked.quantization else ""
+    return Layout(
+        model=asked.model,
+        gpu=asked.gpu,
+        tp=asked.tp,
+        dp=asked.dp,
+        ep=asked.ep,
+        gemm=mode,
+        moe=mode,
+        kv=_FORMATS.get(asked.kv_dtype, asked.kv_dtype),
+        name=asked.model.rpartition("/")[2] + suffix,
+        config=asked.config,
+    )
+
+
+def found(gpu: str, model: str) -> list[Tables]:
+    """Profiles of the catalogue: of the GPU, and with the text in the name of the model or of the profile."""
+    wanted = model.lower()
+    return [
+        one
+        for one in catalogue().values()
+        if gpu in ("", one.gpu) and (wanted in one.model.lower() or wanted in one.name.lower())
+    ]
+
+
+def text(tables: Tables) -> str:
+    """As the option `profile` takes it."""
+    return msgspec.json.encode(tables).decode()
+
+
+def shown(tables: Tables) -> dict[str, Any]:
+    """Its facts, without the points."""
+    tpot, e2e, ttft = EXPECTED[tables.family]
+    names = ("name", "model", "gpu", "tp", "dp", "ep", "family", "formats", "source", "measured")
+    return {
+        **{name: getattr(tables, name) for name in (*names, "grid_error", "grid_worst")},
+        "expected": Expected(tpot=tpot, e2e=e2e, ttft_mean=ttft),
+        "notes": list(tables.notes),
+    }

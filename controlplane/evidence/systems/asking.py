@@ -1,0 +1,42 @@
+"""Asks a system: checks the inputs, and computes beside the web process what takes long."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.common.computing import computed
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import Answer, Figure, System
+from fleet.kinds.option import build, check
+from router.contract.problem import Problem
+
+
+class InvalidInputs(ValueError):
+    """With every problem of the inputs; each path is the name of one."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def inputs_of(system: System, given: Mapping[str, object]) -> Any:
+    """The inputs with their defaults. Raises InvalidInputs."""
+    problems = check(system.inputs, given)
+    if problems:
+        raise InvalidInputs(problems)
+    inputs: Any = build(system.inputs, given)
+    problems = system.rules(inputs)
+    if problems:
+        raise InvalidInputs(problems)
+    return inputs
+
+
+def ask(system: System, given: Mapping[str, object]) -> Answer:
+    """Raises InvalidInputs, Busy."""
+    inputs = inputs_of(system, given)
+    return computed(system.compute, inputs) if system.beside else system.compute(inputs)
+
+
+def figures(slug: str) -> tuple[Figure, ...]:
+    """Raises Busy."""
+    system = SYSTEMS[slug]
+    return computed(system.figures) if system.beside else system.figures()

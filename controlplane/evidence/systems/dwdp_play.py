@@ -1,0 +1,108 @@
+"""The points of DWDP's curve as experiments in the twin: DEP against DWDP, on a pool of context servers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from controlplane.evidence.systems.dwdp_curve import curve_of
+from controlplane.evidence.systems.dwdp_inputs import DwdpInputs
+from controlplane.evidence.systems.system import Play, Playable, PoolFacts
+from controlplane.evidence.traces.prompts_8k import MEAN_TOKENS, PER_S, REQUESTS
+from fleet.engine.dwdp.servers import MOE
+from fleet.systems.dwdp.known_models import experts_of
+from fleet.systems.dwdp.pareto import Point
+from router.contract.json_value import JsonObject
+
+TRACE = "prompts-8k"
+SMALLEST = 3  # GPUs of a DWDP group: two do not hold the weights
+MOST_GPUS = 64  # of one generation server
+LOADS = (0.05, 20.0)  # factors that an experiment takes
+IN_FLIGHT = REQUESTS // 4  # at most: the others find the generation server as full as the point says
+POLICY = "lpwl flow.heavy=offload"
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Of context GPUs."""
+
+    count: int
+    gpus: int  # of each
+
+    @property
+    def total(self) -> int:
+        return self.count * self.gpus
+
+
+def groups_of(gpus: int, ranks: int) -> Groups:
+    return Groups(gpus // ranks, ranks)
+
+
+def fits(pool: PoolFacts) -> bool:
+    if pool.kind == "sim":
+        return str(pool.engine.get("context_servers", "plain")) != "plain"
+    model = str(pool.engine.get("model") or pool.model)
+    of_r1 = "deepseek" in model.lower() and experts_of(model) == MOE.experts
+    return pool.kind == "trtllm" and bool(pool.engine.get("prefill_instances")) and of_r1
+
+
+def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
+    """None for another model or GPU: the twin knows DeepSeek-R1 on GB200. The GPUs are those of the curve."""
+    known = inputs.model == "DeepSeek-R1" and inputs.gpu == "GB200" and inputs.ranks >= SMALLEST
+    if not known or inputs.generation_gpus > MOST_GPUS:
+        return
+    for pool in filter(fits, pools):
+        for point in curve_of(inputs):
+            load = point.demand.prompts_per_s * inputs.prompt_tokens / MEAN_TOKENS / PER_S
+            if LOADS[0] <= load <= LOADS[1] and point.sequences * inputs.generation_gpus <= IN_FLIGHT:
+                yield _play(inputs, point, pool, round(load, 3))
+
+
+def _play(inputs: DwdpInputs, point: Point, pool: PoolFacts, load: float) -> Play:
+    dep, dwdp = groups_of(point.dep.gpus, inputs.dep_ranks), groups_of(point.dwdp.gpus, inputs.ranks)
+    arm = _sim_arm if pool.kind == "sim" else _trtllm_arm
+    names = f"DEP{dep.gpus}x{dep.count}", f"DWDP{dwdp.gpus}x{dwdp.count}"
+    body: JsonObject = {
+        "name": f"{names[1]} against {names[0]}",
+        "question": f"What do {dwdp.total} context GPUs in DWDP give and take against {dep.total} in DEP?",
+        "pool": pool.name,
+        "trace": TRACE,
+        "mode": "twin",
+        "load_factor": load,
+        "arms": [
+            arm(inputs, dep, names[0], is_dwdp=False),
+            arm(inputs, dwdp, names[1], is_dwdp=True),
+        ],
+    }
+    title = (
+        f"{point.tokens_per_user:.0f} tokens/s for a user, {point.demand.prompts_per_s:.3g} prompts/s: "
+        f"{dep.total} context GPUs in DEP, {dwdp.total} in DWDP"
+    )
+    return Play(title, pool.name, body)
+
+
+def _sim_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool) -> str:
+    mode = ("dwdp-slices" if inputs.slices else "dwdp") if is_dwdp else "dep"
+    return (
+        f"{POLICY} fleet.replicas={groups.count + 1} fleet.prefill_instances={groups.count} "
+        f"fleet.context_servers={mode} fleet.prefill_tp={groups.gpus} fleet.tp={inputs.generation_gpus} "
+        f"fleet.max_num_batched_tokens={inputs.max_tokens} name={name}"
+    )
+
+
+def _trtllm_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool) -> str:
+    servers = groups.total if is_dwdp else groups.count
+    size, parallel = (groups.gpus, 1) if is_dwdp else (1, groups.gpus)
+    slices = str(inputs.slices and is_dwdp).lower()
+    return (
+        f"{POLICY} fleet.replicas={servers + 1} fleet.prefill_instances={servers} fleet.dwdp_size={size} "
+        f"fleet.dwdp_groups={groups.count if is_dwdp else 1} fleet.dwdp_contention_opt={slices} "
+        f"fleet.prefill_tensor_parallel={parallel} fleet.tensor_parallel={inputs.generation_gpus} "
+        f"fleet.attention_dp=true fleet.chunked_prefill=false fleet.max_num_tokens={inputs.max_tokens} name={name}"
+    )
+
+
+PLAYABLE = Playable(
+    "Play a point in the twin",
+    plays,
+    f"It takes DeepSeek-R1 on GB200 here, up to {MOST_GPUS} generation GPUs, at most {IN_FLIGHT} answers at a time, "
+    "and a pool of context servers of that model: examples/fleet-pd-dwdp.yaml is a simulated one.",
+)

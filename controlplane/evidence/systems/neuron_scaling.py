@@ -1,0 +1,94 @@
+"""The autoscaler's rules for both sides, played while traffic changes: each side grows when it holds up the other."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controlplane.evidence.systems import neuron_play as play
+from controlplane.evidence.twin.simulation.types import TwinOutcome
+from fleet.plan.balance import MeasuredInstance, decoders_for, prefills_for, sides
+from router.contract.redis.fleet_status import LoadPoint, SideLoad
+
+TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
+REQUESTS = 120  # of a reading
+MOST_STEPS, MOST_WORKERS = 4, 16  # of a kind of traffic; of a side
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Workers under one kind of traffic, and what the rules say of them."""
+
+    traffic: str
+    prefills: int
+    decodes: int
+    point: LoadPoint
+    ttft_ms: float  # p90
+    advised: tuple[int, int] | None  # prefill and decode workers; None: as they are
+
+    @property
+    def prefill_busy(self) -> float:
+        """0–1."""
+        return _busy(self.point.prefill)
+
+    @property
+    def decode_busy(self) -> float:
+        return _busy(self.point.decode)
+
+
+def _busy(side: SideLoad | None) -> float:
+    return side.work / side.instances if side is not None else 0.0
+
+
+def readings(setup: play.Setup, rate: float) -> Iterator[Reading]:
+    """From 1P1D on: the given traffic, then prompts of twice the length, then answers of twice the length, too."""
+    workers = 1, 1
+    longer = setup.doubled()
+    setups = setup, longer, longer.answering_twice_as_long()
+    for traffic, asked in zip(TRAFFIC, setups, strict=True):
+        for _ in range(MOST_STEPS):
+            reading = _reading(traffic, asked, rate, *workers)
+            yield reading
+            if reading.advised is None:
+                break
+            workers = reading.advised
+
+
+def _reading(traffic: str, setup: play.Setup, rate: float, prefills: int, decodes: int) -> Reading:
+    outcome = play.open_run(setup, play.pairs(setup, prefills, decodes), rate, REQUESTS)
+    point = _point(setup, outcome)
+    advised = (
+        min(max(prefills_for(point), prefills), MOST_WORKERS),
+        min(max(decoders_for(point), decodes), MOST_WORKERS),
+    )
+    ttft_ms = play.p90([one.ttft_s * 1e3 for one in play.steady(outcome) if one.ttft_s is not None])
+    return Reading(traffic, prefills, decodes, point, ttft_ms, None if advised == (prefills, decodes) else advised)
+
+
+def _point(setup: play.Setup, outcome: TwinOutcome) -> LoadPoint:
+    """While requests come, without the first quarter; a second is what a worker reports."""
+    last = int(outcome.requests[-1].sent_s)
+    seconds = range(last // 4, max(last, last // 4 + 1))
+    found = [_sides(setup, outcome, second) for second in seconds]
+    prefill, decode = (
+        SideLoad(instances=side[0].instances, work=sum(one.work for one in side) / len(side))
+        for side in zip(*found, strict=True)
+    )
+    return LoadPoint(
+        at=0.0,
+        ready=prefill.instances + decode.instances,
+        running=0,
+        waiting=0,
+        answers_per_s=play.answers_per_s(outcome),
+        prefill=prefill,
+        decode=decode,
+    )
+
+
+def _sides(setup: play.Setup, outcome: TwinOutcome, second: int) -> tuple[SideLoad, SideLoad]:
+    batch = {"prefill": setup.prefill_batch, "decode": setup.decode_batch}
+    found = sides(
+        MeasuredInstance(role, use.running[second], use.kv_usage[second], batch[role])
+        for role in batch
+        for use in play.of_role(outcome, role)
+    )
+    assert found is not None  # noqa: S101 - narrows the type: there are workers of both roles
+    return found

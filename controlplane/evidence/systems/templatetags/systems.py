@@ -1,0 +1,67 @@
+"""Cells of the systems' tables."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from django import template
+
+from controlplane.evidence.systems.system import Chart, Figure, Table, Value
+from fleet.counted import counted, percent
+
+register = template.Library()
+
+
+@register.filter
+def cell(value: Value) -> str:
+    """Three significant digits at any size; a text as it is."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if value == 0 or isinstance(value, int):
+        return f"{value:,}"
+    if not 1e-5 <= abs(value) < 1e15:
+        return f"{value:.3g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
+
+
+@register.filter
+def is_number(value: Value) -> bool:
+    return value is None or not isinstance(value, str)
+
+
+@register.filter
+def signed_percent(share: float | None) -> str:
+    if share is None:
+        return "–"
+    whole = round(share * 100)
+    return f"{whole:+,} %".replace("-", "\N{MINUS SIGN}") if whole else "0 %"
+
+
+@register.filter
+def agreement(figures: Sequence[Figure]) -> str:
+    """61 values; 57 predicted, with a median error of 3 %. Only of these does an agreement say anything."""
+    errors = [abs(figure.error) for figure in figures if figure.basis == "predicted" and figure.error is not None]
+    known = f", with a median error of {percent(statistics.median(errors))}" if errors else ""
+    return f"{counted(len(figures), 'value')}; {len(errors)} predicted{known}"
+
+
+@register.filter
+def as_table(chart: Chart) -> Table:
+    """The numbers of a picture: a row for each x of any of its series."""
+    places = {x: None for series in chart.series for x in series.x}
+    ordered = tuple(places) if any(isinstance(x, str) for x in places) else tuple(sorted(places, key=_order))
+    at = [dict(zip(series.x, series.y, strict=True)) for series in chart.series]
+    x, y = (f"{axis.title}, {axis.unit}" if axis.unit else axis.title for axis in (chart.x, chart.y))
+    return Table(
+        f"{chart.title} ({y})",
+        (x, *(series.name for series in chart.series)),
+        tuple((place, *(values.get(place) for values in at)) for place in ordered),
+    )
+
+
+def _order(x: Value) -> float:
+    return float(x or 0)

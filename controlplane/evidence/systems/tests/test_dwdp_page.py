@@ -1,0 +1,249 @@
+"""The page of DWDP against DEP."""
+
+import html
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from django.test import Client
+
+from controlplane.evidence.experiments import running, services
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results.records import read
+from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.systems.asking import InvalidInputs, ask, figures
+from controlplane.evidence.systems.dwdp import COMPARED, DWDP
+from controlplane.evidence.systems.dwdp_curve import curve_of
+from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, phase_of
+from controlplane.evidence.systems.system import Answer, PoolFacts, Value
+from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.services import Actor
+from fleet import services as fleet
+from fleet.engine.dwdp.phase import Prompts
+from fleet.systems.dwdp.published import r1_phase
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def preset(name: str) -> Answer:
+    return ask(DWDP, dict(DWDP.presets[name]))
+
+
+def fact(answer: Answer, label: str) -> Value:
+    return next(one.value for one in answer.facts if one.label.startswith(label))
+
+
+def test_the_verdict_says_first_whether_the_copy_is_hidden() -> None:
+    hidden = preset("DeepSeek-R1 on GB200 NVL72, DWDP4").verdict
+    throughput = "DWDP4 has 1.15 times the throughput of DEP4 per GPU."
+    assert hidden == f"The copy of 7.4 ms is hidden by 17.8 ms of computing, and {throughput}"
+    exposed = preset("RoCE, 50 GB/s").verdict
+    assert exposed.startswith("Of the copy of 133 ms, computing for 17.8 ms leaves 129 ms exposed, and DWDP4 has ")
+    assert fact(ask(DWDP, {"link_gb_per_s": 0.1, "slices": True}), "Smallest MNT") is None
+
+
+def test_the_defaults_are_the_papers_set_up() -> None:
+    """But for rounding of the shares that the form shows."""
+    own, paper = phase_of(DwdpInputs()), r1_phase(Prompts.uniform(8192, 0.8))
+    assert own.prompts.mean == pytest.approx(paper.prompts.mean, rel=1e-3)
+    assert own.prompts.cv == pytest.approx(paper.prompts.cv, rel=0.01)
+    assert own.dwdp_ms == pytest.approx(paper.dwdp_ms, rel=2e-3)
+    assert own.dep_ms == pytest.approx(paper.dep_ms, rel=2e-3)
+
+
+def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
+    answer = ask(DWDP, {})
+    plan = next(table for table in answer.tables if table.title.startswith("Context GPUs"))
+    dep, dwdp = (dict(zip(plan.columns, row, strict=True)) for row in plan.rows)
+    assert (dep["GPUs"], dwdp["GPUs"]) == (8, 4)
+    assert dwdp["TPS/GPU"] > dep["TPS/GPU"]  # type: ignore[operator]
+    assert dwdp["TTFT, ms"] > dep["TTFT, ms"]  # type: ignore[operator]
+    assert dwdp["TPS/user"] == dep["TPS/user"]
+    assert dwdp["One prompt alone, ms"] > 2 * dep["One prompt alone, ms"]  # type: ignore[operator]
+    assert fact(answer, "Context GPUs") == "8 → 4"
+
+
+def test_slices_expose_less_than_whole_pulls() -> None:
+    whole, slices = (ask(DWDP, {"max_tokens": 16_384, "slices": sliced}) for sliced in (False, True))
+    assert fact(whole, "Exposed") > fact(slices, "Exposed")  # type: ignore[operator]
+    table = next(table for table in whole.tables if table.title.startswith("Copies"))
+    assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
+
+
+def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
+    answer = ask(DWDP, {"chunked": True, "chunk_tokens": 4_096, "slice_us": 20.0, "slice_mib": 3.0})
+    slices = next(table for table in answer.tables if table.title == "Slices in flight")
+    assert [row[0] for row in slices.rows][3:6] == ["2 MiB", "3 MiB", "4 MiB"]
+    one, two, *_ = cast("list[float]", slices.rows[0][1:])
+    assert one > two > 7
+    ways = next(table for table in answer.tables if table.title.startswith("Copies"))
+    gains = {str(row[0]): cast(float, row[-1]) for row in ways.rows}
+    assert gains["all-gather by NCCL"] < 1 < gains["whole pulls"]
+    assert gains["whole pulls, chunks of 4,096"] < 1
+
+
+def test_the_bars_of_a_layer_add_up() -> None:
+    phase = phase_of(DwdpInputs())
+    bars = next(chart for chart in ask(DWDP, {}).charts if chart.title == "One MoE layer")
+    totals = [sum(one.y[place] or 0 for one in bars.series) for place in (0, 1)]
+    assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
+
+
+def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
+    given = DwdpInputs(
+        experts=64, top_k=4, bytes_per_weight=1.0, memory_gb=141.0, expert_pflops=2.0, link_gb_per_s=450.0
+    )
+    phase = phase_of(given)
+    assert (phase.moe.experts, phase.moe.top_k, phase.layout.local) == (64, 4, 16)
+    assert (phase.gpu.memory_bytes, phase.gpu.expert_flops, phase.gpu.link_bytes_per_s) == (141e9, 2e15, 450e9)
+    assert phase_of(replace(given, held=19, copied=15)).layout.shared == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "words"),
+    [
+        ({"held": 60}, "held", "60 held leave 196 of 256 experts, which 3 GPUs cannot provide"),
+        ({"copied": 65}, "copied", "65 must be 1 to 64"),
+        ({"ranks": 40, "experts": 32}, "ranks", "must be 2 to 32"),
+        ({"dep_ranks": 40, "experts": 32}, "dep_ranks", "more than there are experts; allowed: 2 to 32"),
+        ({"top_k": 300}, "top_k", "more than there are; allowed: 1 to 256"),
+        ({"moe_layers": 62}, "moe_layers", "more than there are; allowed: 1 to 61"),
+    ],
+)
+def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(InvalidInputs) as refused:
+        ask(DWDP, given)
+    (problem,) = refused.value.problems
+    assert problem.path == path
+    assert words in problem.text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"chunked": True}, "in chunks of 8,192 tokens a layer waits 3"),
+        ({"prompt_tokens": 40_000}, "Prompts of 40,000 tokens exceed an iteration of 32,768"),
+        ({"max_tokens": 8_192}, "At 16,384 tokens an iteration the paper measured 1.01"),
+        ({"max_tokens": 256, "prompt_tokens": 256}, "An iteration of 256 tokens is a decode step"),
+        ({"link_gb_per_s": 50.0}, "A link of 50 GB/s one way is not NVLink"),
+        ({"ranks": 2}, "Experts take 190 GB of the 186 GB"),
+        ({"gpu": "B200"}, "here they are assumed"),
+        ({"gpu": "H100", "ranks": 8}, "window of 10–11 ms as on GB200. Here a layer computes for 55 ms"),
+        ({"link_gb_per_s": 300.0}, "A mean wait of the context GPUs above"),
+    ],
+)
+def test_doubts_about_the_answer_are_shown(given: dict[str, Any], words: str) -> None:
+    assert any(words in one for one in ask(DWDP, given).cautions)
+    assert ask(DWDP, {}).cautions == ()
+
+
+def test_throughput_against_the_users_speed_has_the_published_gain_and_no_more_sequences_than_fit() -> None:
+    answer = ask(DWDP, {"generation_gpus": 8})
+    curve = next(table for table in answer.tables if table.title == "Points of the curve")
+    rows = [dict(zip(curve.columns, row, strict=True)) for row in curve.rows]
+    users, gains = ([cast(float, row[name]) for row in rows] for name in ("TPS/user", "without whole groups"))
+    assert users == sorted(users, reverse=True)
+    assert all(row["TPS/GPU, DWDP"] >= row["TPS/GPU, DEP"] for row in rows)  # type: ignore[operator]
+    near = [gain for user, gain in zip(users, gains, strict=True) if 20 <= user <= 100]
+    assert 1.05 < min(near) < fmean(near) < max(near) < 1.13
+    assert max(cast(int, row["Sequences per generation GPU"]) for row in rows) < 512
+    chart = next(chart for chart in answer.charts if chart.title == "TPS/GPU against TPS/user")
+    assert [line.name for line in chart.series if line.dashed] == [
+        f"published: DEP x {ratio}" for ratio in (1.06, 1.088, 1.12)
+    ]
+    assert all(row["TTFT, DWDP, ms"] > 1.5 * row["TTFT, DEP, ms"] for row in rows)  # type: ignore[operator]
+    none = ask(DWDP, {"generation_gpus": 1})
+    assert not any(chart.title == "TPS/GPU against TPS/user" for chart in none.charts)
+    assert any(one.startswith("No curve: 1 generation GPUs") for one in none.cautions)
+
+
+def test_the_gain_ends_where_a_user_is_served_fastest_and_both_modes_have_whole_groups() -> None:
+    curve = next(table for table in ask(DWDP, {}).tables if table.title == "Points of the curve")
+    rows = [dict(zip(curve.columns, row, strict=True)) for row in curve.rows]
+    gpus = [(cast(int, row["Context GPUs, DEP"]), cast(int, row["DWDP"])) for row in rows]
+    assert all(dep % 4 == dwdp % 4 == 0 for dep, dwdp in gpus)
+    gains = [cast(float, row["without whole groups"]) for row in rows]
+    assert gains == sorted(gains)
+    assert gains[0] < 1.02
+    assert rows[0]["DWDP over DEP"] == 1.0
+    assert fmean(cast(float, row["DWDP over DEP"]) for row in rows[-6:]) == pytest.approx(1.12, abs=0.03)
+
+
+def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
+    pool = PoolFacts("r1", "deepseek-r1", "sim", {"context_servers": "dwdp"})
+    assert DWDP.playable is not None
+    plays = list(DWDP.playable.plays(DwdpInputs(), [pool]))
+    points = curve_of(DwdpInputs())[: len(plays)]
+    for play, point in zip(plays, points, strict=True):
+        dep, dwdp = (arm.rpartition("name=")[2] for arm in cast("list[str]", play.body["arms"]))
+        assert (dep, dwdp) == (f"DEP4x{point.dep.gpus // 4}", f"DWDP4x{point.dwdp.gpus // 4}")
+        assert f"{point.dep.gpus} context GPUs in DEP, {point.dwdp.gpus} in DWDP" in play.title
+    assert not list(DWDP.playable.plays(DwdpInputs(ranks=2), [pool]))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("example", ["fleet-dwdp", "fleet-pd-dwdp"])
+def test_a_point_of_the_curve_is_played_from_the_page(
+    data_dir: Path, example: str, vera_client: Client, otto_client: Client
+) -> None:
+    nothing = otto_client.get("/systems/dwdp/").content.decode()
+    assert "examples/fleet-pd-dwdp.yaml is a simulated one" in nothing
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / f"{example}.yaml").read_text()), "ada")
+    assert 'disabled aria-describedby="locked">Play this' in vera_client.get("/systems/dwdp/").content.decode()
+    page = otto_client.get("/systems/dwdp/").content.decode()
+    (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
+    assert "csrfmiddlewaretoken" in form
+    bodies = [html.unescape(body) for body in re.findall(r'<option value="([^"]*)"', form)]
+    assert len(bodies) == 7
+    for body in bodies:
+        services.settled(ExperimentIn.model_validate_json(body), Actor("user", "otto"))
+    assert vera_client.post("/experiments/new", {"body": bodies[3]}).status_code == 403
+    assert otto_client.post("/experiments/new", {"body": "[]"}).status_code == 422
+    started = otto_client.post("/experiments/new", {"body": json.dumps({**json.loads(bodies[3]), "duration_s": 8})})
+    number = Experiment.objects.get().pk
+    assert started.headers["Location"] == f"/experiments/{number}/"
+    assert AuditEntry.objects.filter(action="experiment.start", actor_name="otto").count() == 1
+    running.run_experiment(number)
+    records = {run.arm: read(run.records_path) for run in Experiment.objects.get().runs.all()}
+    assert list(records) == ["DEP4x2", "DWDP4x2"]
+    assert {one.outcome for found in records.values() for one in found} == {"ok"}
+    assert all(one.cached_pulled for found in records.values() for one in found)  # computed on context servers
+    dep, dwdp = (fmean(one.ttft_ms or 0.0 for one in found) for found in records.values())
+    assert dwdp > 1.5 * dep
+
+
+@pytest.mark.django_db
+def test_the_documented_comparison_computes_every_prompt_on_context_servers_of_its_arm(data_dir: Path) -> None:
+    (link,) = DWDP.links
+    (body,) = parse_qs(urlsplit(link.href).query)["body"]
+    assert json.loads(body) == COMPARED
+    assert all(f'"{arm}"\n' in (ROOT / "docs" / "systems.md").read_text() for arm in COMPARED["arms"])  # type: ignore[union-attr]
+    document = yaml.safe_load((ROOT / "examples" / "fleet-dwdp.yaml").read_text())
+    fleet.apply_fleet(document, "ada")
+    asked = ExperimentIn.model_validate({**COMPARED, "pool": "r1", "duration_s": 60})
+    number = services.start_experiment(asked, Actor("user", "otto")).pk
+    running.run_experiment(number)
+    runs = {run.arm: run for run in Experiment.objects.get(pk=number).runs.all()}
+    assert {name: len(run.facts["instances"]) for name, run in runs.items()} == {"DWDP4": 5, "DEP4": 2}
+    records = {name: read(run.records_path) for name, run in runs.items()}
+    for name, server in {"DWDP4": "r1-4", "DEP4": "r1-1"}.items():
+        assert {(one.outcome, one.instance) for one in records[name]} == {("ok", server)}
+        assert all(one.cached_pulled for one in records[name])  # computed on a context server
+    dwdp, dep = (fmean(one.ttft_ms or 0.0 for one in records[name]) for name in runs)
+    assert abs(dwdp / dep - 1) > 0.05
+
+
+def test_misses_are_reported_beside_the_published_values() -> None:
+    told = {figure.name: figure.note for figure in figures("dwdp")}
+    assert told["TTFT by MNT: 16384"] == "missed"
+    assert told["TPS/GPU, whole pulls: 0.5/16384"] == "missed"
+    assert not told["TTFT by prompt: 8192"].startswith("missed")
+    by_basis = Counter(figure.basis for figure in figures("dwdp"))
+    assert (by_basis["fitted"], by_basis["arithmetic"]) == (5, 21)

@@ -1,0 +1,83 @@
+"""The page of Neuron's disaggregated inference, and its rows of docs/findings/reproduced.md."""
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.evidence.systems.asking import ask, figures
+from controlplane.evidence.systems.neuron import NEURON
+from controlplane.evidence.systems.neuron_play import guide
+from controlplane.evidence.systems.neuron_scaling import readings
+from controlplane.evidence.systems.system import Answer, Value
+
+TWIN = (Path(__file__).resolve().parents[4] / "docs" / "findings" / "reproduced.md").read_text()
+
+
+def fact(answer: Answer, label: str) -> Value:
+    return next(one.value for one in answer.facts if one.label.startswith(label))
+
+
+def test_one_prefill_worker_wants_two_decoders_at_the_guides_rates() -> None:
+    first, second = (ask(NEURON, dict(NEURON.presets[name])) for name in ("1P1D, the guide's rates", "1P2D"))
+    assert "decode is the slower side" in first.verdict
+    assert "1P2D would be in balance" in first.verdict
+    assert "both sides are in balance" in second.verdict
+    assert fact(first, "Balance") == "1P2D"
+
+
+def test_seven_interruptions_against_none_and_one_transfer() -> None:
+    answer = ask(NEURON, {})
+    assert fact(answer, "Interruptions per answer, continuous") == pytest.approx(7, abs=0.2)
+    assert fact(answer, "Interruptions per answer, disaggregated") == 0
+    assert fact(answer, "Transfers per answer") == 1
+    assert fact(answer, "Largest batch") > fact(answer, "The same, continuous batching")  # type: ignore[operator]
+
+
+def test_a_slow_link_and_a_small_batch_stop_the_prefill() -> None:
+    """Its slots wait for the transfers, one at a time of a second each."""
+    answer = ask(NEURON, {"decodes": 4, "rate": 3.0, "transfer_gb_per_s": 0.33, "prefill_batch": 2})
+    assert fact(answer, "Prefill blocked") > 1  # type: ignore[operator]
+
+
+def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
+    (_, doubled, *_) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
+    rows = {str(row[0]): row[1:] for row in doubled.rows}
+    (_, first, before, after), (_, _, both_before, both_after) = (
+        (None, *rows[name][1:]) for name in ("disaggregated", "continuous batching")
+    )
+    assert first > rows["disaggregated"][0]  # type: ignore[operator]
+    assert after == pytest.approx(before, rel=0.15)
+    assert both_after > 1.3 * both_before  # type: ignore[operator]
+
+
+def test_both_sides_grow_by_the_autoscalers_rules_when_traffic_changes() -> None:
+    """The guide's example: a second decoder first, twice the prefill workers for twice the prompts, then decoders."""
+    found = list(readings(guide(), 3.2))
+    assert [(one.traffic, one.prefills, one.decodes) for one in found] == [
+        ("as given", 1, 1),
+        ("as given", 1, 2),
+        ("prompts doubled", 1, 2),
+        ("prompts doubled", 2, 2),
+        ("answers doubled, too", 2, 2),
+        ("answers doubled, too", 2, 4),
+    ]
+    assert [one.point.answers_per_s for one in found[1::2]] == pytest.approx([3.2] * 3, rel=0.05)
+    assert all(one.point.answers_per_s < 2.2 for one in found[::2])
+    (table,) = (table for table in ask(NEURON, {}).tables if table.title.startswith("Scaled"))
+    assert {row[6] for row in table.rows} >= {"stays"}
+
+
+def test_more_requests_than_are_served_are_cautioned() -> None:
+    assert any("queues grow" in one for one in ask(NEURON, {"rate": 5.0}).cautions)
+    assert not any("queues grow" in one for one in ask(NEURON, {}).cautions)
+
+
+def doc_row(name: str, published: str, ours: str, note: str) -> str:
+    return f"| {name} | {published} | {ours} | {note} |"
+
+
+def test_the_documents_values_are_those_of_the_page() -> None:
+    for one in figures("neuron"):
+        published = "–" if one.published is None else f"{one.published:g} {one.unit}".strip()
+        ours = f"{one.ours:.3g} {one.unit}".strip()
+        assert doc_row(one.name, published, ours, one.note) in TWIN

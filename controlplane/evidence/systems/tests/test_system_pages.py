@@ -1,0 +1,247 @@
+"""What holds for every system: its page, its REST route, and the declaration of its inputs."""
+
+import html
+import json
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import Answer, Chart, System, Table
+from controlplane.evidence.systems.templatetags.systems import as_table
+from controlplane.testing import ApiCaller, api_caller
+from fleet.kinds.option import options_of
+
+pytestmark = pytest.mark.django_db  # a page may read traces
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+EVERY = pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
+ANSWER_S = 2.0  # of CPU: a page must not make its reader wait
+
+
+@pytest.fixture
+def vera_api(vera: User) -> ApiCaller:
+    return api_caller(vera)
+
+
+def numbers(answer: Answer) -> list[float]:
+    cells = [fact.value for fact in answer.facts]
+    cells += [value for chart in answer.charts for line in chart.series for value in (*line.x, *line.y)]
+    cells += [value for table in answer.tables for row in table.rows for value in row]
+    return [value for value in cells if isinstance(value, int | float)]
+
+
+@pytest.mark.slow
+@EVERY
+def test_every_preset_is_answered_within_two_seconds(system: System) -> None:
+    for preset in system.presets.values():
+        start = time.process_time()
+        answer = system.compute(inputs_of(system, preset))
+        assert time.process_time() - start < ANSWER_S
+        assert answer.verdict.endswith(".")
+        assert all(map(math.isfinite, numbers(answer)))
+
+
+@EVERY
+def test_pictures_and_tables_are_whole(system: System) -> None:
+    answer = ask(system, {})
+    for chart in answer.charts:
+        assert 0 < len(chart.series) <= 6
+        assert all(len(line.x) == len(line.y) for line in chart.series)
+        assert_table(as_table(chart))
+    for table in answer.tables:
+        assert_table(table)
+
+
+def assert_table(table: Table) -> None:
+    assert table.rows
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+@EVERY
+def test_the_inputs_have_limits_a_title_and_a_help(system: System) -> None:
+    for one in options_of(system.inputs):
+        assert one.title
+        assert one.help.endswith(".")
+        if one.kind in ("int", "float"):
+            assert None not in (one.minimum, one.maximum), one.name
+    grouped = [name for group in system.groups for name in group.names]
+    assert set(grouped) <= {one.name for one in options_of(system.inputs)}
+    assert len(set(grouped)) == len(grouped)
+
+
+@pytest.mark.slow
+@EVERY
+def test_each_limit_of_an_input_is_answered_or_refused_with_its_path(system: System) -> None:
+    options = options_of(system.inputs)
+    small = {one.name: int(one.minimum or 0) for one in options if one.name in ("runs", "requests")}
+    for one in options:
+        for value in (one.minimum, one.maximum) if one.kind in ("int", "float") else one.choices:
+            given = int(value) if one.kind == "int" else value
+            assert is_sound(system, small | {one.name: given}), (one.name, given)
+
+
+def is_sound(system: System, given: dict[str, Any]) -> bool:
+    try:
+        return all(map(math.isfinite, numbers(system.compute(inputs_of(system, given)))))
+    except InvalidInputs as error:
+        return all(problem.path and problem.allowed for problem in error.problems)
+
+
+ODD = ("0", "-1", "1e308", "NaN", "inf", "", "x", '<b class="odd">')
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@EVERY
+def test_any_text_in_an_input_is_answered_or_refused_on_a_page(vera_client: Client, system: System) -> None:
+    options = options_of(system.inputs)
+    small = {one.name: str(int(one.minimum or 0)) for one in options if one.name in ("runs", "requests")}
+    for name, text in ((one.name, text) for one in options for text in ODD):
+        page = vera_client.get(f"/systems/{system.slug}/", small | {name: text})
+        content = page.content.decode().replace(html.escape(text), "") if text else page.content.decode()
+        assert page.status_code in (200, 422), (name, text)
+        assert not re.search(r"\b(None|[Nn]a[Nn]|inf|Infinity)\b|<b class", content), (name, text)
+        assert page.status_code == 200 or 'aria-invalid="true"' in content, (name, text)
+
+
+@EVERY
+def test_the_page_shows_the_verdict_every_input_and_every_published_value(vera_client: Client, system: System) -> None:
+    page = vera_client.get(f"/systems/{system.slug}/")
+    content = page.content.decode()
+    assert page.status_code == 200
+    assert str(ask(system, {}).verdict.split("'")[0]) in content
+    assert set(re.findall(r'name="(\w+)"', content)) >= {one.name for one in options_of(system.inputs)}
+    assert f'hx-get="/systems/{system.slug}/figures/"' in content
+
+
+@EVERY
+def test_the_documentation_names_it(system: System) -> None:
+    assert f"| `{system.slug}` |" in (DOCS / "systems.md").read_text()
+
+
+STATES = ("real", "simulated", "formula", "fitted", "not modelled")
+
+
+def test_every_mechanism_is_in_the_table_with_its_module_or_the_reason_why_there_is_none() -> None:
+    table = (DOCS / "findings" / "mechanisms.md").read_text()
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if re.match(r"\| (?!mechanism)\w", row)]
+    assert len({mechanism for mechanism, _, _ in rows}) == len(rows) > 100
+    for mechanism, state, where in rows:
+        module = re.fullmatch(r"`([\w/]+\.py)`", where)
+        assert state in STATES, mechanism
+        assert (module is None) is (state == "not modelled"), mechanism
+        assert module is None or (DOCS.parent / module[1]).is_file(), mechanism
+    for seed in table.split("\n## ")[1:]:
+        counts = [seed.count(f" | {state} | ") for state in STATES]
+        assert f"| {seed.partition(',')[0]} | {' | '.join(map(str, counts))} |" in (DOCS / "systems.md").read_text()
+
+
+def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:
+    page = vera_client.get("/systems/tutti/?object_tokens=many&rate=50")
+    content = page.content.decode()
+    assert page.status_code == 422
+    assert "&quot;many&quot; is not allowed; allowed: a whole number from 1 to" in content
+    assert "50 is above 20; allowed: a number from 0.01 to 20 requests/s" in content
+    assert 'value="many"' in content
+    assert "Please correct 2 inputs." in content
+    assert "system-verdict" not in content
+
+
+def test_a_preset_is_a_link_that_is_marked_when_it_is_shown(vera_client: Client) -> None:
+    first, second = [dict(values) for values in SYSTEMS["tutti"].presets.values()][:2]
+    content = vera_client.get("/systems/tutti/", second).content.decode()
+    marked = re.findall(r'<a class="badge" href="([^"]*)" aria-current="true"', content)
+    assert len(marked) == 1
+    assert all(name in marked[0] for name in second)
+    assert first != second
+
+
+def test_the_list_links_to_every_system(vera_client: Client) -> None:
+    content = vera_client.get("/systems/").content.decode()
+    assert all(f'href="/systems/{slug}/"' in content for slug in SYSTEMS)
+    assert '<a href="/systems/" aria-current="page">' in content
+
+
+def test_an_unknown_system_is_not_found(vera_client: Client, vera_api: ApiCaller) -> None:
+    assert vera_client.get("/systems/none/").status_code == 404
+    assert vera_client.get("/systems/none/figures/").status_code == 404
+    for refused in (vera_api.post("/systems/none", {}), vera_api.get("/systems/none/figures")):
+        assert refused.status_code == 404
+        assert "tutti" in refused.json()["detail"]
+
+
+@pytest.mark.slow  # several publications' worth of runs
+@EVERY
+def test_published_values_are_compared_on_a_page_and_over_rest(
+    vera_client: Client, vera_api: ApiCaller, system: System
+) -> None:
+    found = figures(system.slug)
+    assert all(figure.source and math.isfinite(figure.ours) for figure in found)
+    for headers in ({}, {"HX-Request": "true"}):
+        content = vera_client.get(f"/systems/{system.slug}/figures/", headers=headers).content.decode()
+        assert content.count('<th scope="row">') == len(found)
+        assert ("<html" in content) is not bool(headers)
+    listed = vera_api.get(f"/systems/{system.slug}/figures").json()
+    assert [each["error"] for each in listed["figures"]] == [figure.error for figure in found]
+    assert listed["notes"] == list(system.notes)
+
+
+def test_pages_need_a_sign_in(client: Client, db: None) -> None:
+    assert client.get("/systems/").status_code == 302
+    assert client.get("/systems/tutti/").status_code == 302
+
+
+def test_a_viewer_lists_and_asks_over_rest(vera_api: ApiCaller) -> None:
+    listed = {each["slug"]: each for each in vera_api.get("/systems").json()}
+    assert listed.keys() == SYSTEMS.keys()
+    assert {one["name"] for one in listed["tutti"]["inputs"]} == {
+        one.name for one in options_of(SYSTEMS["tutti"].inputs)
+    }
+    answer = vera_api.post("/systems/tutti", {})
+    assert answer.status_code == 200
+    assert answer.json()["verdict"] == ask(SYSTEMS["tutti"], {}).verdict
+    assert answer.json()["charts"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "message"),
+    [
+        ({"object_tokens": 0}, "object_tokens", "0 is below 1; allowed: a whole number from 1 to"),
+        ({"object_tokens": "many"}, "object_tokens", '"many" is not allowed; allowed: a whole number from 1 to'),
+        ({"object_token": 1}, "object_token", "unknown option; did you mean object_tokens?"),
+    ],
+)
+def test_wrong_inputs_over_rest_get_path_and_range(vera_api: ApiCaller, body: Any, path: str, message: str) -> None:
+    refused = vera_api.post("/systems/tutti", {"inputs": body})
+    assert refused.status_code == 422
+    (fault,) = refused.json()["errors"]
+    assert (fault["path"], fault["value"]) == (f"inputs.{path}", body[path])
+    assert message in fault["message"]
+
+
+def test_an_unknown_field_beside_the_inputs_is_refused(vera_api: ApiCaller) -> None:
+    assert vera_api.post("/systems/tutti", {"input": {}}).status_code == 422
+
+
+def test_the_pictures_are_carried_as_data(vera_client: Client) -> None:
+    content = vera_client.get("/systems/tutti/").content.decode()
+    found = re.search(r'<script id="system-charts" type="application/json">(.+?)</script>', content)
+    assert found is not None
+    charts = json.loads(found[1])
+    assert [chart["title"] for chart in charts] == [chart.title for chart in ask(SYSTEMS["tutti"], {}).charts]
+    assert content.count("data-chart=") == content.count("View as table") == len(charts)
+
+
+def test_a_table_of_a_picture_has_a_row_for_each_x_of_any_line() -> None:
+    from controlplane.evidence.systems.system import Axis, Series
+
+    chart = Chart("T", Axis("n"), Axis("s", "ms"), (Series("a", (2, 1), (0.2, 0.1)), Series("b", (2, 3), (None, 0.3))))
+    assert as_table(chart).columns == ("n", "a", "b")
+    assert as_table(chart).rows == ((1, 0.1, None), (2, 0.2, None), (3, None, 0.3))

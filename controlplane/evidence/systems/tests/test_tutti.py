@@ -1,0 +1,149 @@
+"""The Tutti page: its inputs become the model, its verdict names what pays, the documents have its published values."""
+
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import Answer, Figure, Value
+from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
+from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
+from fleet.engine.tiers.devices import SSD_TUTTI
+from fleet.systems.tiers.published import TITLES
+
+TUTTI = SYSTEMS["tutti"]
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+QUICK = {"runs": 1, "requests": 200}
+
+
+def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
+    inputs = TierInputs(
+        tier="ssd-tutti", read_gb_s=10.0, layer_setup_ms=1.0, object_us=3.0, mode="block", contention="naive"
+    )
+    device = device_of(inputs)
+    assert device is not None
+    assert (device.read_bytes_per_s, device.layer_setup_s, device.object_s) == (10e9, 1e-3, pytest.approx(3e-6))
+    assert (device.mode, device.contention, device.write_bytes_per_s) == ("block", "naive", SSD_TUTTI.write_bytes_per_s)
+    assert study_of(inputs).tiers["ssd-tutti"].device == device
+    assert study_of(TierInputs()).tiers["ssd-tutti"].device == SSD_TUTTI
+
+
+def test_address_lists_come_off_the_pool() -> None:
+    found = profile_of(TierInputs())
+    sgl, prp, none = (
+        pool_tokens(TierInputs(metadata=kind, hbm_tokens=480_000), found) for kind in ("sgl", "prp", "none")
+    )
+    assert none == 480_000
+    assert sgl == pytest.approx(480_000 * (1 - 16 / 65_536))
+    assert prp == pytest.approx(480_000 * 15 / 16)
+    assert pool_tokens(TierInputs(tier="hbm", hbm_tokens=480_000), found) == 480_000
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "allowed"),
+    [
+        ({"shortest": 5_000, "longest": 4_000}, "longest", "at least the shortest, 5,000 tokens"),
+        ({"model": "Llama-3.3-70B", "tp": "1"}, "model", "h100_sxm Llama-3.3-70B tp4"),
+        ({"metadata": "prp", "hbm_tokens": 1_000}, "hbm_tokens", "1,000 tokens or more"),
+    ],
+)
+def test_inputs_that_contradict_each_other_are_refused(given: dict[str, object], path: str, allowed: str) -> None:
+    with pytest.raises(InvalidInputs) as refused:
+        inputs_of(TUTTI, given)
+    (problem,) = refused.value.problems
+    assert problem.path == path
+    assert allowed in problem.allowed
+
+
+def test_the_verdict_says_whether_the_tier_pays() -> None:
+    assert "pays for itself" in ask(TUTTI, QUICK).verdict
+    assert "does not pay for itself" in ask(TUTTI, {**QUICK, "tier": "ssd"}).verdict
+    assert "it keeps 1 s up to" in ask(TUTTI, {**QUICK, "tier": "hbm", "rate": 0.3}).verdict
+
+
+def test_a_load_that_is_not_sustained_is_reported_first() -> None:
+    answer = ask(TUTTI, {**QUICK, "rate": 15})
+    assert "cannot sustain 15 requests/s" in answer.verdict
+    assert "grow with the length of the run" in answer.cautions[0]
+
+
+def test_worn_drives_and_full_buffers_are_reported() -> None:
+    cautions = " ".join(ask(TUTTI, {**QUICK, "tier": "ssd-gds", "free_gb": 1.0}).cautions)
+    assert "requests load more than the buffers of GDS hold" in cautions
+    assert re.search(r"worn out in [\d.]+ years, not 5", cautions)
+    assert ask(TUTTI, {**QUICK, "rate": 0.1, "drive_tb": 1000.0}).cautions == ()
+
+
+LEFT_OUT = ("PRP lists", "no overlap by layers", "naive writes", "all three")
+
+
+def fact(answer: Answer, label: str) -> Value:
+    return next(one.value for one in answer.facts if one.label == label)
+
+
+def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
+    answer = ask(TUTTI, QUICK)
+    *tables, windows, left_out = answer.tables
+    assert all([row[0] for row in table.rows] == list(TITLES.values()) for table in tables)
+    assert [row[0] for row in left_out.rows] == ["as it is", *LEFT_OUT]
+    left = {row[0]: cast(float, row[3]) for row in windows.rows}
+    assert left["8,192 after 8,192"] > left["2,048 after 8,192"] >= left["512 after 131,072"]
+    assert "commands at a time for whole objects, 100 for pages" in windows.note
+    assert left_out.rows[0][1] == fact(answer, "Mean TTFT")
+    titles = [chart.title for chart in answer.charts]
+    assert len(titles) == 5
+    assert "Reads beside writes: Tutti" in titles
+    hbm = ask(TUTTI, {**QUICK, "tier": "hbm"})
+    assert not [chart for chart in hbm.charts if chart.title.startswith("Reads beside writes")]
+
+
+def test_the_presets_are_the_systems_of_the_publication() -> None:
+    assert list(PRESETS)[:5] == list(TITLES.values())
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Figure]:
+    return {figure.name: figure for figure in figures("tutti")}
+
+
+@pytest.mark.slow
+def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published: dict[str, Figure]) -> None:
+    names = [name for name in published if name.startswith("LEval, 1.5 requests/s: mean TTFT")]
+    ours = [published[name].ours for name in names]
+    assert len(names) == 5
+    assert ours == sorted(ours, reverse=True)
+    assert all(abs(published[name].error or 0) < 0.5 for name in names)
+
+
+def row(figure: Figure) -> str:
+    """Of docs/findings/reproduced.md."""
+    unit = f" {figure.unit}" if figure.unit else ""
+    note = "" if figure.note.startswith("median of") else figure.note
+    cells = (
+        figure.name + (f" ({note})" if note else ""),
+        figure.source,
+        f"{cell(figure.published)}{unit if figure.published is not None else ''}",
+        f"{cell(figure.ours)}{unit}",
+        signed_percent(figure.error),
+        figure.basis,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.slow
+def test_the_documented_values_are_those_of_the_model(published: dict[str, Figure]) -> None:
+    """Within 5 %: a change of the law's constants moves every documented value a little."""
+    text = (DOCS / "findings" / "reproduced.md").read_text()
+    for figure in published.values():
+        name, source, value, _, _, basis = row(figure).split(" | ")
+        found = re.search(
+            f"^{re.escape(f'{name} | {source} | {value} | ')}(-?[\\d.,]+)[^|]* \\| [^|]+ \\| {re.escape(basis)}$",
+            text,
+            re.M,
+        )
+        assert found, row(figure)
+        assert float(found[1].replace(",", "")) == pytest.approx(figure.ours, rel=0.05), row(figure)
+    assert all(note in text for note in TUTTI.notes)

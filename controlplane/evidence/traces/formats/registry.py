@@ -1,0 +1,80 @@
+"""The formats of traces, recognised by their first bytes."""
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from controlplane.evidence.traces.formats import azure, coding_agent, mooncake, recorded
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
+
+MAX_BYTES = 64 * 1024 * 1024
+HEAD_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFormat:
+    title: str
+    detects: Callable[[str], bool]  # from the head of the file
+    read: Callable[[Iterable[str], int], LoadedTrace]  # from its lines and a seed
+    think_times: bool = False  # needed for a closed loop
+
+
+FORMATS: dict[str, TraceFormat] = {
+    "mooncake": TraceFormat("Mooncake JSONL", mooncake.detects, mooncake.read),
+    "coding_agent": TraceFormat(
+        "Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True
+    ),
+    "azure": TraceFormat("Azure CSV", azure.detects, azure.read),
+    "recorded": TraceFormat("Recorded traffic, JSONL", recorded.detects, recorded.read),
+}
+
+
+def has_think_times(name: str) -> bool:
+    """True if the format has think times; generated traces do."""
+    return name not in FORMATS or FORMATS[name].think_times
+
+
+def detect(head: bytes) -> str:
+    """The name of the format. BadTrace: unknown."""
+    text = head[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
+    for name, kind in FORMATS.items():
+        if kind.detects(text):
+            return name
+    known = "; ".join(kind.title for kind in FORMATS.values())
+    raise BadTrace(1, "", text.partition("\n")[0], f"a line of one of: {known}")
+
+
+def read(data: bytes, seed: int) -> LoadedTrace:
+    """The trace in these bytes, at least one request."""
+    if len(data) > MAX_BYTES:
+        raise BadTrace(0, "", len(data), f"at most {MAX_BYTES:,} bytes")
+    kind = FORMATS[detect(data)]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadTrace(line, "", data[error.start : error.start + 8], "UTF-8 text") from None
+    trace = kind.read(io.StringIO(text, newline=""), seed)
+    if not trace.requests:
+        raise BadTrace(0, "", 0, "at least one request")
+    return trace
+
+
+def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: int) -> list[TraceRequest]:
+    """The requests of the first `duration_s` that fit the model: a session ends where prompt and output exceed
+    `context_tokens`; a request without a session is left out."""
+    ended: set[str] = set()
+    kept = []
+    for request in requests:
+        if request.at_s >= duration_s or (request.session and request.session in ended):
+            continue
+        if request.input_tokens + request.output_tokens > context_tokens:
+            ended.add(request.session)
+            continue
+        kept.append(request)
+    return kept
+
+
+def faster(requests: Iterable[TraceRequest], factor: float) -> list[TraceRequest]:
+    """The same requests with `factor` times the rate of arrivals. Think times stay: people do not think faster."""
+    return [replace(request, at_s=request.at_s / factor) for request in requests]

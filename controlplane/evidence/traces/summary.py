@@ -1,0 +1,87 @@
+"""The summary of a trace: hits of an unbounded prefix cache, and the class of each request with them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
+
+# Of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their meaning.
+HEAVY_NEW_TOKENS = 20_000
+WARM_HIT_SHARE = 0.5
+WARM_NEW_TOKENS = 5_000
+
+
+def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
+    """For each request, in order, the prompt tokens in whole blocks that earlier requests have had."""
+    seen = BlockIntervals()
+    hits = []
+    for request in requests:
+        hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
+        for run in request.blocks:
+            seen.add(run)
+    return hits
+
+
+def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
+    matched = 0
+    for run in request.blocks:
+        here = seen.matched(run)
+        matched += here
+        if here < len(run):
+            break
+    return matched
+
+
+def classify(input_tokens: int, hit_tokens: int) -> str:
+    """The class under these thresholds. It is the same in every arm, so arms compare the same requests."""
+    new = input_tokens - hit_tokens
+    if new >= HEAVY_NEW_TOKENS:
+        return "heavy"
+    if hit_tokens > WARM_HIT_SHARE * input_tokens or new < WARM_NEW_TOKENS:
+        return "warm"
+    return "medium"
+
+
+def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
+    """Class by request index."""
+    return {
+        request.index: classify(request.input_tokens, hit)
+        for request, hit in zip(requests, ideal_hits(requests), strict=True)
+    }
+
+
+def summary_of(trace: LoadedTrace) -> Summary:
+    """Summarise a file, with what of it is not read. BadTrace."""
+    return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
+
+
+def read(data: bytes) -> tuple[str, Summary] | BadTrace:
+    """(format, summary) of a file; an error is handed back, as it comes from another process."""
+    try:
+        trace = registry.read(data, seed=1)
+        return trace.format, summary_of(trace)
+    except BadTrace as error:
+        return error
+
+
+def summarise(requests: Sequence[TraceRequest]) -> Summary:
+    """Summarise one request or more. Raises BadTrace when block numbers are too sparse."""
+    try:
+        hits = ideal_hits(requests)
+    except TooFragmented:
+        allowed = f"blocks in at most {MAX_INTERVALS:,} separate ranges"
+        raise BadTrace(0, "blocks", "too many gaps between the numbers", allowed) from None
+    new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
+    tokens = sum(request.input_tokens for request in requests)
+    return Summary(
+        requests=len(requests),
+        sessions=len({request.session for request in requests if request.session}),
+        duration_s=requests[-1].at_s - requests[0].at_s,
+        mean_input_tokens=tokens / len(requests),
+        mean_output_tokens=fmean(request.output_tokens for request in requests),
+        ideal_hit_share=sum(hits) / tokens,
+        heavy_share=sum(n >= HEAVY_NEW_TOKENS for n in new) / len(requests),
+    )

@@ -1,0 +1,70 @@
+"""Generated sessions have the shape of the public traces."""
+
+from collections import Counter
+from itertools import pairwise, takewhile
+
+import pytest
+
+from controlplane.evidence.traces import documents
+from controlplane.evidence.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
+from controlplane.evidence.traces.summary import summarise, trace_classes
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return generate(seed=1)
+
+
+def test_the_same_seed_gives_the_same_requests_and_another_seed_others(trace):
+    assert generate(seed=1) == trace
+    assert generate(seed=2) != trace
+
+
+def test_lengths_sharing_and_the_share_of_heavy_requests_are_those_of_agents(trace):
+    summary = summarise(trace.requests)
+    assert 300 < summary.mean_output_tokens < 400
+    assert 12_000 < summary.mean_input_tokens < 122_000
+    assert 0.8 < summary.ideal_hit_share < 0.97
+    assert 0.03 < summary.heavy_share < 0.10
+
+
+def test_every_class_occurs_within_the_first_minute(trace):
+    first = [r for r in trace.requests if r.at_s < 60]
+    counts = Counter(trace_classes(first).values())
+    assert min(counts[name] for name in ("warm", "medium", "heavy")) >= 2
+
+
+def test_a_turn_continues_the_prompt_before_it():
+    for number in range(20):
+        for before, after in pairwise(session_turns(1, number)):
+            assert after.input_tokens > before.input_tokens + before.output_tokens
+            ids = [b for run in before.blocks for b in run]
+            whole = before.input_tokens // BLOCK_TOKENS
+            assert [b for run in after.blocks for b in run][:whole] == ids[:whole]
+            assert after.input_tokens <= MAX_INPUT_TOKENS
+
+
+def test_sessions_share_their_system_prompts_and_nothing_else(trace):
+    by_session = {r.session: list(r.block_ids()) for r in trace.requests}
+    sessions = list(by_session.values())
+    for one, other in pairwise(sessions):
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+        assert len(set(one) & set(other)) == common
+
+
+def test_requests_are_in_order_of_arrival_and_numbered(trace):
+    assert [r.index for r in trace.requests] == list(range(len(trace.requests)))
+    assert all(a.at_s <= b.at_s for a, b in pairwise(trace.requests))
+
+
+def test_documents_are_opened_again_by_others_and_by_readers_who_come_back_after_minutes():
+    trace = documents.generate(1, duration_s=1_200)
+    assert trace == documents.generate(1, duration_s=1_200) != documents.generate(2, duration_s=1_200)
+    requests = trace.requests
+    read = {request.blocks[0]: request.input_tokens for request in requests}
+    assert sum(read.values()) > 10 * 410_000  # the KV cache of an H100 with an 8B model
+    assert len({request.session for request in requests}) > 1.5 * len(read)
+    back = sorted(request.think_s for request in requests if request.think_s)
+    assert 100 < back[len(back) // 2] < 200
+    assert all(request.input_tokens <= sum(map(len, request.blocks)) * request.block_tokens for request in requests)
+    assert summarise(requests).ideal_hit_share > 0.6

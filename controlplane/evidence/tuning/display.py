@@ -1,0 +1,250 @@
+"""What the page of a tuning shows: a picture of the trials, and its winners in words."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.evidence.tuning import evidence
+from controlplane.evidence.tuning.models import Tuning
+from controlplane.evidence.tuning.space import Dimension
+from controlplane.evidence.tuning.types import GoalValues, Winner, WinnerEffect
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts import editor
+from fleet.jobs import ENDED
+from router.contract.fields import number
+from router.contract.json_value import Json, JsonObject
+from router.policy.schema import document as documents
+from router.policy.schema.parameters import PARAMETERS
+
+WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
+LABEL_HEIGHT = 14  # px
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: float
+    y: float
+    radius: float
+    kind: str  # trial, front, winner or live
+    label: str
+    title: str
+    dx: float = 0.0  # of the label from the point
+    dy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRange:
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "AxisRange":
+        low, high = min(values), max(values)
+        pad = (high - low) * 0.05 or high * 0.05 or 1.0
+        return cls(low - pad, high + pad)
+
+    def share(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Three to eight round numbers on the axis: multiples of 1, 2 or 5 times a power of ten."""
+        least = (self.high - self.low) / 8
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(power * each for each in (1, 2, 5, 10) if power * each >= least)
+        multiples = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        digits = max(0, -math.floor(math.log10(step)))
+        return [(self.share(each * step), f"{each * step:,.{digits}f}") for each in multiples]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrial:
+    number: int
+    kind: str  # trial, front or winner
+    values: JsonObject  # by title of the parameter
+    goals: GoalValues
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEffect:
+    """A metric of a winner on the held-out requests, against the live version."""
+
+    title: str
+    live: str
+    tuned: str
+    n: int
+    difference: str  # empty without an interval, like the next
+    interval: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWinner:
+    trial: int
+    reasons: str
+    changes: list[tuple[str, str, str]]  # title of the parameter, live, tuned
+    effects: list[ShownEffect]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    left_out: int  # points without both times
+    points: list[Point]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = MARGIN
+    right: int = WIDTH - MARGIN
+    top: int = MARGIN
+    bottom: int = HEIGHT - MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTuning:
+    active: bool
+    trials: list[ShownTrial]
+    picture: Picture | None
+    winners: list[ShownWinner]
+    none_better: bool
+    objectives: str
+    bounds: list[str]
+    limits: dict[str, float | None] | None
+    not_tested: Sequence[str]
+
+
+def shown(tuning: Tuning) -> ShownTuning:
+    result = tuning.result or {}
+    winners: dict[int, Winner] = {each["trial"]: each for each in result.get("winners", ())}
+    kinds = dict.fromkeys(result.get("front", ()), "front") | dict.fromkeys(winners, "winner")
+    trials = [
+        ShownTrial(each.number, kinds.get(each.number, "trial"), _titled(each.values), each.goals)
+        for each in tuning.trials.all()
+    ]
+    return ShownTuning(
+        active=tuning.status not in ENDED,
+        trials=trials,
+        picture=picture(trials, result.get("live", {}).get("search")),
+        winners=[_winner(each, _live_values(tuning)) for each in winners.values()],
+        none_better=bool(winners) and not any(_is_better(each) for each in winners.values()),
+        objectives=", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
+        bounds=[_bounds(Dimension.of(each)) for each in tuning.space],
+        limits=result.get("limits"),
+        not_tested=result.get("not_tested", ()),
+    )
+
+
+def _live_values(tuning: Tuning) -> JsonObject:
+    return documents.values_of(policies.version(tuning.policy, tuning.live_version).upgraded)
+
+
+def _is_better(winner: Winner) -> bool:
+    return any(row["verdict"] == "better" for row in winner["effect"])
+
+
+def _named(path: str) -> str:
+    return PARAMETERS[path].title if path in PARAMETERS else path
+
+
+def _text(path: str, value: Json) -> str:
+    return editor.shown(value, PARAMETERS[path].unit if path in PARAMETERS else "")
+
+
+def _titled(values: JsonObject) -> JsonObject:
+    return {_named(path): value for path, value in values.items()}
+
+
+def _bounds(dimension: Dimension) -> str:
+    """Heavy threshold: 5,000 to 80,000, logarithmic"""
+    name = _named(dimension.path)
+    if dimension.choices:
+        return f"{name}: {', '.join(map(str, dimension.choices))}"
+    step = f", step {number(dimension.step)}" if dimension.step else ""
+    scale = ", logarithmic" if dimension.log else ""
+    return f"{name}: {number(dimension.low)} to {number(dimension.high)}{step}{scale}"
+
+
+def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
+    return ShownWinner(
+        winner["trial"],
+        reasons=", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
+        changes=[
+            (_named(path), _text(path, live[path]), _text(path, value))
+            for path, value in winner["values"].items()
+            if live[path] != value
+        ],
+        effects=[_effect(row) for row in winner["effect"]],
+    )
+
+
+def _effect(row: WinnerEffect) -> ShownEffect:
+    metric = row["metric"]
+    live, tuned = (evidence.shown(metric, value) for value in (row["live"], row["tuned"]))
+    difference, interval = evidence.differing(row) or ("", "")
+    return ShownEffect(evidence.TITLES[metric][0], live, tuned, row["n"], difference, interval, row["verdict"])
+
+
+def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
+    """TTFT p90 on x, TPOT p90 on y, goodput as the size. Points without both times are left out."""
+    named = [
+        *((str(each.number), each.kind, each.goals) for each in trials),
+        *([("live", "live", live)] if live else []),
+    ]
+    known = [
+        (ttft, tpot, name, kind, goals)
+        for name, kind, goals in sorted(named, key=lambda each: ("trial", "front", "winner", "live").index(each[1]))
+        if (ttft := goals["ttft_p90_ms"]) is not None and (tpot := goals["tpot_p90_ms"]) is not None
+    ]
+    if not known:
+        return None
+    x, y = AxisRange.of([each[0] for each in known]), AxisRange.of([each[1] for each in known])
+    inner_w, inner_h = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+    return Picture(
+        x_ticks=[(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
+        y_ticks=[(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
+        left_out=len(named) - len(known),
+        points=_with_places(
+            Point(
+                x=round(MARGIN + x.share(ttft) * inner_w, 1),
+                y=round(HEIGHT - MARGIN - y.share(tpot) * inner_h, 1),
+                radius=round(3 + 6 * math.sqrt(goals["goodput"]), 1),
+                kind=kind,
+                label=name if kind in ("winner", "live") else "",
+                title=_title(name, goals),
+            )
+            for ttft, tpot, name, kind, goals in known
+        ),
+    )
+
+
+def _with_places(points: Iterable[Point]) -> list[Point]:
+    """The points, each label where it covers none before it: right above, right below, left above or left below."""
+    placed: list[Point] = []
+    for point in points:
+        left = -10 - _label_width(point)
+        offsets = [(10, -8), (10, 16), (left, -8), (left, 16)]
+        tries = [replace(point, dx=dx, dy=dy) for dx, dy in offsets]
+        free = (each for each in tries if not any(_covers(each, other) for other in placed))
+        placed.append(next(free, tries[0]) if point.label else point)
+    return placed
+
+
+def _label_width(point: Point) -> int:
+    return 8 * len(point.label)
+
+
+def _covers(one: Point, other: Point) -> bool:
+    if not other.label:
+        return False
+    x, y = one.x + one.dx - other.x - other.dx, one.y + one.dy - other.y - other.dy
+    return -_label_width(one) < x < _label_width(other) and abs(y) < LABEL_HEIGHT
+
+
+def _title(name: str, goals: GoalValues) -> str:
+    who = "Live version" if name == "live" else f"Trial {name}"
+    by_key = (
+        ("ttft_p90_ms", goals["ttft_p90_ms"]),
+        ("tpot_p90_ms", goals["tpot_p90_ms"]),
+        ("goodput", goals["goodput"]),
+    )
+    values = (f"{evidence.TITLES[key][0]} {evidence.shown(key, value)}" for key, value in by_key)
+    return f"{who}: {', '.join(values)}"

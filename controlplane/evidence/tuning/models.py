@@ -1,0 +1,53 @@
+"""Tunings: searches for better values of a policy's parameters, in the twin."""
+
+from django.db import models
+
+from controlplane.evidence.previews.policy_job import PolicyJob
+from controlplane.evidence.tuning.goals import OBJECTIVES
+from controlplane.traffic.policies.models import Policy
+
+HELD_OUT = 0.3
+
+
+def all_objectives() -> list[str]:
+    return list(OBJECTIVES)
+
+
+class Tuning(PolicyJob):
+    """`done` counts trials; its result is Tuned.result and `not_tested`."""
+
+    TASK = "tuning.run"
+    AT_ONCE = 1
+
+    policy = models.ForeignKey(Policy, on_delete=models.CASCADE, related_name="tunings")
+    seed = models.PositiveIntegerField()
+    workers = models.PositiveSmallIntegerField()
+    limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as asked for; null: the live version's p90
+    objectives = models.JSONField(default=all_objectives)
+    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # of the search; null: none
+    held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
+    space = models.JSONField()  # [Dimension.as_dict, …]
+    total = models.PositiveIntegerField()  # trials
+    drafted = models.PositiveIntegerField(null=True, blank=True)  # the latest trial whose values became a draft
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(fields=["status"], name="tuning_by_status"),  # controlplane.doors.jobs.expire, every 5 s
+        ]
+
+
+class Trial(models.Model):
+    """One point and its goals on the searched requests."""
+
+    tuning = models.ForeignKey(Tuning, on_delete=models.CASCADE, related_name="trials")
+    number = models.PositiveIntegerField()  # from 1 on
+    values = models.JSONField()  # by path
+    goals = models.JSONField()  # Goals.as_dict
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["tuning", "number"], name="trial_number_once")]
+
+    def __str__(self) -> str:
+        return f"trial {self.number} of tuning {self.tuning_id}"

@@ -1,0 +1,85 @@
+"""Searches for better points with Optuna, an optional package (requirements-tune.txt)."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.evidence.tuning.goals import OBJECTIVES, Goals
+from controlplane.evidence.tuning.space import Dimension
+from router.contract.json_value import JsonObject
+
+MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
+DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
+ENDLESS = 1e9  # instead of infinity, which Optuna's models do not accept
+WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # of a point that is not a valid document
+AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
+
+
+class NotInstalled(Exception):
+    def __init__(self) -> None:
+        super().__init__(MISSING)
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("optuna") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A point to try."""
+
+    trial: Any  # Optuna's
+    values: JsonObject  # by path
+
+
+class Search:
+    """Deterministic: the same seed and the same answers in the same order draw the same points. Raises NotInstalled."""
+
+    def __init__(
+        self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES
+    ) -> None:
+        if not is_installed():
+            raise NotInstalled
+        self._optuna = optuna = importlib.import_module("optuna")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._space, self._objectives = space, objectives
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, round(AT_RANDOM * trials)))
+        self._study = optuna.create_study(directions=[DIRECTIONS[name] for name in objectives], sampler=sampler)
+
+    def begin(self, values: JsonObject, goals: Goals) -> None:
+        """Learn from the live version, unless one of its values is outside the bounds."""
+        params = {each.path: self._parameter(each, values[each.path]) for each in self._space}
+        if None in params.values():
+            return
+        distributions = self._optuna.distributions
+        distribution_of = {
+            each.path: distributions.CategoricalDistribution(each.choices)
+            if each.choices
+            else distributions.FloatDistribution(0.0, 1.0)
+            for each in self._space
+        }
+        create = self._optuna.trial.create_trial
+        self._study.add_trial(create(params=params, distributions=distribution_of, values=self._values(goals)))
+
+    def _parameter(self, dimension: Dimension, value: Any) -> Any:
+        return value if dimension.choices else dimension.position_of(value)
+
+    def ask(self) -> Drawn:
+        trial = self._study.ask()
+        return Drawn(trial, {each.path: self._value(trial, each) for each in self._space})
+
+    def _value(self, trial: Any, dimension: Dimension) -> Any:
+        if dimension.choices:
+            return trial.suggest_categorical(dimension.path, dimension.choices)
+        return dimension.value_at(trial.suggest_float(dimension.path, 0.0, 1.0))
+
+    def tell(self, drawn: Drawn, goals: Goals | None) -> None:
+        """Report a point's goals; None if it is not a valid document."""
+        worst = [WORST[name] for name in self._objectives]
+        self._study.tell(drawn.trial, worst if goals is None else self._values(goals))
+
+    def _values(self, goals: Goals) -> list[float]:
+        by_name = dict(zip(OBJECTIVES, goals.ordered, strict=True))
+        return [min(by_name[name], ENDLESS) for name in self._objectives]

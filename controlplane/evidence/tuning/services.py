@@ -1,0 +1,201 @@
+"""Starts tunings, and opens drafts with the values of winners."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controlplane.evidence.previews import services as previews
+from controlplane.evidence.previews.policy_job import as_seen, store
+from controlplane.evidence.previews.source import TrafficPart
+from controlplane.evidence.tuning import evidence, search
+from controlplane.evidence.tuning.goals import OBJECTIVES
+from controlplane.evidence.tuning.models import HELD_OUT, Tuning
+from controlplane.evidence.tuning.space import BadSpace, Dimension, Range, space_of
+from controlplane.evidence.tuning.types import Winner
+from controlplane.evidence.twin.pool_model import NotModelled, twin_of
+from controlplane.people.audit.services import Actor, record
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts.services import open_draft, patch_draft
+from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from fleet import jobs
+from fleet.jobs import DONE
+from fleet.models import Pool
+from router.contract.fields import Field
+from router.contract.problem import Problem
+from router.policy.schema import document as documents
+
+KEPT = 50  # of each policy, the newest
+ABOUT = (  # audited
+    *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
+    *("objectives", "time_limit_s", "held_out", "space"),
+)
+LEAST_REQUESTS = 100
+LEAST_PART = 20  # of the requests to search on and of those held out: fewer get no verdict (stats.LOW_N)
+LIMIT_MS = 0.001, 86_400_000.0
+LIMIT_HELP = "of goodput; empty: p90 of the live version"
+FIELDS: Mapping[str, Field] = {
+    each.name: each
+    for each in (
+        Field(name="trials", title="Trials", default=60, range=(1, 500), help="points to simulate at most"),
+        Field(
+            name="time_limit_s", title="Time limit, s", default=None, range=(10, 86_400),
+            help="of the search; empty: none",
+        ),
+        Field(name="workers", title="Workers", default=2, range=(1, 8), help="processes at the same time"),
+        Field(name="seed", title="Seed", default=1, range=(0, 2**31 - 1), help="equal seeds draw equal points"),
+        Field(
+            name="max_requests", title="Requests at most", default=previews.MAX_REQUESTS,
+            range=(LEAST_REQUESTS, previews.MOST_REQUESTS), help="the newest of a recording",
+        ),
+        Field(
+            name="held_out", title="Held out", default=HELD_OUT, unit="share", range=(0.1, 0.8),
+            help="the last requests check the winners",
+        ),
+        Field(
+            name="ttft_limit_ms", title="TTFT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
+        ),
+        Field(
+            name="tpot_limit_ms", title="TPOT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTuning:
+    pool: str = ""  # empty: the one with the most recorded requests
+    trace: str = ""  # empty: previews.source.choose
+    parameters: Sequence[Range] = field(default=())  # empty: the parameters of the strategy
+    trials: int = FIELDS["trials"].default
+    workers: int = FIELDS["workers"].default
+    seed: int = 1
+    max_requests: int = FIELDS["max_requests"].default
+    ttft_limit_ms: float | None = None
+    tpot_limit_ms: float | None = None
+    objectives: Sequence[str] = OBJECTIVES
+    time_limit_s: int | None = None
+    held_out: float = HELD_OUT
+
+
+def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
+    """Start a tuning. PolicyInvalid: Optuna is missing, or pool, traffic or parameters are not suitable."""
+    if not search.is_installed():
+        raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
+    live = policies.live_version(policy)
+    space = _space(live, asked)
+    question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
+    pool = previews.pool_of(policy, question.pool)
+    part = previews.part_of(question, pool)
+    _check(pool, part, asked.held_out)
+    made = Tuning(
+        policy=policy,
+        live_version=live.number,
+        pool=pool.name,
+        trace_name=part.name,
+        trace=part.facts(),
+        max_requests=asked.max_requests,
+        seed=asked.seed,
+        workers=asked.workers,
+        limits={"ttft_ms": asked.ttft_limit_ms, "tpot_ms": asked.tpot_limit_ms},
+        objectives=[name for name in OBJECTIVES if name in asked.objectives],
+        time_limit_s=asked.time_limit_s,
+        held_out=asked.held_out,
+        space=[dimension.as_dict() for dimension in space],
+        total=asked.trials,
+    )
+    store(made, actor, ABOUT, KEPT)
+    jobs.send(made)
+    return made
+
+
+def _space(live: PolicyVersion, asked: AskedTuning) -> tuple[Dimension, ...]:
+    strategy = documents.parse(live.document)["strategy.name"]
+    try:
+        return space_of(strategy, asked.parameters)
+    except BadSpace as error:
+        raise PolicyInvalid("these parameters cannot be tuned", error.problems) from None
+
+
+def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
+    count = len(part.trace.requests)
+    if count < LEAST_REQUESTS:
+        message = f"{part.name} has {count} requests to play: a tuning needs at least {LEAST_REQUESTS}"
+        raise PolicyInvalid(message, (Problem("trace", part.name, message),))
+    searched = cut(count, held_out)
+    if min(searched, count - searched) < LEAST_PART:
+        message = f"leaves {searched:,} requests to search and {count - searched:,} to check"
+        problem = Problem("held_out", held_out, message, f"at least {LEAST_PART} of each")
+        raise PolicyInvalid("the tuning was not started", (problem,))
+    try:
+        twin_of(pool)
+    except NotModelled as error:
+        raise PolicyInvalid(str(error), (Problem("pool", pool.name, str(error)),)) from None
+
+
+def cut(count: int, held_out: float) -> int:
+    """The number of requests to search on."""
+    return round((1 - held_out) * count)
+
+
+def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Continue from the trials so far; False unless the tuning failed or was cancelled. ChangedMeanwhile."""
+    with as_seen(tuning, if_match):
+        if not jobs.resume(tuning):
+            return False
+        record(actor, "tuning.resume", str(tuning))
+    jobs.send(tuning)
+    return True
+
+
+def draft_of(tuning: Tuning, trial: int, actor: Actor, *, if_match: str | None = None) -> Draft:
+    """Open a draft with a winner's values and its evidence as the note. It is never published automatically.
+
+    PolicyInvalid: the trial was not checked. Conflict: a draft is open, or another version is live by now.
+    """
+    with as_seen(tuning, if_match) as tuning:
+        return _drafted(tuning, _winner(tuning, trial), trial, actor)
+
+
+def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
+    policy = tuning.policy
+    live = policies.live_version(policy)
+    if live.number != tuning.live_version:
+        by = f"v{live.number} by {live.actor_name}"
+        text = f"the tuning compared with v{tuning.live_version}, and {by} is live now: tune again"
+        raise Conflict(text, kind="live", theirs=live.upgraded, current=live.etag)
+    _check_no_draft(policy)
+    document = documents.apply_overrides(live.upgraded, winner["values"])
+    draft = open_draft(policy, actor)
+    if draft.revision > 1 or draft.opened_by != actor.name:  # opened by another person a moment ago
+        raise _open(policy, draft)
+    draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
+    draft.note = evidence.note(tuning, winner)
+    Draft.objects.filter(pk=draft.pk).update(note=draft.note)
+    Tuning.objects.filter(pk=tuning.pk).update(drafted=trial)
+    record(actor, "tuning.draft", str(tuning), f"trial {trial}", live.upgraded, document)
+    return draft
+
+
+def _winner(tuning: Tuning, trial: int) -> Winner:
+    if tuning.status != DONE or tuning.result is None:
+        message = f"the tuning is {tuning.status}: wait until it is done"
+        raise PolicyInvalid(message, (Problem("trial", trial, message),))
+    winners: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
+    if trial not in winners:
+        allowed = ", ".join(map(str, winners)) or "none"
+        message = "was not checked on the held-out requests"
+        raise PolicyInvalid("only a winner can become a draft", (Problem("trial", trial, message, allowed),))
+    return winners[trial]
+
+
+def _check_no_draft(policy: Policy) -> None:
+    draft = policies.open_draft(policy)
+    if draft is not None:
+        raise _open(policy, draft)
+
+
+def _open(policy: Policy, draft: Draft) -> Conflict:
+    text = (
+        f"{draft.updated_by} has a draft of {policy.name} open (revision {draft.revision}): publish or discard it first"
+    )
+    return Conflict(text, kind="exists", theirs=draft.upgraded, current=draft.etag)

@@ -1,0 +1,72 @@
+"""A pool of two sim instances, a search that draws at random instead of Optuna, and a computation in this process."""
+
+import random
+from typing import Any
+
+import pytest
+
+from controlplane.evidence.previews.tests.conftest import sent as sent  # a fixture
+from controlplane.evidence.previews.tests.conftest import sim_pool
+from controlplane.evidence.tuning import compute, running, search, services
+from controlplane.evidence.tuning.models import Tuning
+from controlplane.evidence.tuning.search import Drawn
+from controlplane.evidence.tuning.services import AskedTuning
+from controlplane.evidence.tuning.space import Range
+from controlplane.people.audit.services import Actor
+from controlplane.traffic.policies import services as policy_services
+from controlplane.traffic.policies.models import Policy
+from fleet import subprocess
+
+OTTO = Actor("user", "otto")
+HEAVY = Range("classes.heavy_new_tokens", 8_000, 60_000)
+
+
+class RandomSearch:
+    def __init__(self, space: Any, seed: int, trials: int, objectives: Any = ()) -> None:
+        self._space, self._draw = space, random.Random(seed)
+        self.told: list[Any] = []
+
+    def begin(self, values: Any, goals: Any) -> None:
+        self.told.append(goals)
+
+    def ask(self) -> Drawn:
+        return Drawn(None, {each.path: self._value(each) for each in self._space})
+
+    def _value(self, each: Any) -> Any:
+        return self._draw.choice(each.choices) if each.choices else each.value_at(self._draw.random())
+
+    def tell(self, drawn: Drawn, goals: Any) -> None:
+        self.told.append(goals)
+
+
+@pytest.fixture(autouse=True)
+def without_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "Search", RandomSearch)
+    monkeypatch.setattr(search, "is_installed", lambda: True)
+
+
+@pytest.fixture
+def policy(db: None) -> Policy:
+    policy = policy_services.ensure_default_policy({"strategy.name": "adaptive_v1"})
+    sim_pool("demo")
+    return policy
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The computation in this process."""
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
+
+
+def started(policy: Policy, **changes: Any) -> Tuning:
+    values = {"max_requests": 100, "trials": 3, "workers": 1, "parameters": [HEAVY], "trace": "agentic-demo"}
+    return services.start(policy, OTTO, AskedTuning(**{**values, **changes}))
+
+
+@pytest.fixture
+def done(policy: Policy, here: None, sent: list[Any]) -> Tuning:
+    made = started(policy)
+    running.run_tuning(made.pk)
+    made.refresh_from_db()
+    assert made.status == "done", made.cause
+    return made

@@ -1,0 +1,117 @@
+"""A tuning and its result as they are stored, sent and shown. Times in ms, shares 0–1; None is unknown or infinite."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict
+
+from controlplane.common.description import Description
+from controlplane.evidence.experiments.results.types import Bounds, JobStatus
+from controlplane.evidence.previews.analysis.types import PlayedTrace
+from controlplane.evidence.twin.expected_error import ExpectedError
+
+Objective = Literal["ttft", "tpot", "goodput"]
+Reason = Literal["ttft", "tpot", "goodput", "balanced"]
+GoalMetric = Literal["ttft_p90_ms", "tpot_p90_ms", "goodput"]
+
+
+class GoalValues(TypedDict):
+    """Goals.as_dict."""
+
+    n: Annotated[int, Description("Requests")]
+    answered: int
+    ttft_p90_ms: Annotated[float | None, Description("A request without an answer counts as infinite; null: infinite")]
+    tpot_p90_ms: Annotated[float | None, Description("Of answers with two tokens or more")]
+    goodput: Annotated[float, Description("0–1 share of all requests that were answered within the limits")]
+
+
+class TrialView(GoalValues):
+    number: int
+    values: dict[str, Any]
+
+
+class GoalsBySplit(TypedDict):
+    search: GoalValues
+    check: Annotated[GoalValues, Description("On the held-out requests")]
+
+
+class WinnerEffect(Bounds):
+    """One goal of a winner against the live version, on the held-out requests; intervals for all winners together."""
+
+    metric: GoalMetric
+    live: float | None
+    tuned: float | None
+    n: int
+
+
+class Winner(GoalsBySplit):
+    trial: int
+    reasons: Annotated[list[Reason], Description("What it is the best in on the searched requests")]
+    values: Annotated[dict[str, Any], Description("By path of the parameter")]
+    effect: Annotated[list[WinnerEffect], Description("Against the live version on the held-out requests")]
+
+
+class LimitValues(TypedDict):
+    ttft_ms: Annotated[float | None, Description("null: the live version's p90")]
+    tpot_ms: float | None
+
+
+class FoundByTuning(TypedDict):
+    """What the search finds, before it is known what it did not test."""
+
+    limits: Annotated[LimitValues, Description("Of goodput; null: none")]
+    live: GoalsBySplit
+    front: Annotated[list[int], Description("Trials that no other trial beats")]
+    winners: list[Winner]
+
+
+class TuningResult(FoundByTuning):
+    not_tested: list[str]
+
+
+class SearchedParameter(TypedDict):
+    path: str
+    low: float
+    high: float
+    step: float | None
+    log: Annotated[bool, Description("Searched on a logarithmic scale")]
+    choices: Annotated[list[Any], Description("Instead of bounds")]
+
+
+class TuningTwin(TypedDict):
+    basis: str
+    about: str
+    expected: ExpectedError | None
+
+
+class TuningView(TypedDict):
+    """A tuning as in the API, without its trials."""
+
+    id: int
+    policy: str
+    live_version: int
+    pool: str
+    status: JobStatus
+    done: int
+    total: Annotated[int, Description("Trials")]
+    cause: str
+    actor: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    seed: int
+    workers: int
+    max_requests: int
+    objectives: list[Objective]
+    time_limit_s: int | None
+    held_out: float
+    trace: PlayedTrace
+    parameters: list[SearchedParameter]
+    limits: Annotated[LimitValues, Description("As asked for")]
+    twin: TuningTwin
+    result: Annotated[TuningResult | None, Description("null until it is done")]
+    drafted: Annotated[int | None, Description("The trial whose values became a draft last")]
+
+
+class TuningWithTrials(TuningView):
+    trials: list[TrialView]

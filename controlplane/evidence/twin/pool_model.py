@@ -1,0 +1,242 @@
+"""A pool as a model for the twin: its engines, the source of their constants, the features left out."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import Any
+
+from django.utils import timezone
+from msgspec import convert
+
+from controlplane.evidence.twin import expected_error
+from controlplane.evidence.twin.expected_error import Basis, ExpectedError
+from controlplane.evidence.twin.simulation.types import TwinFleet
+from fleet.calibration import selectors as calibrations
+from fleet.calibration.describe import API, TOKENIZING
+from fleet.counted import percent
+from fleet.engine.engine_model import EngineModel, TransferLink
+from fleet.engine.law import law_from
+from fleet.engine.load_range import LoadRange
+from fleet.engine.neuron_batches import BATCHING_OF_ROLE
+from fleet.engine.profiles import UnknownProfile
+from fleet.engine.scheduler import VLLM, Limits
+from fleet.engine.tiers.shared import StoreModel
+from fleet.kinds import KINDS
+from fleet.kinds.data_parallel import endpoints
+from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
+from fleet.kinds.option import build
+from fleet.kinds.twin_kv import STORE_LINK
+from fleet.models import Calibration, DesiredState, Pool, State
+from router.contract.json_value import JsonObject
+
+
+class NotModelled(Exception):
+    """The engines of the pool are unknown; the message names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    fleet: TwinFleet
+    basis: str  # "profile": built-in constants; "transferred": those of another model; "calibrated": measured
+    about: str  # one line
+    cautions: tuple[str, ...]  # features that the twin leaves out, and doubts about its constants
+    expected: ExpectedError
+
+
+def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
+    """`store`: options of the store that its instances share, instead of its own. NotModelled."""
+    kind = KINDS.get(pool.kind)
+    if kind is None or not kind.serves:
+        raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another")
+    ordinals = _ordinals(pool)
+    if not ordinals:
+        raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
+    model = twin_model_of(kind, build(kind.spec, pool.engine))
+    if model is not None and not is_calibrated(pool):
+        return _known(pool, model, kind, ordinals, store or {})
+    return _calibrated(pool, kind, ordinals)
+
+
+def given(options: JsonObject, changes: JsonObject) -> JsonObject:
+    """An option of null gets its default again."""
+    return {name: value for name, value in {**options, **changes}.items() if value is not None}
+
+
+def is_calibrated(pool: Pool) -> bool:
+    """A measurement takes precedence over built-in constants."""
+    return not KINDS[pool.kind].simulated and calibrations.of_pool(pool) is not None
+
+
+def _ordinals(pool: Pool) -> list[int]:
+    """Ordinals of the instances that should run; of all replicas if the pool never started."""
+    rows = pool.instances.filter(retired="").order_by("ordinal")
+    if not rows.exists():
+        return list(range(pool.replicas))
+    return list(rows.filter(desired=DesiredState.RUNNING).values_list("ordinal", flat=True))
+
+
+def _known(
+    pool: Pool,
+    model: Callable[[Any, Launch], TwinModel],
+    kind: Kind,
+    ordinals: Iterable[int],
+    changes: JsonObject,
+) -> Modelled:
+    spec = build(kind.spec, pool.engine)
+    try:
+        models = {ordinal: model(spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
+    except UnknownProfile as error:
+        or_measure = "" if kind.simulated else f"; or measure one with manage.py calibrate {_to_measure(pool)}"
+        raise NotModelled(f"pool {pool.name}: {error}{or_measure}") from None
+    first = next(iter(models.values()))
+    fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
+    stores = {name: _store(name, first.engine, changes) for name in kind.needs(spec)}
+    lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
+    shared = _one_of(stores.values())
+    basis: Basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
+    wrong = expected_error.cautions([model.engine for model in models.values()], first.family)
+    real = () if kind.simulated or not first.family else (*_left_out(spec, fleet), *_published(fleet))
+    left_out = (*first.not_modelled, *lost, *wrong, *real)
+    return Modelled(
+        replace(fleet, store=shared), basis, first.source, left_out, expected_error.of_built_in(basis, first.family)
+    )
+
+
+def store_of(pool: Pool) -> Pool | None:
+    """The pool of the store that its instances share; None: they share none, or it is gone."""
+    kind = KINDS[pool.kind]
+    names = kind.needs(build(kind.spec, pool.engine))
+    stores = [known.name for known in KINDS.values() if known.twin_store is not None]
+    return Pool.objects.filter(name__in=names, kind__in=stores, removed=False).first()
+
+
+def _store(name: str, engine: EngineModel, changes: JsonObject) -> StoreModel | None:
+    """The store as the pool of that name runs it; None if there is none any more."""
+    pool = Pool.objects.filter(name=name, removed=False).first()
+    kind = KINDS.get(pool.kind) if pool is not None else None
+    if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:
+        return None
+    spec = build(kind.spec, given(pool.engine, changes))
+    one = kind.twin_store(spec, engine.transfers.bytes_per_token)
+    return replace(one, capacity_bytes=one.capacity_bytes * pool.replicas)
+
+
+def _one_of(stores: Iterable[StoreModel | None]) -> StoreModel | None:
+    return next((store for store in stores if store is not None), None)
+
+
+def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
+    any_ports = dict.fromkeys(kind.ports, 0)
+    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", any_ports, "python", ordinal)
+
+
+def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
+    row = calibrations.of_pool(pool)
+    if row is None:
+        raise NotModelled(
+            f"the engines of pool {pool.name} are not calibrated: measure one with "
+            f"manage.py calibrate {_to_measure(pool)}"
+        )
+    spec = build(kind.spec, pool.engine)
+    models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
+    fleet = replace(_fleet(pool, models), store=_shared(pool, kind, spec, models))
+    cautions = (
+        *calibrations.stale(row, pool, timezone.now()),
+        *row.notes,
+        *_left_out(spec, fleet),
+        *_published(fleet),
+        *expected_error.cautions(list(models.values())),
+    )
+    return Modelled(fleet, "calibrated", about(row), cautions, expected_error.of_calibration(row))
+
+
+def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]) -> StoreModel | None:
+    """The store of its own pool, or of the memory that the instances provide."""
+    engine = next(iter(models.values()))
+    if engine.transfers is None:
+        return None
+    provided = sum(kind.twin_kv(spec, _launch(pool, kind, ordinal)).store_bytes for ordinal in models)
+    if provided:
+        return StoreModel(provided, STORE_LINK, engine.transfers.bytes_per_token)
+    return _one_of(_store(name, engine, {}) for name in kind.needs(spec))
+
+
+def _to_measure(pool: Pool) -> str:
+    """An instance of the pool, preferably a ready one."""
+    ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
+    return ready.name if ready is not None else f"{pool.name}-0"
+
+
+def about(row: Calibration) -> str:
+    at = row.ended_at or row.asked_at
+    errors = f"error {percent(row.ttft_error)} TTFT, {percent(row.tpot_error)} TPOT, n = {row.n}"
+    return f"calibrated on {row.instance} on {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {errors}"
+
+
+def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
+    wire, limits = kind.wire(spec, launch), row.limits
+    batching = BATCHING_OF_ROLE[wire.role] if kind.whole_prompts else VLLM
+    is_async = batching == VLLM and limits.get("async_scheduling", True)
+    kv = kind.twin_kv(spec, launch)
+    sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
+    return EngineModel(
+        law=law_from(row.constants),
+        kv_blocks=limits["kv_blocks"],
+        limits=Limits(*sizes, batching, async_scheduling=is_async),
+        api_s=row.constants[API],
+        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as a part of the steps
+        window=limits["window"],
+        kv_events=bool(wire.events),
+        role=wire.role,
+        connector=wire.connector,
+        pair=wire.kv.pair,
+        tiers=kv.below(),
+        transfers=kv.transfers(wire.connector),
+        calibrated=convert(row.load_range, LoadRange) if row.load_range else None,
+    )
+
+
+def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
+    """Features of engines with these options."""
+    engines = fleet.instances.values()
+    kv = getattr(spec, "kv", "none")
+    if kv == "none":
+        kv = next((engine.connector for engine in engines if engine.connector), "none")
+    moves = any(engine.transfers or engine.tiers for engine in engines)
+    found = {
+        f"KV over {kv} is not modelled, the twin computes those tokens: the size of this model's KV is unknown. "
+        "Name a folder with its config.json as its model": kv != "none" and not moves,
+        "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
+        "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
+    }
+    return tuple(text for text, holds in found.items() if holds)
+
+
+def _published(fleet: TwinFleet) -> tuple[str, ...]:
+    """Rates that a calibration does not measure."""
+    texts = []
+    for engine in fleet.instances.values():
+        if engine.transfers is not None:
+            texts.append(f"KV moves over {engine.connector} at published rates: {_rates(engine.transfers)}")
+        if engine.tiers is not None:
+            names = " and ".join(tier.device.name for tier in engine.tiers.tiers)
+            texts.append(f"KV below the GPU ({names}) is read and written at published rates")
+    return tuple(dict.fromkeys(texts))
+
+
+def _rates(link: TransferLink) -> str:
+    idle, busy = link.idle_bytes_per_s / 1e9, link.busy_bytes_per_s / 1e9
+    return f"{idle:g} GB/s" if idle == busy else f"{idle:g} GB/s, {busy:g} while the sender computes"
+
+
+def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
+    """Equal instances share one model. Each data-parallel rank is an engine of its own."""
+    shared: dict[EngineModel, EngineModel] = {}
+    kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
+    spec = build(kind.spec, pool.engine)
+    for ordinal, alone in models.items():
+        launch = _launch(pool, kind, ordinal)
+        dp = kind.wire(spec, launch).dp
+        model = replace(alone, together=dp.together)
+        instances |= dict.fromkeys(endpoints(launch.instance, dp), shared.setdefault(model, model))
+    return TwinFleet(instances)

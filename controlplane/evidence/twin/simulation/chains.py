@@ -1,0 +1,70 @@
+"""Prefixes of a trace as chains of block numbers: an equal number means an equal prompt up to there.
+
+The whole trace has one block size, its most frequent one: the trace tells nothing below its blocks anyway, and a prompt
+of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, count, islice
+
+from controlplane.evidence.traces.types import TraceRequest
+from fleet.engine.engine_model import EngineModel
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a trace. Finding them takes as long as a tenth of a play, so several plays may share them."""
+
+    block_size: int  # tokens
+    chains: Mapping[int, list[int]]  # by the index of the request
+
+
+def prompts_of(requests: Sequence[TraceRequest]) -> Prompts:
+    sizes = Counter(request.block_tokens for request in requests)
+    size = max(sizes, key=lambda each: (sizes[each], each)) if sizes else 1
+    ids = {request.index: list(request.block_ids()) for request in requests}
+    linked = ids if _is_linked(ids.values()) else _linked(ids)
+    return Prompts(size, {one.index: linked[one.index][: -(-one.input_tokens // size)] for one in requests})
+
+
+class TraceChains:
+    """The chains of one play."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.block_size, self.prompts = prompts.block_size, prompts.chains
+        self._fresh = count(-1, -1)  # numbers of blocks that are never shared
+
+    def whole(self, request: TraceRequest) -> list[int]:
+        """The full blocks of prompt and answer together."""
+        size = self.block_size
+        chain = self.prompts[request.index][: request.input_tokens // size]
+        more = (request.input_tokens + request.output_tokens) // size - len(chain)
+        return chain + list(islice(self._fresh, more))
+
+    def scaled(self, model: EngineModel) -> EngineModel:
+        """The same engine with blocks of that size, for the same number of tokens."""
+        if self.block_size == model.limits.block_size:
+            return model
+        blocks = max(model.kv_tokens // self.block_size, 1)
+        return replace(model, kv_blocks=blocks, limits=replace(model.limits, block_size=self.block_size))
+
+
+def _is_linked(chains: Iterable[list[int]]) -> bool:
+    """Whether each id always follows the same one: then it already stands for the prompt up to it."""
+    before: dict[int, int] = {}
+    for ids in chains:
+        previous = [-1, *ids[:-1]]
+        if list(map(before.setdefault, ids, previous)) != previous:
+            return False
+    return True
+
+
+def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
+    """Renumbered, so that it does."""
+    numbers: dict[tuple[int, int], int] = {}  # (block before, id)
+    return {
+        index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]
+        for index, ids in chains.items()
+    }

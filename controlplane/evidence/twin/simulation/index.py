@@ -1,0 +1,84 @@
+"""How much of a prompt each instance holds, as the router knows it: by KV events where there are any, else by the
+approximate index."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from controlplane.evidence.twin.simulation.approximate_view import ApproximateView
+from controlplane.evidence.twin.simulation.call import SimCall
+from controlplane.evidence.twin.simulation.kv_event_view import Held, KvEventView
+from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
+from fleet.engine.request import EngineRequest
+from fleet.engine.scheduler import VLLM
+
+
+class Index(Protocol):
+    def held(self, call: SimCall) -> Held:
+        """Tokens by instance, and of them those on device, in host memory and on disk where some may be below the
+        device; instances without any are left out."""
+
+    def sent(self, call: SimCall, instance: str) -> None:
+        """The prompt was sent to the instance."""
+
+    def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
+        """The instance answered the request."""
+
+    def began(self, call: SimCall, instance: str) -> None:
+        """The instance has computed the prompt."""
+
+
+class NothingHeld:
+    """The index of instances without a prefix cache."""
+
+    def held(self, call: SimCall) -> Held:
+        return {}, None
+
+    def sent(self, call: SimCall, instance: str) -> None:
+        """The instance keeps nothing of the prompt."""
+
+    def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
+        """Nothing to learn."""
+
+    def began(self, call: SimCall, instance: str) -> None:
+        """A first token says nothing about the cache."""
+
+
+class MixedIndex:
+    """The index of a fleet where only some instances publish KV events or cache prefixes."""
+
+    def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
+        self._views = views
+        self._of = {endpoint.id: view for view, endpoints in views.items() for endpoint in endpoints}
+
+    def held(self, call: SimCall) -> Held:
+        held: dict[str, int] = {}
+        tiers: dict[str, tuple[int, int, int]] | None = None
+        for view in self._views:
+            tokens, by_tier = view.held(call)
+            held |= tokens
+            if by_tier is not None:
+                tiers = (tiers or {}) | dict(by_tier)
+        return held, tiers
+
+    def sent(self, call: SimCall, instance: str) -> None:
+        self._of[instance].sent(call, instance)
+
+    def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
+        self._of[instance].answered(call, instance, work)
+
+    def began(self, call: SimCall, instance: str) -> None:
+        self._of[instance].began(call, instance)
+
+
+def index_of(endpoints: Sequence[SimEndpoint], block_size: int) -> Index:
+    caching = [endpoint for endpoint in endpoints if endpoint.model.limits.batching == VLLM]
+    exact = [endpoint for endpoint in caching if endpoint.model.kv_events]
+    others = [endpoint for endpoint in caching if not endpoint.model.kv_events]
+    views: dict[Index, Sequence[SimEndpoint]] = {}
+    if exact:
+        views[KvEventView(exact, block_size)] = exact
+    if others or not endpoints:
+        views[ApproximateView(others, block_size)] = others
+    if len(caching) < len(endpoints):
+        views[NothingHeld()] = [endpoint for endpoint in endpoints if endpoint not in caching]
+    return MixedIndex(views) if len(views) > 1 else next(iter(views))

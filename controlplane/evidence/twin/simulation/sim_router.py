@@ -1,0 +1,165 @@
+"""The router in the twin: its sessions, prefix index and load, and its own `decide`."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from controlplane.evidence.twin.simulation.call import Handover, SimCall
+from controlplane.evidence.twin.simulation.index import Index
+from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
+from controlplane.evidence.twin.simulation.types import Arms
+from fleet.engine.request import EngineRequest as Work
+from router.policy.held import most
+from router.policy.rules.classify import classify
+from router.policy.serves import ANY, able
+from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
+from router.pool.affinity import Affinity
+from router.pool.fleet_view import FleetView
+from router.pool.pace import PACES_S, Pace
+from router.pool.queue.admission_queue import AdmissionQueue
+
+PREFIX_TOKENS = 256  # 1,024 bytes
+SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)
+
+
+class SimRouter:
+    def __init__(
+        self,
+        endpoints: Sequence[SimEndpoint],
+        index: Index,
+        policy: ParsedPolicy,
+        shadow: ParsedPolicy | None,
+        arms: Arms | None = None,
+    ) -> None:
+        self._index = index
+        self._policy = policy
+        self._arms = arms
+        self._shadow = shadow
+        self._ttl_s: int = policy["affinity.ttl_s"]
+        self._affinity = Affinity()
+        self._pace = Pace()
+        self._paced_at = -PACES_S
+        _group(endpoints)
+        self._speeds = {endpoint.id: endpoint.speed for endpoint in endpoints}
+        self._uneven: dict[str, float] = {}  # paces that are not 1
+        laws = [endpoint.model.law for endpoint in endpoints]
+        names = ("context_cost", "equal_cost_tokens")
+        self._law = {name: fmean(getattr(law, name) for law in laws) for name in names} if laws else {}
+        # As a router reads it from the pool's entry, before anything was moved
+        moving = (endpoint.model.transfers for endpoint in endpoints)
+        self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
+        self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, **self._law)
+        self._by_id = {endpoint.id: endpoint for endpoint in endpoints}
+        self._fleet_view = FleetView(self._by_id)
+        self.queue = AdmissionQueue()
+        self.queue.follow(policy)
+
+    def able(self, call: SimCall) -> bool:
+        """An instance could take the request if it had capacity; none of them ever fails here."""
+        return able(ANY, self._fleet_view.fleet({}, 0.0, 0.0), self.policy_of(call))
+
+    def session_of(self, named: str, chain: Sequence[int]) -> str | None:
+        """The session by its name, else by the conversation that the prompt continues."""
+        return named or self._affinity.session_of_chain(chain)
+
+    def policy_of(self, call: SimCall) -> ParsedPolicy:
+        return self._arms.candidate if self._arms is not None and call.candidate else self._policy
+
+    def assign(self, call: SimCall) -> None:
+        """To an arm, for good."""
+        if self._arms is not None:
+            call.candidate = self._arms.takes(call.key, call.sent_s)
+            cached = most(self._index.held(call)[0])
+            call.arm_class = classify(call.request.input_tokens, cached, self._policy)
+
+    def decide(self, call: SimCall, now: float) -> Decision:
+        """Decide now; the shadow policy decides the same without effect."""
+        request = self._request(call, now)
+        if self._shadow is not None:
+            call.shadow = self._fleet_view.decide(request, self._shadow, call.draw, {}, now, 0.0)
+        call.decision = self._fleet_view.decide(request, self.policy_of(call), call.draw, {}, now, 0.0)
+        return call.decision
+
+    def _request(self, call: SimCall, now: float) -> RoutingRequest:
+        tokens = call.request.input_tokens
+        bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
+        bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
+        held, tiers = self._index.held(call)
+        key = _prefix_key(call)
+        further = ("", True, call.request.band) if call.request.band else ()
+        return RoutingRequest(
+            tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn, *further
+        )
+
+    def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
+        """The request goes to this instance: bind the session, and expect the prompt in its cache if it computes it."""
+        if not pulls:
+            self._index.sent(call, endpoint.id)
+        if call.session is not None:
+            self._affinity.bind(call.session, endpoint.id, now, self._ttl_s, shared=False)
+
+    def computes(self, call: SimCall, endpoint: SimEndpoint) -> None:
+        """The instance computes the prompt for a decoder."""
+        self._index.sent(call, endpoint.id)
+
+    def pulled(self, call: SimCall, endpoint: SimEndpoint) -> None:
+        """The KV of the prompt has come from a peer; before, nobody who was sent there found it."""
+        self._index.sent(call, endpoint.id)
+
+    def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
+        """The prompt has been computed there."""
+        self._index.began(call, endpoint.id)
+
+    def moved(self, handover: Handover, slot_s: float, now: float) -> None:
+        """The first token of an answer that was sent at `slot_s`, maybe after a KV transfer."""
+        if handover.size:
+            self._pace.transfer(handover.size * handover.sharing, now - handover.sent_s)
+            if handover.pull_s is not None:
+                self._pace.pulled(now - slot_s, handover.pull_s)
+            self._measured()
+
+    def _measured(self) -> None:
+        self._rates = replace(self._pace.rates(self._kv_bytes), **self._law)
+
+    def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
+        """Learn from the answer's `usage` and times."""
+        request = call.request
+        tokens, seconds = request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
+        if call.alone and self._pace.prefill(tokens, work.cached_tokens, seconds, endpoint.id, endpoint.speed):
+            self._measured()
+            if work.finished_s - self._paced_at >= PACES_S:
+                self._paced_at = work.finished_s
+                self._take_paces()
+        if call.session is not None:
+            self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
+        self._index.answered(call, endpoint.id, work)
+        self.queue.outputs.answered(request.output_tokens)
+        call.admission.settle(tokens, request.output_tokens)
+
+    def _take_paces(self) -> None:
+        uneven = self._pace.uneven(self._speeds)
+        for name in uneven.keys() | self._uneven.keys():
+            self._by_id[name].take_pace(uneven.get(name, 1.0))
+        self._uneven = uneven
+
+
+def _group(endpoints: Sequence[SimEndpoint]) -> None:
+    """By speed, which equal laws and roles have in common, and by the ranks that step together."""
+    speeds: dict[tuple[object, str], str] = {}
+    together: defaultdict[str, list[SimEndpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        model = endpoint.model
+        endpoint.speed = speeds.setdefault((model.law, model.role), str(len(speeds)))
+        if model.together:
+            together[model.together].append(endpoint)
+    for group in together.values():
+        for endpoint in group:
+            endpoint.group = group
+
+
+def _prefix_key(call: SimCall) -> int:
+    """As the router's: of the block in which the prompt's first 1,024 bytes end. Block numbers are spread, since those
+    of different sessions may differ in their upper bits only."""
+    beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
+    return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

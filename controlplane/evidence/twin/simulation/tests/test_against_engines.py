@@ -1,0 +1,120 @@
+"""The same sessions through the twin, and through a real router before simulated engines over HTTP."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from controlplane.evidence.experiments.replay.drive import OfferedLoad
+from controlplane.evidence.experiments.replay.prompts import PromptWriter
+from controlplane.evidence.experiments.replay.thread import ReplayThread
+from controlplane.evidence.experiments.results import records
+from controlplane.evidence.traces.generated import BUILT_IN
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.tests.builders import fleet
+from fleet.engine.profiles import kv_blocks, profile
+from router.policy.schema import document
+
+ENGINES = 2
+REQUESTS = 100
+TIME_SCALE = 2.0
+TOLERANCE = 0.15
+TOO_BUSY = 0.8  # share of all CPUs; engines and router are late then, by more than what is to be compared
+
+
+@contextmanager
+def process(log: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {key: value for key, value in os.environ.items() if key != "REDIS_URL"}
+    with log.open("wb") as out:
+        argv = [sys.executable, "-m", *map(str, words)]
+        running = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=environment)
+        try:
+            yield running
+        finally:
+            running.send_signal(signal.SIGTERM)
+            running.wait(timeout=20)
+
+
+def address_in(log: Path, after: str) -> str:
+    """What it says that it listens on."""
+    deadline = time.monotonic() + 60
+    while after not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    return log.read_text().split(after)[1].split()[0]
+
+
+def answer_of(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if answer_of(f"{url}/healthz")["pools"]["default"]["ready"] == ENGINES:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the engines were not found")
+
+
+def draws_of(router: str) -> dict[int, float]:
+    """Of its decisions, by the request's index."""
+    draws = {}
+    for listed in answer_of(f"{router}/receipts")["receipts"]:
+        name = listed["request_id"]
+        draws[int(name.rpartition("-")[2])] = answer_of(f"{router}/receipts/{name}")["inputs"]["draw"]
+    return draws
+
+
+def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dict[int, float]]:
+    """What the clients saw, and the router's draws."""
+    with ExitStack() as stack:
+        engines = []
+        for number in range(ENGINES):
+            log = folder / f"engine-{number}"
+            words = ("fleet.simengine", "--port", 0, "--model", load.model, "--time-scale", load.time_scale)
+            stack.enter_context(process(log, *words))
+            engines.append(f"http://{address_in(log, 'serving sim on ')}")
+        log = folder / "router"
+        words = ("router", "--instances", ",".join(engines), "--model", load.model, "--port", 0)
+        stack.enter_context(process(log, *words))
+        router = address_in(log, "listens on ")
+        wait_until_ready(router)
+        replay = ReplayThread(load, [router], [], folder / "records")
+        replay.start()
+        if (replay.finish().machine_busy or 0.0) > TOO_BUSY:
+            pytest.skip("the machine was too busy for engines to keep time")
+        return records.read(folder / "records"), draws_of(router)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
+    """Mean TTFT and TPOT within 15 %: a router and engines in real time are late by some milliseconds themselves."""
+    requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
+    load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
+    measured, draws = replayed(load, tmp_path)
+    engines = fleet(ENGINES, kv_blocks=kv_blocks(profile()))
+    policy = document.parse(document.default())
+    # Where a session begins goes by the draw while engines are idle: draws of 20 seeds give 242 to 300 ms.
+    twin = simulate(engines, policy, requests, pacing="closed_loop", seed=1, draws=draws).requests
+    assert [one.outcome for one in measured] == ["ok"] * REQUESTS == [one.outcome for one in twin]
+    ttft = fmean(one.ttft_s * 1000 for one in twin if one.ttft_s is not None)
+    tpot = fmean(one.tpot_s * 1000 for one in twin if one.tpot_s is not None)
+    assert ttft == pytest.approx(fmean(one.ttft_ms for one in measured if one.ttft_ms is not None), rel=TOLERANCE)
+    assert tpot == pytest.approx(fmean(one.tpot_ms for one in measured if one.tpot_ms is not None), rel=TOLERANCE)
+    cached = sum(one.cached_tokens or 0 for one in measured)
+    assert sum(one.cached_tokens for one in twin) == pytest.approx(cached, rel=TOLERANCE)

@@ -1,0 +1,110 @@
+"""KV transfers from the instance that computed a prompt to its decoder, as in fleet/simengine/kv/peers.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+from controlplane.evidence.twin.simulation.call import Handover, SimCall
+from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
+from fleet.engine.neuron_batches import next_poll_s
+from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.shared import SharedStore
+
+Post = Callable[[float, Callable[[Any], None], Any], None]
+HandoverAt = tuple[Handover, float]  # and a moment
+
+
+class SimTransfers:
+    def __init__(self, post: Post, changed: Callable[[SimEndpoint], None]) -> None:
+        """`post(when, call, given)`: adds an event; `changed`: the endpoint's engine has new work."""
+        self._post = post
+        self._changed = changed
+        self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # that have met
+
+    def ask(self, handover: Handover, now: float) -> None:
+        """The decoder has the request and asks the sender until the prompt is computed."""
+        handover.asked_s = now
+        work = handover.work
+        work.awaits_prefill, work.pull_tokens = True, work.prompt_tokens
+        handover.receiver.engine.add_request(work, now)
+
+    def computed(self, handover: Handover, now: float) -> None:
+        """Hold the blocks until the decoder has pulled them, or does not need them; the store has them already."""
+        work, transfers = handover.work, handover.transfers
+        handover.sent_s, handover.is_held = now, handover.store is None
+        if handover.store is not None:
+            handover.receiver.engine.add_request(work, now)
+            self._changed(handover.receiver)
+            return
+        free_s = now + transfers.hold_s
+        self._post(free_s, self._expire, (handover, free_s))
+        if transfers.together:
+            found_s = next_poll_s(handover.asked_s, now, transfers.poll_s)
+            self._post(found_s, self._found, (handover, found_s))
+            return
+        work.pull_tokens = work.prompt_tokens
+        handover.receiver.engine.add_request(work, now)
+        self._changed(handover.receiver)
+
+    def _found(self, asked: HandoverAt) -> None:
+        """The decoder learns that the prompt is computed."""
+        handover, now = asked
+        handover.receiver.engine.prefilled(handover.work, now)
+        self._changed(handover.receiver)
+
+    def pull(self, handover: Handover, now: float) -> None:
+        """The decoder has capacity for the blocks."""
+        if not handover.is_held:  # their hold time is over
+            self._come(handover, 0, now)
+            return
+        sender, transfers, work = handover.sender, handover.transfers, handover.work
+        sender.moving += 1
+        work.owner.transfers += 1
+        handover.is_held = False
+        handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)
+        there_s = now + transfers.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
+        if (sender, handover.receiver) not in self._pairs:
+            self._pairs.add((sender, handover.receiver))
+            there_s += transfers.connect_s
+        self._post(there_s, self._pulled, (handover, there_s))
+
+    def let_go(self, handover: Handover, now: float) -> None:
+        """Free the blocks: not needed, or held for long enough."""
+        if handover.is_held:
+            handover.is_held = False
+            self._free(handover, now)
+
+    def _expire(self, held: HandoverAt) -> None:
+        self.let_go(*held)
+
+    def _pulled(self, moved: HandoverAt) -> None:
+        handover, now = moved
+        handover.sender.moving -= 1
+        self._free(handover, now)
+        self._come(handover, handover.work.prompt_tokens, now)
+
+    def load(self, store: SharedStore, endpoint: SimEndpoint, work: EngineRequest, now: float) -> None:
+        """From the store that the instances share, what this one lacks of the prompt."""
+        size = endpoint.engine.limits.block_size
+        here = work.computed // size
+        tokens = store.held(work.chain, here, work.prompt_tokens // size) * size
+        there_s = now + store.begin(tokens)
+        call: SimCall = work.owner
+        call.ready_s, call.pulled_s = work.ready_s, (now, there_s)
+        call.transfers += tokens > 0
+        if call.handover is not None and work is call.handover.work:
+            call.handover.size = store.bytes(tokens)
+        self._post(there_s, self._loaded, (store, endpoint, work, here * size + tokens, there_s))
+
+    def _loaded(self, loaded: tuple[SharedStore, SimEndpoint, EngineRequest, int, float]) -> None:
+        store, endpoint, work, tokens, now = loaded
+        store.end()
+        endpoint.engine.pulled(work, tokens, now)
+        self._changed(endpoint)
+
+    def _come(self, handover: Handover, tokens: int, now: float) -> None:
+        handover.receiver.engine.pulled(handover.work, tokens, now)
+        self._changed(handover.receiver)
+
+    def _free(self, handover: Handover, now: float) -> None:
+        handover.sender.engine.release_held(handover.prefill.id, now)
+        self._changed(handover.sender)

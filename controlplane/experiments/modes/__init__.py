@@ -1,7 +1,0 @@
-"""The modes of an experiment: one file each, one line here."""
-
-from controlplane.experiments.modes.mode import Mode
-from controlplane.experiments.modes.replay import REPLAY
-from controlplane.experiments.modes.twin import TWIN
-
-MODES: dict[str, Mode] = {mode.name: mode for mode in (REPLAY, TWIN)}

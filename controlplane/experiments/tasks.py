@@ -1,9 +1,0 @@
-from celery import shared_task
-
-from controlplane.experiments import running
-
-
-@shared_task(name="experiments.run")
-def run(experiment_id: int) -> None:
-    """Runs on the queue `experiments`, whose worker takes one at a time."""
-    running.run_experiment(experiment_id)

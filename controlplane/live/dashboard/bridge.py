@@ -1,0 +1,140 @@
+"""Passes frames from Redis to every open socket of this web process: one subscription, one message a second.
+
+Runs while there are viewers. A viewer holds only the newest message: a slow socket skips frames. A message is deflated
+once for all viewers that ask for it.
+"""
+
+import asyncio
+import contextlib
+import time
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+
+import orjson
+import redis
+import redis.asyncio
+import structlog
+
+from controlplane.live.dashboard.charted import ranges
+from controlplane.live.dashboard.frame.folding import unfolded
+from controlplane.live.dashboard.step import current, encode, step
+from fleet.redis import connect, connect_async
+from router.contract.redis import redis_keys
+
+log = structlog.get_logger(__name__)
+
+FRAME_EVERY_S = 1.0  # after a second without a frame this process tries to build one
+RECONNECT_S = 1.0
+DEFLATE_LEVEL = 4  # a frame of 1,000 instances: 3 ms
+
+
+class Message:
+    """A text, and its deflated form (zlib) once somebody asks for it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.shown: dict[str, Message] = {}  # as shares of a pool, or of all, show it
+
+    @cached_property
+    def deflated(self) -> bytes:
+        return zlib.compress(self.text.encode(), DEFLATE_LEVEL)
+
+    @cached_property
+    def unfolded(self) -> "Message":
+        """For programs, and for pages that an earlier release served."""
+        said = orjson.loads(self.text)
+        if said.get("frame") is None:
+            return self
+        return Message(orjson.dumps({**said, "frame": unfolded(said["frame"])}).decode())
+
+
+class Viewer:
+    """One socket's mailbox: the newest unsent message."""
+
+    def __init__(self) -> None:
+        self._message = Message("")
+        self._arrived = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        self._message = message
+        self._arrived.set()
+
+    async def take(self) -> Message:
+        await self._arrived.wait()
+        self._arrived.clear()
+        return self._message
+
+
+class Bridge:
+    def __init__(self) -> None:
+        self._viewers: set[Viewer] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def viewer(self) -> Iterator[Viewer]:
+        viewer = Viewer()
+        self._viewers.add(viewer)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="frame bridge")
+        try:
+            yield viewer
+        finally:
+            self._viewers.discard(viewer)
+
+    def tell(self, text: str) -> None:
+        message = Message(text)
+        for viewer in self._viewers:
+            viewer.put(message)
+
+    async def snapshot(self, seconds: int) -> str:
+        """First message of a socket: the newest frame and the history as columns."""
+        try:
+            return await asyncio.to_thread(self._snapshot, seconds)
+        except redis.RedisError as error:
+            log.warning("live.redis_down", error=str(error))
+            return trouble("redis")
+
+    def _snapshot(self, seconds: int) -> str:
+        now = time.time()
+        found = current(connect(), now)
+        frame = "null" if found is None else encode(found).decode()
+        charted = ranges.newest(seconds).text
+        return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{charted}}}'
+
+    async def _run(self) -> None:
+        # Ends within a second after the last viewer leaves. Not cancelled: a viewer that joins at that moment, such as
+        # a reloaded page, must find the task either running or gone, never being cancelled.
+        while self._viewers:
+            try:
+                await self._pass_on()
+            except redis.RedisError as error:
+                log.warning("live.redis_down", error=str(error))
+                self.tell(trouble("redis"))
+                await asyncio.sleep(RECONNECT_S)
+        self._task = None
+
+    async def _pass_on(self) -> None:
+        client = connect_async()
+        try:
+            async with client.pubsub(ignore_subscribe_messages=True) as subscription:
+                await subscription.subscribe(redis_keys.FRAME)
+                while self._viewers:
+                    await self._next(subscription)
+        finally:
+            await client.aclose()
+
+    async def _next(self, subscription: redis.asyncio.client.PubSub) -> None:
+        message = await subscription.get_message(timeout=FRAME_EVERY_S)
+        if message is not None:
+            self.tell(f'{{"type":"frame","sent_at":{time.time():.3f},"frame":{message["data"].decode()}}}')
+            return
+        # A frame built by this process arrives through the subscription like any other.
+        await asyncio.to_thread(step, connect(), time.time(), "web")
+
+
+def trouble(what: str) -> str:
+    return orjson.dumps({"type": "trouble", "what": what, "at": time.time()}).decode()
+
+
+bridge = Bridge()

@@ -1,0 +1,29 @@
+"""Events of routers that fall silent and report again: lines of the ticker, and marks on the charts where a silence
+began. Pure."""
+
+from collections.abc import Iterator
+
+from controlplane.live.dashboard.frame.types import Frame
+from controlplane.live.dashboard.templatetags.figures import seconds
+from router.contract.redis.fleet_status import FleetEvent
+
+KIND = "router"
+
+
+def events(now: float, frame: Frame, previous: Frame | None) -> Iterator[FleetEvent]:
+    """What has changed since the previous frame."""
+    before = _silent(previous) if previous is not None else {}
+    for name, age_s in _silent(frame).items():
+        if previous is not None and name not in before and name in previous["routers"]["id"]:
+            yield FleetEvent(at=now - age_s, kind=KIND, subject=name, text=f"router {name} fell silent")
+    for name in frame["routers"]["id"]:
+        if name in before and name not in _silent(frame):
+            lasted = seconds(before[name] + now - (previous or frame)["at"])
+            yield FleetEvent(at=now, kind=KIND, subject=name, text=f"router {name} reports again after {lasted}")
+
+
+def _silent(frame: Frame) -> dict[str, float]:
+    """The age of the last report, by router that is gone."""
+    columns = frame["routers"]
+    rows = zip(columns["id"], columns["age_s"], columns["gone"], strict=True)
+    return {name: age_s for name, age_s, gone in rows if gone}

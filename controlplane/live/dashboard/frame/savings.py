@@ -1,0 +1,61 @@
+"""Savings a day of a pool's live version over the one before it, at the present load. Pure.
+
+Simulated: the preview behind the version gives the saving per request, routers count the requests.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from controlplane.live.dashboard.frame.types import Classes, Frame
+from controlplane.live.dashboard.templatetags.figures import significant
+from router.contract.redis.saving import SavingLine
+
+DAY_S, HOUR_S = 86_400, 3_600
+LEAST_DOLLARS = 1.0  # a day; less is not worth a look
+LEAST_HOURS = 0.1  # GPU-hours a day
+
+
+def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
+    """Text, title and link by pool; none without requests in the last minute, or for what is too little or not sure."""
+    found = {}
+    for line in lines:
+        live = frame["policies"].get(line.pool)
+        if live is None or (live["policy"], live["version"]) != (line.policy, line.version):
+            continue
+        rate = _requests_per_s(frame["classes"].get(line.pool, {}))
+        if rate and _is_sure(line) and _is_worth_a_look(line, rate * DAY_S):
+            found[line.pool] = _shown(line, rate)
+    return found
+
+
+def _is_sure(line: SavingLine) -> bool:
+    """Whether the interval excludes that nothing is saved; a line of an older writer has none."""
+    return line.low is not None and line.high is not None and line.low * line.high > 0
+
+
+def _is_worth_a_look(line: SavingLine, a_day: float) -> bool:
+    if line.dollars is not None:
+        return abs(line.dollars) * a_day >= LEAST_DOLLARS
+    return abs(line.gpu_s) * a_day / HOUR_S >= LEAST_HOURS
+
+
+def _requests_per_s(classes: Classes) -> float:
+    windows = [window for window in classes.values() if window is not None]
+    return float(sum(window["n"] / window["window_s"] for window in windows))
+
+
+def _shown(line: SavingLine, rate: float) -> dict[str, str]:
+    a_day = rate * DAY_S
+    if line.dollars is not None:
+        value, unit = line.dollars * a_day, "${}"
+    else:
+        value, unit = line.gpu_s * a_day / HOUR_S, "{} GPU-hours"
+    way, amount = "less" if value >= 0 else "more", unit.format(significant(abs(value)))
+    low, high = (significant(abs(value) * share) for share in (line.low or 0.0, line.high or 0.0))
+    computed = f"{datetime.fromtimestamp(line.at, UTC):%Y-%m-%d %H:%M} UTC with {line.requests:,} requests"
+    return {
+        "text": f"{amount} a day {way} than v{line.before} ({low} to {high}), n = {line.requests:,}",
+        "title": f"Simulated by preview {line.preview} on {computed}, "
+        f"the arithmetic of prompts only; scaled to the {rate:.3g} requests/s of the last minute",
+        "href": f"/policies/{line.policy}/previews/{line.preview}/",
+    }

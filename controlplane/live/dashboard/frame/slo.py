@@ -1,0 +1,75 @@
+"""Whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from controlplane.live.dashboard.frame.types import Classes, ClassWindow, PoolSummary, SloMiss
+from router.policy.types import CLASSES
+
+LOW_N = 20  # minimum number of measurements for a percentile's line
+HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO was not missed for as long
+
+
+def missed(window: ClassWindow | None, limit: float) -> bool:
+    value = window["ttft"][1] if window and window["ttft_n"] >= LOW_N else None
+    return value is not None and value > limit
+
+
+@dataclass(frozen=True, slots=True)
+class SloRow:
+    name: str  # of the class
+    limit: float  # ms
+    p90: float | None  # of TTFT over the last minute, in ms
+    n: int
+    verdict: str  # as static/js/live_frame.js says it
+    status: str  # how the verdict is drawn
+
+
+def rows(
+    limits: Mapping[str, float], classes: Classes | None, misses: Mapping[str, SloMiss] | None = None
+) -> list[SloRow]:
+    """`classes`: of the pool; None where no recent frame tells them. `misses`: by class, those that are listed."""
+    listed = {name for name, miss in (misses or {}).items() if miss["listed"]}
+    return [_row(name, limits[name], classes, listed) for name in CLASSES if name in limits]
+
+
+def _row(name: str, limit: float, classes: Classes | None, listed: Collection[str]) -> SloRow:
+    if classes is None:
+        return SloRow(name, limit, None, 0, "unknown", "unseen")
+    window = classes.get(name)
+    n = window["ttft_n"] if window else 0
+    p90 = window["ttft"][1] if window else None
+    if n < LOW_N:
+        return SloRow(name, limit, p90, n, "too few requests" if n else "idle", "unseen")
+    if missed(window, limit):
+        return SloRow(name, limit, p90, n, "SLO missed", "failed")
+    if name in listed:
+        return SloRow(name, limit, p90, n, "SLO met again", "saturated")
+    return SloRow(name, limit, p90, n, "SLO met", "ready")
+
+
+def misses(
+    now: float,
+    pools: Mapping[str, PoolSummary],
+    classes: Mapping[str, Classes],
+    before: Mapping[str, Mapping[str, SloMiss]],
+) -> dict[str, dict[str, SloMiss]]:
+    """Misses by pool and class with an SLO. `before`: misses of the previous frame."""
+    return {
+        pool: {
+            name: held(now, missed(classes[pool].get(name), limit), before.get(pool, {}).get(name))
+            for name, limit in known["slo"].items()
+        }
+        for pool, known in pools.items()
+    }
+
+
+def held(now: float, missed: bool, before: SloMiss | None) -> SloMiss:
+    """A change counts once it has lasted HOLD_S in frames that follow each other by less."""
+    was: SloMiss = before or {"at": now, "listed": False, "turned_at": None}
+    if missed == was["listed"]:
+        return {"at": now, "listed": missed, "turned_at": None}
+    turned = was["turned_at"] if now - was["at"] < HOLD_S else None
+    if turned is not None and now - turned >= HOLD_S:
+        return {"at": now, "listed": missed, "turned_at": None}
+    return {"at": now, "listed": was["listed"], "turned_at": now if turned is None else turned}

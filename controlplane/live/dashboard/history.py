@@ -1,0 +1,159 @@
+"""The last hours for charts: a small row per frame, one in COARSE_S for longer, thinned to a chart's resolution. Pure.
+
+A gap between frames becomes a row without values, which breaks the line.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
+
+from controlplane.live.dashboard import heat
+from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
+from controlplane.live.dashboard.frame.types import ClassWindow, Columns, Frame, HistoryRow, KeptClasses
+from controlplane.live.dashboard.kept_row import joined, kv_bytes, kv_usage, names
+from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
+
+POINTS = 300  # per line, a chart's resolution
+SPARK_S = 60
+RANGES_S = (300, 900, 3600, 21_600)
+COARSE_S = 15  # between the rows that are kept for the longest range
+FIRST_COUNTS = ("n", "rate", "errors", "refused")
+LATER_COUNTS = ("client_errors",)  # behind the percentiles: rows of earlier releases end there
+COUNTS = (*FIRST_COUNTS, *LATER_COUNTS)
+PERCENTILE_KEYS = tuple(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES)
+CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
+
+
+class FrameHistory(TypedDict):
+    """Rows as columns."""
+
+    bin_s: int
+    gap_s: float
+    seconds: int
+    at: list[float]
+    classes: dict[str, dict[str, dict[str, list[float | None]]]]  # by pool, class and CLASS_KEYS
+
+
+class KeptHistory(FrameHistory):
+    kv: dict[str, list[float | None]]  # of the last minute, by instance
+
+
+class ChartedHistory(FrameHistory):
+    heat: heat.Heat
+
+
+def row(frame: Frame) -> HistoryRow:
+    """The values of a frame that are kept."""
+    columns = frame["instances"]
+    return {
+        "at": frame["at"],
+        "classes": {
+            pool: {name: _figures(window) for name, window in classes.items() if window is not None}
+            for pool, classes in frame["classes"].items()
+        },
+        "ids": joined(columns["id"]),
+        "kv": kv_bytes(_fresh(columns, "kv")),
+        "loads": {
+            "running": _fresh(columns, "running"),
+            "waiting": _fresh(columns, "waiting"),
+            "hits": _fresh(columns, "hit_rate"),
+        },
+    }
+
+
+def _fresh(columns: Columns, name: str) -> list[float | None]:
+    """A stale sample is no data."""
+    seen = zip(columns[name], columns["age_s"], strict=True)
+    return [value if age_s is not None and age_s <= SAMPLE_STALE_S else None for value, age_s in seen]
+
+
+def _figures(window: ClassWindow) -> list[float | None]:
+    measured = (value for latency in LATENCIES for value in window[latency.key])
+    return [window["n"], window["rate"], window["errors"], window["refused"], *measured, window["client_errors"]]
+
+
+def bin_seconds(seconds: int) -> int:
+    """Seconds covered by one point of a chart over `seconds`."""
+    return max(1, math.ceil(seconds / POINTS))
+
+
+def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory:
+    """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row."""
+    return {**_columns(rows, now, seconds), "kv": _sparks(rows, now)}
+
+
+def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
+    """The columns that Live and the wall draw."""
+    return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
+
+
+def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHistory:
+    """Percentiles already cover a sliding minute, so a bin's last row represents the rows left out."""
+    binned = points(rows, now, seconds)
+    chosen = [item for _, item in binned]
+    pools = _keys(_with_sum(item["classes"]) for item in chosen if item)
+    return {
+        "bin_s": bin_seconds(seconds),
+        "gap_s": FRAME_GAP_S,
+        "seconds": seconds,
+        "at": [at for at, _ in binned],
+        "classes": {pool: pool_columns(chosen, pool) for pool in pools},
+    }
+
+
+def points(rows: Sequence[HistoryRow], now: float, seconds: int) -> list[tuple[float, HistoryRow | None]]:
+    """(time, row) of each bin with a row in the `seconds` before `now`, and None in gaps."""
+    width = bin_seconds(seconds)
+    return _broken({math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}, width)
+
+
+def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, HistoryRow | None]]:
+    """Bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
+    found: list[tuple[float, HistoryRow | None]] = []
+    before: int | None = None
+    for index in sorted(bins):
+        if before is not None and index - before > 1 and (index - before) * width > FRAME_GAP_S:
+            found.append(((before + 1) * width, None))
+        found.append((index * width, bins[index]))
+        before = index
+    return found
+
+
+def _with_sum(classes: KeptClasses) -> KeptClasses:
+    """While there was one pool, its figures are those of all pools."""
+    return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
+
+
+def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[float | None]]]:
+    classes = [_with_sum(item["classes"]).get(pool, {}) if item else {} for item in chosen]
+    empty = [None] * len(CLASS_KEYS)
+    result: dict[str, dict[str, list[float | None]]] = {}
+    for name in _keys(classes):
+        figures = [windows.get(name, empty) for windows in classes]
+        # Rows of an earlier release may have fewer columns.
+        result[name] = {
+            key: [point[i] if i < len(point) else None for point in figures] for i, key in enumerate(CLASS_KEYS)
+        }
+    return result
+
+
+def _sparks(rows: Sequence[HistoryRow], now: float) -> dict[str, list[float | None]]:
+    """KV usage of each instance second by second over the last minute."""
+    end = math.floor(now)
+    by_second = {math.floor(item["at"]): _by_name(item) for item in rows if item["at"] > now - SPARK_S - 1}
+    seconds = range(end - SPARK_S + 1, end + 1)
+    shown = [_near(by_second, second) for second in seconds]
+    return {name: [kv.get(name) for kv in shown] for name in _keys(by_second.values())}
+
+
+def _by_name(row: HistoryRow) -> dict[str, float | None]:
+    return dict(zip(names(row["ids"]), map(kv_usage, row["kv"]), strict=True))
+
+
+def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
+    """The row of this second or of the one before: a slightly late frame leaves no gap."""
+    return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
+
+
+def _keys(mappings: Iterable[Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))

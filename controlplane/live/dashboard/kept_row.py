@@ -1,0 +1,82 @@
+"""The row that is kept of a frame, as fields of a Redis stream. Pure.
+
+Charts of many instances read hundreds of rows and look at the KV usage alone: it is a byte an instance, and
+the figures for the chart of one instance, pool or node are a field of their own.
+"""
+
+import base64
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from itertools import compress
+from typing import Any
+
+import orjson
+
+from controlplane.live.dashboard.frame.types import HistoryRow, KeptLoads
+
+PACKED, LOADS = "b", "l"  # fields: JSON in a zlib stream each
+DEFLATE_LEVEL = 1
+STEPS = 250  # of the KV usage from 0 to 1; a byte is a step + 1, and 0 where nothing is known
+
+
+def kv_bytes(usages: Iterable[float | None]) -> bytes:
+    return bytes([0 if usage is None else 1 + int(min(1.0, max(0.0, usage)) * STEPS + 0.5) for usage in usages])
+
+
+def kv_usage(byte: int) -> float | None:
+    """0 to 1."""
+    return (byte - 1) / STEPS if byte else None
+
+
+def joined(names: Iterable[str]) -> str:
+    """A row's `ids`: one text, which is read and compared as a whole."""
+    return "\n".join(names)
+
+
+@lru_cache(maxsize=16)
+def names(ids: str) -> tuple[str, ...]:
+    """Of a row's instances; most rows have those of the row before."""
+    return tuple(ids.split("\n")) if ids else ()
+
+
+def only(row: HistoryRow, kept: Collection[str]) -> tuple[str, bytes]:
+    """The `ids` and `kv` of some instances."""
+    chosen = [name in kept for name in names(row["ids"])]
+    return joined(compress(names(row["ids"]), chosen)), bytes(compress(row["kv"], chosen))
+
+
+def pack(row: HistoryRow) -> dict[str, bytes]:
+    seen = {"at": row["at"], "classes": row["classes"], "ids": row["ids"], "kv": base64.b64encode(row["kv"]).decode()}
+    return {PACKED: _deflated(seen), LOADS: _deflated(row.get("loads"))}
+
+
+def _deflated(value: object) -> bytes:
+    return zlib.compress(orjson.dumps(value), DEFLATE_LEVEL)
+
+
+def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
+    """None: a later release wrote it. `loads`: also the figures that only `load_series` shows."""
+    packed = fields.get(PACKED.encode())
+    if packed is None:
+        raw = zlib.decompress(fields[b"z"]) if b"z" in fields else fields.get(b"f")  # as earlier releases wrote it
+        return _older(orjson.loads(raw)) if raw is not None else None
+    row: HistoryRow = orjson.loads(zlib.decompress(packed))
+    row["kv"] = base64.b64decode(row["kv"])
+    kept: KeptLoads | None = orjson.loads(zlib.decompress(fields[LOADS.encode()])) if loads else None
+    if kept is not None:
+        row["loads"] = kept
+    return row
+
+
+def _older(found: Mapping[str, Any]) -> HistoryRow:
+    kv: Mapping[str, float | None] = found["kv"]
+    row: HistoryRow = {
+        "at": found["at"],
+        "classes": found["classes"],
+        "ids": joined(kv),
+        "kv": kv_bytes(kv.values()),
+    }
+    if "running" in found:
+        row["loads"] = {"running": found["running"], "waiting": found["waiting"], "hits": found["hits"]}
+    return row

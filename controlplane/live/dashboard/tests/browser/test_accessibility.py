@@ -1,0 +1,197 @@
+"""Pages are read by everybody: axe finds nothing serious in both themes, each is short, and all have names to hear."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+from playwright.sync_api import expect
+
+from controlplane.live.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.testing_reading import by_axe, in_both_themes, too_wide, unreadable
+
+pytestmark = pytest.mark.browser
+PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/", "/help")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_everybody_can_read_a_page(running: RunningFleet, open_page: Any, path: str) -> None:
+    running.fleet.states["demo-5"] = ("failed", "ended with exit status 1")
+    running.fleet.kv["demo-3"] = 0.96
+    running.fleet.write_receipt("req-1", time.time())
+    page = open_page(user="" if path == "/login" else "vera").drawn(path)
+    assert in_both_themes(page, minor=False) == []
+    assert path.startswith("/wall") or too_wide(page) == []  # which has a phone in tests of its own
+    wide = "wraps => wraps.filter((wrap) => wrap.scrollWidth > wrap.clientWidth).length"
+    assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
+
+
+def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:
+    """Of every URL that names no object."""
+    for each in resolver.url_patterns:
+        path = before + str(each.pattern).lstrip("^").rstrip("$")
+        if isinstance(each, URLResolver):
+            yield from plain_paths(each, path)
+        elif isinstance(each, URLPattern) and not set("<(") & set(path) and not path.startswith("/api/"):
+            yield path
+
+
+def test_every_page_is_read_in_450_words_and_can_be_heard(running: RunningFleet, open_page: Any) -> None:
+    """Pages of one object: beside the tests of their subject. The reference of the API is looked up, not read."""
+    opened, found = open_page("ada"), {}
+    for path in plain_paths(get_resolver()):
+        answer = opened.page.request.get(opened.base + path)
+        if answer.ok and '<main id="content"' in answer.text():
+            page = opened.drawn(path)
+            found[path] = unreadable(page)
+            if page.locator("a[href='#new']").count():  # its form
+                page.locator("a[href='#new']").click()
+                expect(page.locator("#new")).to_be_visible()
+                found[path] += unreadable(page)
+    assert {path: faults for path, faults in found.items() if faults} == {}
+    assert {"/live", "/wall", "/use/", "/policies/", "/fleet/", "/experiments/new", "/login"} - {*found} == set()
+    assert len(found) > 25
+    assert opened.faults == []
+
+
+STOP = """() => {
+  const node = document.activeElement;
+  if (node === document.body || node.dataset.stopped) return null;
+  node.dataset.stopped = "yes";
+  const box = node.getBoundingClientRect(), style = getComputedStyle(node);
+  const top = document.elementFromPoint(box.left + box.width / 2, Math.min(box.top + box.height / 2, innerHeight - 1));
+  const name = node.getAttribute("aria-label") || node.labels?.[0]?.textContent || node.textContent;
+  const faults = [];
+  if (!name?.trim()) faults.push("no name");
+  if (box.bottom < 0 || box.top > innerHeight || !box.width) faults.push("out of sight");
+  // A part of a picture has a shape of its own for its focus, and its box may be empty in the middle.
+  if (!(node instanceof SVGElement)) {
+    if (style.outlineStyle === "none" || Number.parseFloat(style.outlineWidth) < 2) faults.push("no outline");
+    if (!top || !(node.contains(top) || top.contains(node))) faults.push("covered");
+  }
+  return faults.map((fault) => `${fault}: ${node.outerHTML.slice(0, 90)}`);
+}"""
+
+
+@pytest.mark.parametrize("path", ["/live", "/requests/"])
+def test_each_stop_of_the_keyboard_has_a_name_and_is_seen(running: RunningFleet, open_page: Any, path: str) -> None:
+    running.fleet.write_receipt("req-1", time.time())
+    page = open_page("otto").drawn(path)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    stops, faults = 0, []
+    while (found := page.evaluate(STOP)) is not None and stops < 200:
+        stops, faults = stops + 1, faults + found
+        page.keyboard.press("Tab")
+    assert faults == []
+    assert 20 < stops < 200
+
+
+def test_every_target_is_large_enough(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/live")
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('button, .nav a, .segmented a, summary, select, input')]
+             .filter((node) => node.checkVisibility() && (node.offsetHeight < 24 || node.offsetWidth < 24))
+             .map((node) => node.outerHTML.slice(0, 90))"""
+    )
+    assert small == []
+
+
+MOVING = """() => {
+  const button = document.body.appendChild(document.createElement("button"));
+  button.className = "button htmx-request";
+  button.setAttribute("aria-busy", "true");
+  return document.getAnimations().filter((each) => each.playState === "running").length;
+}"""
+
+
+@pytest.mark.parametrize(("asked", "moves"), [("reduce", False), ("no-preference", True)])
+def test_nothing_moves_when_less_motion_is_asked_for(
+    running: RunningFleet, open_page: Any, asked: str, moves: bool
+) -> None:
+    page = open_page("otto", reduced_motion=asked).drawn("/live")
+    assert (page.evaluate(MOVING) > 0) == moves
+
+
+SHAPES = """(words) => words.map((word) => {
+  const node = document.body.appendChild(document.createElement("span"));
+  node.className = `status status--${word}`;
+  const { maskImage, backgroundColor, width } = getComputedStyle(node, "::before");
+  return [maskImage, backgroundColor, Number.parseFloat(width) > 8];
+})"""
+
+
+def test_forced_colours_keep_the_shape_of_each_status(running: RunningFleet, open_page: Any) -> None:
+    page = open_page("otto", forced_colors="active").drawn("/live")
+    shapes = page.evaluate(
+        SHAPES, ["ready", "loading", "draining", "saturated", "failed", "stale", "offline", "stopped"]
+    )
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    assert len({mask for mask, _, _ in shapes}) == len(shapes)
+    assert all(mask.startswith("url(") and seen for mask, _, seen in shapes)
+    assert {colour for _, colour, _ in shapes} == {ink}
+
+
+def test_the_chosen_theme_is_remembered(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/requests/")
+    page.click("[data-theme-toggle]")
+    chosen = page.evaluate("document.documentElement.dataset.theme")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == chosen
+
+
+def test_the_palette_finds_by_keyboard_and_every_page_offers_help(running: RunningFleet, open_page: Any) -> None:
+    opened = open_page("vera")
+    page = opened.goto("/requests/")
+    page.locator("a[aria-label=Help]").click()
+    page.wait_for_url("**/help")
+    page.keyboard.press("Control+k")
+    found = page.locator("#palette-found [role=option]")
+    expect(found.first).to_contain_text("Live")
+    page.keyboard.type("exper")
+    expect(found).to_have_count(1)
+    expect(page.locator("#palette-query")).to_have_attribute("aria-activedescendant", "palette-0")
+    assert by_axe(page, minor=False) == []
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/experiments/")
+    page.click("#palette-open")
+    page.locator("#palette-query").fill("no such thing")
+    expect(page.locator("#palette-note")).to_contain_text("Nothing found")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+    assert page.evaluate("document.activeElement.id") == "palette-open"
+    assert opened.faults == []
+
+
+STATES = (
+    "loading",
+    "live",
+    "paused",
+    "stale",
+    "offline",
+    "never",
+    "empty",
+    "partial",
+    "error",
+    "forbidden",
+    "finished",
+)
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall"])
+def test_the_address_shows_every_panel_in_each_state_and_nothing_else_changes(
+    running: RunningFleet, open_page: Any, path: str
+) -> None:
+    opened = open_page("vera")
+    page = opened.goto(path)
+    panels = page.locator(".panel, .wall section").count()
+    for number, state in enumerate(STATES):
+        page = opened.goto(f"{path}?panels={state}&theme={('dark', 'light')[number % 2]}")
+        expect(page.locator("[data-state] > .panel-state .status")).to_have_count(panels)
+        assert set(page.locator(".panel-state .status").all_inner_texts()) == {state}
+        expect(page.locator('[data-kind="panels"]')).to_contain_text(f"panels={state}")
+        assert by_axe(page, minor=False) == [], state
+    page = opened.goto(f"{path}?panels=plenty")
+    expect(page.locator(".panel-state")).to_have_count(0)
+    assert opened.faults == []

@@ -1,0 +1,34 @@
+"""What output tokens cost at the present load: on Live, on the wall, and unknown without GPUs or tokens."""
+
+import pytest
+
+from controlplane.live.dashboard.frame.build import FrameInputs, build_frame
+from controlplane.live.dashboard.frame.totals import economics
+from router.contract.redis.published import FleetValue, PublishedInstance
+
+
+def test_dollars_per_million_and_tokens_per_gpu_second() -> None:
+    tokens_gpu_s, per_million = economics([600.0, None, 400.0], [1, None, 1], [5.0, None, 5.0])
+    assert tokens_gpu_s == 500
+    assert per_million == pytest.approx(10 / (1_000 * 3600) * 1e6)
+
+
+@pytest.mark.parametrize(
+    "columns", [[[None], [1], [5.0]], [[0.0], [1], [5.0]], [[600.0], [None], [None]], [[], [], []]]
+)
+def test_it_is_unknown_without_tokens_or_gpus(columns: list[list[float | None]]) -> None:
+    assert economics(*columns) == (None, None)
+
+
+def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> None:
+    def entry(number: int, state: str, dollars: float | None) -> PublishedInstance:
+        return PublishedInstance(
+            id=f"p-{number}", epoch=1, url="", state=state, routable=False, gpus=2, dollars_per_hour=dollars
+        )
+
+    instances = (entry(0, "ready", 10.0), entry(1, "stopped", 10.0), entry(2, "ready", None))
+    fleet = FleetValue(pool="p", at=0.0, instances=instances)
+    frame = build_frame(1.0, FrameInputs(fleets={"p": fleet}))
+    assert frame["instances"]["dollars_h"] == [10.0, None, None]
+    assert frame["instances"]["gpus"] == [2, None, None]
+    assert frame["totals"]["*"]["per_million"] is frame["totals"]["p"]["per_million"] is None

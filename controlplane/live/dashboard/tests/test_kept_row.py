@@ -1,0 +1,58 @@
+"""Rows as they lie in Redis, those of earlier releases too."""
+
+import zlib
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.live.dashboard import kept_row
+from controlplane.live.dashboard.kept_row import kv_bytes, kv_usage, names, only, pack, unpack
+
+LOADS = {"running": [1, None], "waiting": [0, None], "hits": [0.5, None]}
+ROW: Any = {"at": 10.5, "classes": {"demo": {}}, "ids": "a\nb", "kv": kv_bytes([0.5, None]), "loads": LOADS}
+OLDER = {"at": 10.5, "classes": {"demo": {}}, "kv": {"a": 0.5, "b": None}}
+
+
+def stored(fields: dict[str, bytes]) -> dict[bytes, bytes]:
+    return {name.encode(): value for name, value in fields.items()}
+
+
+def test_a_row_is_read_as_it_was_written() -> None:
+    assert unpack(stored(pack(ROW)), loads=True) == ROW
+
+
+def test_loads_are_read_only_where_they_are_shown() -> None:
+    fields = stored(pack(ROW))
+    assert unpack({**fields, b"l": b"not a zlib stream"}, loads=False) == {k: v for k, v in ROW.items() if k != "loads"}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("loads", [{}, LOADS])
+def test_rows_of_earlier_releases_are_read(loads: dict[str, Any], packed: bool) -> None:
+    raw = orjson.dumps({**OLDER, **loads})
+    fields = {b"z": zlib.compress(raw)} if packed else {b"f": raw}
+    expected = {**ROW, "loads": LOADS} if loads else {k: v for k, v in ROW.items() if k != "loads"}
+    assert unpack(fields, loads=True) == expected
+
+
+def test_a_row_of_a_later_release_is_left_out() -> None:
+    assert unpack({b"x": b"?"}, loads=False) is None
+
+
+def test_no_instances_have_no_names() -> None:
+    assert names("") == ()
+    assert only({**ROW, "ids": "", "kv": b""}, {"a"}) == ("", b"")
+
+
+def test_some_of_its_instances_are_chosen() -> None:
+    assert only(ROW, {"b", "gone"}) == ("b", kv_bytes([None]))
+
+
+@given(st.floats(-1, 2))
+def test_a_byte_is_the_usage_to_a_fifth_of_a_percent(usage: float) -> None:
+    found = kv_usage(kv_bytes([usage])[0])
+    assert found is not None
+    assert abs(found - min(1.0, max(0.0, usage))) <= 0.5 / kept_row.STEPS + 1e-9

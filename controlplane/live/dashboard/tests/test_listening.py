@@ -1,0 +1,95 @@
+"""Nobody is judged by a silence that was ours: after a time without frames, a report of each is waited for."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.live.dashboard.frame.build import build_frame
+from controlplane.live.dashboard.frame.listening import RETURN_S
+from controlplane.live.dashboard.frame.types import Frame
+from controlplane.live.dashboard.tests.test_attention import LIVE, late_step, node
+from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample
+
+BACK = NOW + 22  # after 22 s without Redis
+
+
+def frame_at(at: float, previous: Frame | None, *, reported: float = NOW, fresh: str = "", **more: Any) -> Frame:
+    """Everybody reported last at `reported`, but `fresh` at this moment."""
+    times = {name: at if name == fresh else reported for name in ("router", "sample", "control")}
+    inputs: dict[str, Any] = {
+        "fleets": {"demo": fleet(instance("demo-0"), instance("demo-1"))},
+        "samples": {"demo-0": sample(times["sample"]), "demo-1": sample(reported)},
+        "routers": {"r": router(times["router"])},
+        "policies": LIVE,
+        "control_at": times["control"],
+    }
+    return build_frame(at, Inputs(**{**inputs, **more}), previous)
+
+
+def said(frame: Frame) -> set[str]:
+    return {item["rule"] for item in frame["attention"]}
+
+
+BEFORE = frame_at(NOW, None)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "owed"),
+    [
+        ("", ["samples", "control", "routers"]),
+        ("router", ["samples", "control"]),
+        ("control", ["samples", "routers"]),
+        ("sample", ["control", "routers"]),
+    ],
+)
+def test_after_a_time_without_frames_those_who_have_not_reported_again_are_not_judged(
+    fresh: str, owed: list[str]
+) -> None:
+    frame = frame_at(BACK, BEFORE, fresh=fresh)
+    assert (frame["health"]["gap"], frame["health"]["owed"]) == ([NOW, BACK], owed)
+    assert frame["attention"] == []
+    assert frame["routers"]["gone"] == [False]
+    assert (frame["health"]["routers_state"], frame["instances"]["status"]) == ("serving", ["ready", "ready"])
+    assert frame["instances"]["last_known"] == [fresh != "sample", True]
+
+
+def test_whoever_is_still_silent_after_a_while_is_judged() -> None:
+    frame: Frame = frame_at(BACK, BEFORE)
+    for second in range(1, int(RETURN_S) + 1):
+        frame = frame_at(BACK + second, frame)
+        assert frame["attention"] == []
+    frame = frame_at(BACK + RETURN_S + 1, frame)
+    assert said(frame) == {"worker_gone", "router_gone"}
+    assert "gap" not in frame["health"]
+
+
+def test_a_silence_that_began_before_is_not_excused() -> None:
+    gone = frame_at(NOW, None, reported=NOW - 60)
+    assert said(frame_at(BACK, gone, reported=NOW - 60)) == {"worker_gone", "router_gone"}
+
+
+def test_without_a_time_without_frames_a_silence_is_judged_at_once() -> None:
+    frame: Frame | None = None
+    for second in range(12):
+        frame = frame_at(NOW + second, frame)
+    assert frame is not None
+    assert said(frame) == {"worker_gone", "router_gone"}
+
+
+def test_steps_and_nodes_are_waited_for_too() -> None:
+    steps, nodes = {"fleet.reconcile": late_step("")}, [node(NOW - 5)]
+    kept = {"steps": steps, "nodes": nodes}
+    assert said(frame_at(NOW + 20, None, reported=NOW + 20, **kept)) >= {"step_late", "node_silent"}
+    before = frame_at(NOW - 30, None, reported=NOW - 30)
+    assert not said(frame_at(NOW, before, **kept)) & {"step_late", "node_silent"}
+
+
+def test_in_an_empty_redis_a_first_report_of_each_is_waited_for() -> None:
+    empty: dict[str, Any] = {"routers": {}, "samples": {}, "policies": {}, "control_at": None}
+    frame: Frame = frame_at(NOW, None, **empty)
+    assert frame["health"]["owed"] == ["samples", "control", "routers"]
+    assert (frame["attention"], [one["kind"] for one in frame["banners"]]) == ([], ["returned"])
+    for second in range(1, int(RETURN_S) + 2):
+        frame = frame_at(NOW + second, frame, **empty)
+    assert said(frame) == {"router_gone", "instance_down"}
+    assert {one["kind"] for one in frame["banners"]} == {"router", "control", "node"}

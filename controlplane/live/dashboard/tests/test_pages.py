@@ -1,0 +1,119 @@
+"""Live and the wall as the server writes them: the frame and its history, which static/js draws."""
+
+import time
+
+import pytest
+import redis
+from django.test import Client, RequestFactory
+
+from controlplane.live.dashboard import views
+from controlplane.live.dashboard.frame.build import class_words
+from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.testing import ApiCaller
+from router.contract.redis.staleness import SAMPLE_STALE_S
+
+
+def ahead() -> float:
+    """A time of samples that become stale only after 5 s, while a loaded machine renders a page."""
+    return time.time() + SAMPLE_STALE_S - 1
+
+
+def shown(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
+    text = shown(vera_client, "/live")
+    assert "No instances" in text
+
+
+def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis_away: None) -> None:
+    text = shown(vera_client, "/live")
+    assert "Redis does not answer" in text
+    assert "Routers keep serving" in text
+    assert "Instances unknown" in text
+
+
+def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(ahead())
+    FakeFleet(live_redis, size=3, pool="chat").write(ahead())
+    text = shown(vera_client, "/live?pool=chat&range=900")
+    assert '"pool": "chat"' in text
+    assert "<title>chat · Live · Weir</title>" in text
+    assert "?range=900&amp;pool=demo" in text or "?pool=demo&amp;range=900" in text
+
+
+@pytest.mark.parametrize("asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc"])
+def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
+    FakeFleet(live_redis, size=1).write(ahead())
+    assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
+
+
+def test_an_slo_in_the_url_reaches_the_charts(vera_client: Client, live_redis: redis.Redis) -> None:
+    assert '"asked": {"ttft": 1000.0}' in shown(vera_client, "/live?slo_ttft_ms=1000")
+
+
+def test_a_kiosk_has_no_navigation(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write(ahead())
+    text = shown(vera_client, "/wall?kiosk=1")
+    assert "topbar" not in text
+    assert text.count('class="wall-class"') == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "window"),
+    [
+        ("from=1000&to=2000", (1000, 2000)),
+        ("from=1&to=99999999999", (100_000 - 21_600, 100_000)),
+        ("from=1000&to=1059", None),
+        ("from=2000&to=1000", None),
+        ("from=x&to=2000", None),
+        ("to=2000", None),
+        ("from=999999999999&to=2000", None),
+    ],
+)
+def test_a_custom_range_is_kept_inside_what_is_stored(
+    rf: RequestFactory, asked: str, window: tuple[int, int] | None
+) -> None:
+    now = 100_000.0 if window and window[1] == 100_000 else 2_500.0
+    assert views.asked_window(rf.get(f"/live?{asked}"), now) == window
+
+
+def test_a_custom_range_is_shown_with_its_history(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=1).write(ahead())
+    now = int(time.time())
+    text = shown(vera_client, f"/live?from={now - 600}&to={now - 300}")
+    assert f'"window": [{now - 600}, {now - 300}]' in text
+    assert "the numbers are live" in text
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall", "/requests/", "/requests/some-id/"])
+def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/login")
+
+
+def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
+    limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
+    assert class_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
+    assert class_words({}) == {}
+
+
+def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(ahead())
+    live = ci.get("/live")
+    assert live.status_code == 200
+    assert live.json()["instances"]["id"] == ["demo-0", "demo-1"]
+    past = ci.get("/live/history?seconds=60").json()
+    assert (past["seconds"], past["bin_s"], len(past["at"])) == (60, 1, 1)
+    assert ci.get("/live/history?seconds=59").status_code == 422
+
+
+def test_the_api_without_redis_is_not_available(ci: ApiCaller, redis_away: None) -> None:
+    for path in ("/live", "/live/history", "/receipts", "/receipts/x"):
+        answer = ci.get(path)
+        assert answer.status_code == 503
+        assert "Redis does not answer" in answer.json()["detail"]

@@ -1,0 +1,57 @@
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.live.dashboard import router_answers as asked
+from controlplane.live.dashboard.router_answers import router_answers
+from router.contract.redis.router_status import RouterStatus
+from router.tests.ports import free_port
+
+
+def router(port: int, age_s: float = 6.0) -> RouterStatus:
+    at = time.time() - age_s
+    return RouterStatus(id=f"r{port}", at=at, started_at=at, pid=1, url=f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture
+def degraded() -> Iterator[int]:
+    """The port of a server that answers everything with 503."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503)
+
+        def log_message(self, *args: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_silent_router_that_answers_with_any_status_is_there(degraded: int) -> None:
+    assert router_answers(time.time(), [router(degraded)]) == ["answered"]
+
+
+def test_a_router_without_a_listener_refuses_and_one_that_hangs_gives_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asked, "ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        routers = [router(hangs.getsockname()[1]), router(free_port(), age_s=7.0)]
+        assert router_answers(time.time(), routers) == ["no answer", "refused"]
+
+
+def test_none_is_asked_while_one_reports(degraded: int) -> None:
+    assert router_answers(time.time(), [router(degraded), router(free_port(), age_s=1.0)]) == []
+    assert router_answers(time.time(), []) == []
+
+
+def test_an_invalid_address_refuses() -> None:
+    at = time.time() - 6
+    told = RouterStatus(id="r", at=at, started_at=at, pid=1, url="http://[::1/")
+    assert router_answers(time.time(), [told]) == ["refused"]

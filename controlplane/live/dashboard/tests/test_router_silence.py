@@ -1,0 +1,53 @@
+"""A router that falls silent is a line of the ticker and a mark on the charts, and so is its return."""
+
+import pytest
+import redis
+
+from controlplane.live.dashboard.frame.build import build_frame
+from controlplane.live.dashboard.frame.router_silence import events
+from controlplane.live.dashboard.frame.types import Frame
+from controlplane.live.dashboard.step import latest, step
+from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, router
+
+
+def frames(reports: list[float | None]) -> list[Frame]:
+    """A frame a second; the second of the router's last report in each, None where it is not known."""
+    made: list[Frame] = []
+    for second, reported in enumerate(reports):
+        routers = {} if reported is None else {"r": router(NOW + reported)}
+        inputs = Inputs(fleets={"demo": fleet()}, routers=routers)
+        made.append(build_frame(NOW + second, inputs, made[-1] if made else None))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("reports", "told"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], []),
+        ([0, 0, 0, 0, 0, 0, 0, 0], [(0, "router r fell silent")]),
+        ([0, 0, 0, 0, 0, 0, 0, 7], [(0, "router r fell silent"), (7, "router r reports again after 7 s")]),
+        ([0, 0, 0, 0, 4, 5, 6, 7], []),
+        ([None, None, None, 3, 4, 5, 6, 7], []),
+        ([0, 1, None, None, None, None, None, None], []),  # it was stopped, and said so
+    ],
+)
+def test_a_silence_is_told_where_it_began_and_where_it_ended(
+    reports: list[float | None], told: list[tuple[float, str]]
+) -> None:
+    seen: list[Frame] = frames(reports)
+    pairs = zip([None, *seen], seen, strict=False)
+    said = [event for previous, frame in pairs for event in events(frame["at"], frame, previous)]
+    assert [(event.at - NOW, event.text) for event in said] == told
+    assert {(event.kind, event.subject) for event in said} <= {("router", "r")}
+
+
+def test_the_ticker_of_the_next_frame_has_it(live_redis: redis.Redis) -> None:
+    demo = FakeFleet(live_redis)
+    demo.write(NOW)
+    for second in range(8):
+        demo.write_samples(NOW + second)
+        step(live_redis, NOW + second, "worker")
+    frame = latest(live_redis)
+    assert frame is not None
+    assert [(event["at"], event["text"]) for event in frame["events"]] == [(NOW, "router router-1 fell silent")]

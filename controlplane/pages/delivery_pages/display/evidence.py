@@ -1,0 +1,227 @@
+"""The findings of the latest look as table rows: numbers, an interval on its axis, a verdict in words. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.live.dashboard.templatetags.figures import ms, whole
+from controlplane.pages.delivery_pages.display.interval import (
+    RatioAxis,
+    points_axis,
+    ratio_axis,
+    signed_points,
+)
+from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.judge.margins import Harm, harm, margin
+from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
+from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
+from controlplane.traffic.policies.selectors import listed
+from fleet.counted import percent, times
+
+METRICS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "slow": "slow requests",
+    "errors": "errors",
+    "refused": "refusals",
+    "breaker": "breaker",
+    "arms": "size of the candidate's share",
+    "tallies": "tallies of the routers",
+    "routers": "routers",
+    "shadow": "the shadow",
+    "shadow.raised": "errors in deciding",
+    "shadow.refused": "requests refused besides",
+    "shadow.crowded": "fullest instance",
+    "shadow.changed": "changed decisions",
+    "pool.ttft_p90_ms": "TTFT p90 of the pool",
+    "pool.ttft_p99_ms": "TTFT p99 of the pool",
+    "pool.tpot_p90_ms": "TPOT p90 of the pool",
+    "pool.errors_share": "errors of the pool",
+    "pool.refused_share": "refusals of the pool",
+}
+CHECKS = ("breaker", "arms", "tallies", "routers")
+VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
+    "fail": ("fails", "failed"),
+    "fine": ("no harm", "done"),
+    "inconclusive": ("no harm found", "done"),
+    "no_data": ("too few requests", "unseen"),
+    "error": ("cannot be judged", "stale"),
+    "not_judged": ("not judged", "stopped"),
+    "deferred": ("left to a later step", "stopped"),
+}
+HARMS: Mapping[Harm, tuple[str, str]] = {  # of a comparison that neither fails nor waits for data
+    Harm.BEYOND: ("beyond the limit so far", "warning"),
+    Harm.WORSE: ("worse, not surely beyond the limit", "warning"),
+    Harm.WITHIN: ("no harm", "done"),
+    Harm.UNKNOWN: ("too few to tell", "unseen"),
+}
+ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    title: str  # heavy TTFT
+    estimate: str  # 1.04×
+    interval: str  # 0.97 to 1.12×
+    limits: str  # fails above 1.10×, fine below 1.25×
+    n: str
+    cells: str
+    verdict: str
+    shape: str
+    text: str
+    axis: RatioAxis | None
+
+
+def name(finding: GuardFinding) -> str:
+    return title_of(finding.metric, finding.request_class)
+
+
+def title_of(metric: str, request_class: str) -> str:
+    """heavy TTFT"""
+    return f"{request_class} {METRICS.get(metric, metric)}".strip()
+
+
+def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
+    """Required comparisons that are not fine yet."""
+    waits = ("inconclusive", "no_data", "error")
+    return tuple(dict.fromkeys(name(each) for each in findings if each.needed and each.verdict in waits))
+
+
+def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
+    """One sentence above the table. `past`: the delivery has ended."""
+    failed = [name(each) for each in findings if each.verdict == "fail"]
+    if failed:
+        return f"Failed: {listed(failed)}."
+    fine = [name(each) for each in findings if each.needed and each.verdict == "fine"]
+    left = [name(each) for each in findings if each.verdict == "deferred"]
+    open_ = "not decided" if past else "not decided yet"
+    said = ((fine, "enough to go on"), (undecided(findings), open_), (left, "left to a later step"))
+    parts = [f"{listed(names)} {_were(len(names), past)} {word}" for names, word in said if names]
+    return f"Nothing {'failed' if past else 'fails'}; {'; '.join(parts)}." if parts else ""
+
+
+def _were(count: int, past: bool) -> str:
+    return ("was" if count == 1 else "were") if past else ("is" if count == 1 else "are")
+
+
+def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
+    several = len({each.pool for each in findings}) > 1
+    return tuple(_row(each, several) for each in sorted(findings, key=_rank))
+
+
+def _rank(finding: GuardFinding) -> int:
+    """Order of rows: failures, guards that must be fine, guards that can only fail, checks of the sums."""
+    if finding.verdict in ("fail", "error"):
+        return 0
+    return 1 if finding.needed else 3 if finding.metric in CHECKS else 2
+
+
+def _title(finding: GuardFinding) -> str:
+    title = name(finding)
+    return title if finding.request_class else title[0].upper() + title[1:]
+
+
+def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
+    words, shape = words_of(finding)
+    estimate, interval, limits, axis = _numbers(finding)
+    return EvidenceRow(
+        title=f"{_title(finding)}, {finding.pool}" if several_pools else _title(finding),
+        estimate=estimate,
+        interval=interval,
+        limits=limits,
+        n=whole(finding.n[0]),
+        cells=whole(finding.cells[0]) if finding.metric in COMPARISONS else "",
+        verdict=words,
+        shape=shape,
+        text=finding.text if axis is None or finding.verdict == "deferred" else _margin(finding),
+        axis=axis,
+    )
+
+
+def words_of(finding: GuardFinding) -> tuple[str, str]:
+    """The verdict in words and its shape: no harm, too few to tell, or worse and not surely beyond the limit."""
+    if finding.verdict not in ("fine", "inconclusive"):
+        return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
+    if finding.metric in COUNTS:
+        return HARMS[_harm_of_counts(finding)]
+    if finding.metric not in COMPARISONS:
+        return _words_of_level(finding)
+    where = _harm(finding)
+    if where is Harm.UNKNOWN and finding.verdict == "fine":
+        return ENOUGH
+    return HARMS[where]
+
+
+def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
+    if finding.verdict == "fine" and finding.metric in CHECKS:
+        return "as expected", "done"
+    return UNDECIDED if finding.verdict == "inconclusive" and finding.needed else VERDICTS[finding.verdict]
+
+
+def _harm(finding: GuardFinding) -> Harm:
+    return harm(finding.lower, finding.upper, finding.worse or 0.0)
+
+
+def _harm_of_counts(finding: GuardFinding) -> Harm:
+    """Counts have no interval: of too few sessions, or of more hits than the ratio allows, nothing is sure."""
+    if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
+        return Harm.UNKNOWN
+    is_above = finding.candidate > finding.control * (finding.worse or 1.0)
+    return Harm.WORSE if is_above else Harm.WITHIN
+
+
+def _margin(finding: GuardFinding) -> str:
+    if finding.estimate is None or (finding.lower is None and finding.upper is None):
+        return finding.text
+    return margin(finding.metric, finding.lower, finding.upper, finding.worse or 0.0, finding.fine)
+
+
+def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
+    metric, estimate = finding.metric, finding.estimate
+    if estimate is not None and metric in NEEDED:
+        return _ratio(finding, estimate)
+    if estimate is not None and metric == "slow":
+        return _points(finding, estimate)
+    if metric in COUNTS and finding.candidate is not None and finding.control is not None:
+        rates = f"{_share(finding.candidate)} against {_share(finding.control)}"
+        return rates, "", f"fails above {finding.worse:g}×", None
+    if estimate is not None:
+        return _level(finding, estimate)
+    return "", "", "", None
+
+
+def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+    """A finding with one level instead of a comparison: a share, or ms of the pool."""
+    shown = ms if finding.metric.endswith("_ms") else _share
+    low, high, worse = finding.lower, finding.upper, finding.worse
+    interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
+    limits = f"fails above {shown(worse)}" if worse is not None and finding.metric != "arms" else ""
+    return shown(estimate), interval, limits, None
+
+
+def _share(share: float) -> str:
+    return percent(share, ".3g")
+
+
+def _ratio(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+    worse, fine, low, high = finding.worse or 0.0, finding.fine or 0.0, *_bounds(finding)
+    limits = f"fails above {times(1 + worse)}, enough to go on below {times(1 + fine)}"
+    axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
+    return times(1 + estimate), f"{factor(low)} to {factor(high, '×')}", limits, axis
+
+
+def factor(difference: float, unit: str = "") -> str:
+    return "any" if math.isinf(difference) and difference > 0 else f"{max(0.0, 1 + difference):.2f}{unit}"
+
+
+def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+    worse, low, high = finding.worse or 0.0, *_bounds(finding)
+    interval = f"{signed_points(low, '')} to {signed_points(high)}"
+    limits = f"fails above {signed_points(worse)}"
+    return signed_points(estimate), interval, limits, points_axis(estimate, low, high, worse)
+
+
+def _bounds(finding: GuardFinding) -> tuple[float, float]:
+    """The bounds; an absent one is infinite, since JSON has no infinity."""
+    low, high = finding.lower, finding.upper
+    return -math.inf if low is None else low, math.inf if high is None else high

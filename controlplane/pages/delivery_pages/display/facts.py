@@ -1,0 +1,44 @@
+"""A delivery at one moment, as plain values. Everything on the pages is a pure function of them."""
+
+from dataclasses import dataclass
+
+from controlplane.traffic.deliveries.plan.types import Plan, Step
+from controlplane.traffic.deliveries.results import StepResult
+from controlplane.traffic.deliveries.states import STILL, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    candidate: str  # v44
+    base: str  # v43
+    live: str = ""  # the version that is live now, whatever the delivery came to: v45
+    plan: Plan
+    state: State
+    step: int = 0  # index of the step in force
+    share: float = 0.0  # 0–1 of the requests, in force
+    shadow: float = 0.0  # 0–1 of the requests decided once more, in force
+    clock_s: float = 0.0  # of the step; of the state while baking
+    now: float = 0.0  # Unix seconds
+    why: str = ""  # the sentence of the last transition
+    what: str = ""  # the last transition
+    by: str = ""  # its actor
+    undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
+    holds: tuple[str, ...] = ()
+    approvals_missing: int = 0
+    freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
+    block: int = 0  # of a switchback: index of the one in force; `blocks` once all are over
+    blocks: int = 0  # how many there are
+    results: tuple[StepResult, ...] = ()  # of the steps that have ended
+    ends_at: float | None = None  # Unix seconds; when the state ends by itself: a proposal expires, a pause aborts
+
+    @property
+    def stands_still(self) -> bool:
+        return self.state in STILL
+
+    @property
+    def current(self) -> Step:
+        return self.plan.steps[min(self.step, len(self.plan.steps) - 1)]
+
+    @property
+    def following(self) -> Step | None:
+        return self.plan.steps[self.step + 1] if self.step + 1 < len(self.plan.steps) else None

@@ -1,0 +1,146 @@
+"""The plan's steps as a stepper: done, now, next; and what each kind of step can and cannot show. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controlplane.pages.delivery_pages.display.facts import Facts
+from controlplane.traffic.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
+from controlplane.traffic.deliveries.states import CLOSED, IN_STEP, State
+from controlplane.traffic.deliveries.timing.durations import countdown, words
+from fleet.counted import percent as in_percent
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvidence:
+    """What a kind of step can and cannot show."""
+
+    shows: str
+    not_shown: str
+
+
+SHOWS: Mapping[str, StepEvidence] = {
+    "shadow": StepEvidence(
+        "which decisions would change, and whether the candidate raises errors or overloads an instance",
+        "latency: every request is still served as live decides",
+    ),
+    "canary": StepEvidence(
+        "harm to the requests of the candidate, and ends it",
+        "the true size of an effect: both arms share queues and caches",
+    ),
+    "switchback": StepEvidence(
+        "the effect on the whole pool: all requests change sides by a drawn schedule",
+        "all of an effect that outlasts a block: it then looks smaller than it is",
+    ),
+    "full": StepEvidence(
+        "whether the pool stays healthy under the candidate alone", "a comparison: no request is left for the other arm"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    number: str
+    mode: str
+    title: str  # Canary 25 %
+    needs: str  # at least 15 min, at most 1 h, then asks
+    place: str  # done, now, next, later; stopped: where an ended delivery was
+    time: str  # the time left, of the current step
+    value: str  # of the progress bar, seconds; empty without one
+    max: str
+
+
+def title(step: Step) -> str:
+    match step:
+        case Shadow(sample=sample):
+            return "Shadow" if sample == 1 else f"Shadow of {percent(sample)}"
+        case Canary(share=share):
+            return f"Canary {percent(share)}"
+        case Switchback():
+            return "Switchback"
+        case Full():
+            return "Everyone"
+
+
+def percent(share: float) -> str:
+    return in_percent(share, ".3g")
+
+
+def needs(step: Step) -> str:
+    """How long a step takes and what it waits for."""
+    match step:
+        case Shadow(for_s=for_s):
+            return words(for_s)
+        case Canary(for_s=for_s, max_s=max_s, then=then):
+            return f"at least {words(for_s)}, at most {words(max_s)}{', then asks' if then else ''}"
+        case Switchback(pairs=pairs, block_s=block_s):
+            return f"{pairs} pairs of blocks of {words(block_s)}"
+        case Full(bake_s=bake_s):
+            return f"then watched for {words(bake_s)}" if bake_s else "at once, unwatched"
+
+
+def length_s(step: Step) -> float:
+    """The shortest time that a step takes."""
+    match step:
+        case Shadow(for_s=for_s) | Canary(for_s=for_s):
+            return for_s
+        case Switchback(pairs=pairs, block_s=block_s):
+            return 2 * pairs * block_s
+        case Full(bake_s=bake_s):
+            return bake_s
+
+
+def rows(facts: Facts) -> tuple[StepRow, ...]:
+    return tuple(_row(facts, index, step) for index, step in enumerate(facts.plan.steps))
+
+
+def _row(facts: Facts, index: int, step: Step) -> StepRow:
+    place = place_of(facts, index)
+    timed = place == "now" and facts.state is not State.ARMING and length_s(step) > 0
+    return StepRow(
+        number=str(index + 1),
+        mode=step.mode,
+        title=title(step),
+        needs=needs(step),
+        place=place,
+        time=_time(facts, step) if timed else "",
+        value=f"{min(facts.clock_s, length_s(step)):.0f}" if timed else "",
+        max=f"{length_s(step):.0f}",
+    )
+
+
+def place_of(facts: Facts, index: int) -> str:
+    at = position(facts)
+    if index < at:
+        return "done"
+    if facts.state in CLOSED:
+        return "stopped" if index == at else "later"
+    if index == at:
+        return "now"
+    return "next" if index == at + 1 else "later"
+
+
+def position(facts: Facts) -> int:
+    """The index of the step in force; -1 before the start, the number of steps after the end."""
+    steps = len(facts.plan.steps)
+    match facts.state:
+        case State.DELIVERED | State.FINISHED:
+            return steps
+        case State.BAKING | State.ROLLED_BACK:
+            return steps - 1
+        case State.ARMING | State.ABORTED:
+            return facts.step
+        case state if state in IN_STEP:
+            return facts.step
+        case _:
+            return -1
+
+
+def _time(facts: Facts, step: Step) -> str:
+    left = length_s(step) - facts.clock_s
+    if facts.state is State.WAITING:
+        return "passed, asks to go on"
+    if facts.state in (State.PAUSED, State.HOLDING):
+        return f"stopped with {countdown(left)} left" if left > 0 else "stopped"
+    if left > 0:
+        return f"{countdown(left)} left of {countdown(length_s(step))}"
+    return f"{countdown(facts.clock_s)} of at least {countdown(length_s(step))}"

@@ -1,0 +1,267 @@
+"""Views that propose a draft as a delivery, and set a policy's delivery rules."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+import msgspec
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+from msgspec import Struct
+
+from controlplane.evidence.previews import selectors as previews
+from controlplane.pages.delivery_pages import plan_form, reading, trial
+from controlplane.pages.delivery_pages.display.sentences import WORDS
+from controlplane.pages.delivery_pages.display.steps import SHOWS
+from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.audit.services import actor_of
+from controlplane.traffic.deliveries import selectors, services
+from controlplane.traffic.deliveries.foresight import foresee
+from controlplane.traffic.deliveries.plan.default import default_plan
+from controlplane.traffic.deliveries.plan.types import CLASSES, POOL_METRICS, Plan
+from controlplane.traffic.deliveries.states import State
+from controlplane.traffic.deliveries.timing.durations import words
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts import conflicts
+from controlplane.traffic.policies.drafts.views import review_context
+from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.models import Direct, Draft, Policy
+from controlplane.traffic.policies.selectors import scope_of
+from controlplane.traffic.policies.views import find, refusal_of
+from router.contract.problem import Problem
+
+CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
+JSON_MAX = 20_000  # characters
+DOES = ("pause", "abort")
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def deliver(request: HttpRequest, name: str) -> HttpResponse:
+    """GET shows a form with a default plan; POST proposes it."""
+    policy = find(name)
+    draft = policies.open_draft(policy)
+    if draft is None:
+        messages.info(request, f"Policy {name} has no open draft.")
+        return redirect("policy", name=name)
+    return _propose(request, policy, draft) if request.method == "POST" else _page(request, draft)
+
+
+def plan_for(policy: Policy, draft: Draft) -> Plan:
+    """The default plan, by the class shares in the draft's latest preview."""
+    preview = previews.latest_of(draft)
+    shares = class_shares(preview.result) if preview and preview.result else {}
+    return default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
+
+
+class _Classified(Struct):
+    of: int = 0
+
+
+class _Changed(Struct):
+    of: int = 0
+    classes: dict[str, _Classified] = {}
+
+
+class _Previewed(Struct):
+    """The part of a preview's result that the plan needs."""
+
+    changed: _Changed | None = None
+
+
+def class_shares(result: object) -> dict[str, float]:
+    """Class shares of the previewed requests; empty without a preview."""
+    changed = msgspec.convert(result, _Previewed).changed
+    if changed is None or not changed.of:
+        return {}
+    return {name: counted.of / changed.of for name, counted in changed.classes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FormProblems:
+    """The problems of the form."""
+
+    said: Sequence[str] = ()  # at the top
+    errors: Mapping[str, str] = field(default_factory=dict)  # by field
+    others: Sequence[str] = ()  # of the plan, without a field
+    again_error: str = ""
+    reason_error: str = ""
+
+
+def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse:
+    try:
+        typed = _typed(request)
+    except ValueError as error:
+        return _page(request, draft, FormProblems([f"The plan cannot be read as JSON: {error}"]), 422)
+    if request.POST.get("foresee"):
+        return _foreseen(request, draft, typed)
+    try:
+        made = services.propose(
+            policy,
+            typed.plan,
+            actor_of(request),
+            request.POST.get("reason", ""),
+            if_match=request.POST.get("etag") or None,
+            again=request.POST.get("again", ""),
+            emergency=request.POST.get("emergency", ""),
+        )
+    except Conflict as error:
+        return _conflict(request, draft, error)
+    except PermissionDenied as error:
+        return _page(request, draft, FormProblems([f"{error}."]), 403)
+    except PolicyInvalid as error:
+        return _page(request, draft, _problems(typed, _with_plan(policy, typed, error)), 422)
+    _tell(request, services.begin(made, actor_of(request)))
+    return redirect("delivery", number=made.pk)
+
+
+def _tell(request: HttpRequest, begun: services.Beginning) -> None:
+    label, (word, _) = begun.delivery.candidate.label, WORDS[State(begun.delivery.state)]
+    if begun.refusal:
+        messages.warning(request, f"{label} is proposed and has not started: {begun.refusal}.")
+    else:
+        messages.success(request, f"{label} is proposed: {word}.")
+
+
+def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -> HttpResponse:
+    """Show the posted form with what its plan can show, without proposing it."""
+    try:
+        plan = services.check_plan(draft.policy, typed.plan, timezone.now())
+    except PolicyInvalid as error:
+        return _page(request, draft, _problems(typed, error), 422)
+    return _page(request, draft, plan=plan)
+
+
+def _typed(request: HttpRequest) -> plan_form.PostedPlan:
+    """The posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
+    if not request.POST.get("use_json"):
+        return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
+    text = request.POST.get("json", "")
+    if len(text) > JSON_MAX:
+        raise ValueError(f"longer than {JSON_MAX:,} characters")
+    plan = json.loads(text) if text.strip() else {}
+    if not isinstance(plan, dict):
+        raise ValueError("must be an object")
+    return plan_form.PostedPlan(plan=plan)
+
+
+def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
+    done = policies.published_from(draft.policy, request.POST.get("etag", ""))
+    if done is not None and (held := selectors.deliveries(draft.policy).filter(candidate=done).first()):
+        return redirect("delivery", number=held.pk)  # the second press of the same button
+    if error.kind == "live" and error.base is not None:
+        return conflicts.page(request, draft.policy, error, error.base)
+    return _page(request, draft, FormProblems([f"{error}."]), 409)
+
+
+def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: PolicyInvalid) -> PolicyInvalid:
+    """The error with the plan's problems added: `propose` checks the reason first and stops there."""
+    try:
+        services.check_plan(policy, typed.plan, timezone.now())
+    except PolicyInvalid as of_plan:
+        rest = (each for each in error.errors if each not in of_plan.errors)
+        return PolicyInvalid(str(error), (*rest, *of_plan.errors))
+    return error
+
+
+def _problems(typed: plan_form.PostedPlan, error: PolicyInvalid) -> FormProblems:
+    of_plan = tuple(
+        Problem(each.path.removeprefix("plan").removeprefix("."), each.value, each.message, each.allowed)
+        for each in error.errors
+        if _is_of_plan(each)
+    )
+    errors, others = plan_form.by_field(typed, of_plan)
+    again = "; ".join(each.text for each in error.errors if each.path == "again")
+    rest = tuple(each for each in error.errors if not _is_of_plan(each) and each.path != "again")
+    page = refusal_of(PolicyInvalid(str(error), rest))
+    return FormProblems([] if of_plan or again else page.said, errors, others, again, page.reason_error)
+
+
+def _is_of_plan(problem: Problem) -> bool:
+    return problem.path.partition(".")[0] == "plan"
+
+
+def _page(
+    request: HttpRequest,
+    draft: Draft,
+    wrong: FormProblems | None = None,
+    status: int = 200,
+    plan: Plan | None = None,
+) -> HttpResponse:
+    """The offered form, or the posted one with errors at its fields. `plan`: the posted one."""
+    policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
+    short = trial.short_plan(policy)
+    is_short = short is not None and request.GET.get("plan") == "short"
+    offered = short if short is not None and is_short else plan_for(policy, draft)
+    values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
+    shown = plan if request.method == "POST" else offered
+    if request.method == "POST":
+        values = {**sent.dict(), **{name: sent.getlist(name) for name in CHOSEN}}
+    context = {
+        **review_context(request, draft),
+        "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
+        "values": values,
+        "foreseen": foresee.foresee(policy, shown) if shown else None,
+        **asdict(wrong),
+        "error_links": [
+            (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in wrong.errors.items()
+        ],
+        "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
+        "json": sent.get("json", "") if request.method == "POST" else json.dumps(offered.canonical, indent=2),
+        "use_json": bool(sent.get("use_json")),
+        "short": {"is_chosen": is_short, "takes": words(short.least_s)} if short else None,
+        "shows": SHOWS,
+        "canaries": [_canary(number, values) for number in range(1, plan_form.CANARIES + 1)],
+        "pools": scope_of(policy).pools,
+        "pool_metrics": list(POOL_METRICS.items()),
+        "classes": CLASSES,
+        "does": DOES,
+        "pool": {key: values.get(f"pool.{key}", "") for key in ("metric", "class", "does")},
+        "prometheus": {key: values.get(f"prometheus.{key}", "") for key in ("fail_if", "does")},
+        "sides": ("above", "below"),
+        "asks_prometheus": bool(settings.PROMETHEUS_URL),
+        "start": {"at": values.get("start.at", "")},
+        "starts_at_once": _starts_at_once(policy, values),
+        "rules_text": rules_text(policy),
+        "asks_again": selectors.failed_before(policy, draft.upgraded) is not None,
+        "again": sent.get("again", ""),
+    }
+    return render(request, "deliveries/deliver.html", context, status=status)
+
+
+def _starts_at_once(policy: Policy, values: plan_form.Values) -> bool:
+    """Whether the press of *Deliver* also starts, as far as the form tells."""
+    if values.get("approvals") not in (None, "", "0") or policy.approvals_needed:
+        return False
+    return not values.get("start.at") and selectors.freeze_in_force(policy, timezone.now()) is None
+
+
+def rules_text(policy: Policy) -> str:
+    """What the policy requires of a plan; empty if nothing."""
+    asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
+    if policy.direct != Direct.ALLOWED:
+        least = policy.least_plan
+        share, for_s, bake = plan_form.percent(least.share), words(least.for_s), words(least.bake_s)
+        who = "" if policy.direct == Direct.NEVER else " of operators"
+        asked.append(f"a canary of at least {share} % for {for_s}, then watched for {bake}{who}")
+    return f"The policy asks for {', and for '.join(asked)}." if asked else ""
+
+
+class CanaryFields(NamedTuple):
+    number: str
+    share: str
+    at_least: str
+    at_most: str
+    ask: str
+    asks: bool
+
+
+def _canary(number: int, values: plan_form.Values) -> CanaryFields:
+    share, at_least, at_most, ask = (f"canary{number}.{key}" for key in ("share", "for", "max", "ask"))
+    return CanaryFields(str(number), share, at_least, at_most, ask, bool(values.get(ask)))

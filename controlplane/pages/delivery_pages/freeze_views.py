@@ -1,0 +1,106 @@
+"""Views of freezes: the list with the next occurrences, add, remove."""
+
+from dataclasses import dataclass, replace
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+from msgspec import convert
+
+from controlplane.common.as_seen import posted
+from controlplane.people.accounts.decorators import RoleMissing, admin_required
+from controlplane.people.audit.services import actor_of
+from controlplane.people.permissions import can_administer, who_can
+from controlplane.traffic.deliveries.models import Freeze
+from controlplane.traffic.deliveries.timing import freezes as times
+from controlplane.traffic.deliveries.timing import freezing
+from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.selectors import published_names
+from router.contract.problem import by_path
+
+NEXT = 3  # occurrences in the list
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    name: str
+    label: str
+    hint: str
+    type: str = "text"
+    choices: tuple[tuple[str, str], ...] = ()
+    value: str = ""
+    error: str = ""
+
+
+FIELDS = (
+    FormField("name", "Name", "For example Weekends."),
+    FormField("policies", "Policies", "Names with commas; empty: all."),
+    FormField("start", "From", "In the time zone below; of the first one, if it repeats.", "datetime-local"),
+    FormField("end", "Until", "In the time zone below; of the first one, if it repeats.", "datetime-local"),
+    FormField("zone", "Time zone", "Europe/Berlin, UTC."),
+    FormField("rrule", "Repeats", "As an RRULE, such as FREQ=WEEKLY;BYDAY=FR. Empty: once."),
+    FormField(
+        "behaviour",
+        "Running deliveries",
+        "Abort ends those whose candidate decides requests.",
+        choices=(("hold", "are held"), ("abort", "are aborted")),
+    ),
+    FormField("reason", "Reason", "At least 10 characters."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeRow:
+    freeze: Freeze
+    now: bool  # in force
+    next: list[times.Occurrence]
+
+
+@require_http_methods(["GET", "POST"])
+def freezes(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return _page(request, {"zone": "UTC"}, {})
+    if not can_administer(request.user):
+        raise RoleMissing("admin")
+    typed = {field.name: request.POST.get(field.name, "")[:500].strip() for field in FIELDS}
+    names = [name.strip() for name in typed["policies"].split(",") if name.strip()]
+    try:
+        made = freezing.add_freeze(convert({**typed, "policies": names}, times.FreezeRule), actor_of(request))
+    except PolicyInvalid as error:
+        return _page(request, typed, {path.partition("[")[0]: text for path, text in by_path(error.errors).items()})
+    messages.success(request, f"The freeze {made.name} is added.")
+    return redirect("freezes")
+
+
+def _page(request: HttpRequest, typed: dict[str, str], problems: dict[str, str]) -> HttpResponse:
+    allowed = can_administer(request.user)
+    context = {
+        "rows": [_row(each) for each in Freeze.objects.filter(removed_at=None)],
+        "fields": [replace(each, value=typed.get(each.name, ""), error=problems.get(each.name, "")) for each in FIELDS],
+        "names": sorted(published_names()),
+        "tried": bool(problems),
+        "may_freeze": allowed,
+        "ask": [] if allowed else who_can("admin"),
+        "others": [f"{path}: {text}" for path, text in problems.items() if path not in {f.name for f in FIELDS}],
+    }
+    return render(request, "deliveries/freezes.html", context, status=422 if problems else 200)
+
+
+def _row(freeze: Freeze) -> FreezeRow:
+    now = timezone.now()
+    ahead = times.occurrences(freeze.rule, now, now + times.HORIZON)
+    return FreezeRow(freeze, bool(ahead) and ahead[0].start <= now, ahead[:NEXT])
+
+
+@admin_required
+@require_POST
+def remove(request: HttpRequest, number: int) -> HttpResponse:
+    try:
+        freeze = freezing.freeze(number)
+    except NoSuchPolicy as error:
+        raise Http404(str(error)) from None
+    freezing.remove_freeze(freeze, actor_of(request), if_match=posted(request))
+    messages.success(request, f"The freeze {freeze.name} is removed.")
+    return redirect("freezes")

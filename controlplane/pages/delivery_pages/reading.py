@@ -1,0 +1,154 @@
+"""Reads a delivery's rows as what the pages show: its facts, its evidence, its timeline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from msgspec import convert
+
+from controlplane.pages.delivery_pages.display import over_time, sentences
+from controlplane.pages.delivery_pages.display.evidence import title_of, undecided
+from controlplane.pages.delivery_pages.display.facts import Facts
+from controlplane.pages.delivery_pages.display.timeline import StepReached, TimelineEntry, entry
+from controlplane.pages.delivery_pages.presentation import Presentation, shown
+from controlplane.people.audit.models import AuditEntry
+from controlplane.traffic.deliveries import results, selectors
+from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.judging import PAUSED_S
+from controlplane.traffic.deliveries.models import Delivery, Look
+from controlplane.traffic.deliveries.moving import clock_s
+from controlplane.traffic.deliveries.plan import stored_plan
+from controlplane.traffic.deliveries.plan.types import NEEDED, Canary, ComparisonGuard, Plan, Switchback
+from controlplane.traffic.deliveries.states import State
+from controlplane.traffic.deliveries.timing import freezes
+from controlplane.traffic.policies.views import ShownChange, changes
+from router.contract.json_value import JsonObject
+from router.policy.schema.parameters import belongs_to_pool
+
+TIMELINE = 100  # entries on the page
+CHARTED = 300  # looks in a chart, evenly spaced
+
+
+def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
+    """The changes; those of the pool are marked, as they wait until the candidate is live."""
+    return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
+
+
+def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime) -> Facts:
+    plan, state = stored_plan.read(delivery.plan), State(delivery.state)
+    frozen = selectors.keeps_from_going_on(delivery, now)
+    since = delivery.promoted_at if state is State.BAKING else None
+    return Facts(
+        candidate=delivery.candidate.label,
+        base=delivery.base.label,
+        live=f"v{delivery.policy.live}",
+        plan=plan,
+        state=state,
+        step=delivery.step,
+        share=delivery.share,
+        shadow=delivery.shadow,
+        clock_s=(now - since).total_seconds() if since else clock_s(delivery, now),
+        now=now.timestamp(),
+        why=delivery.why,
+        what=delivery.what,
+        by=delivery.by,
+        undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
+        holds=tuple(hold.text for hold in delivery.why_held),
+        approvals_missing=max(0, plan.approvals.needed - delivery.approvals.count()),
+        freeze_ends=freezes.ends(*frozen) if frozen else "",
+        block=delivery.block,
+        blocks=len(delivery.blocks),
+        results=results.read(delivery.results, plan),
+        ends_at=_ends_at(delivery, plan),
+    )
+
+
+def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
+    """Before the step's first look: the comparisons that must be fine."""
+    if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
+        return ()
+    guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
+    return tuple(title_of(guard.metric, each) for guard in guards for each in guard.classes)
+
+
+def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
+    if delivery.state == State.PROPOSED:
+        return (delivery.proposed_at + timedelta(seconds=plan.approvals.expires_s)).timestamp()
+    if delivery.state == State.PAUSED:
+        return (delivery.state_at + timedelta(seconds=PAUSED_S)).timestamp()
+    return None
+
+
+def latest_look(delivery: Delivery) -> Look | None:
+    """The latest look of the step in force, as each step counts anew; of an ended delivery, of its last step.
+
+    Looks during a hold or the bake say less than those of the step.
+    """
+    if delivery.state in (State.DELIVERED, State.FINISHED):
+        return delivery.looks.filter(state=State.STEP).first()
+    look = delivery.looks.exclude(state=State.HOLDING).first()
+    return look if look is None or not delivery.is_open or look.step == delivery.step else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySummary:
+    """A delivery in a list."""
+
+    delivery: Delivery
+    word: str
+    shape: str
+    line: str
+    next: str
+    is_live: bool
+
+
+def summary(delivery: Delivery) -> DeliverySummary:
+    facts = facts_of(delivery, (), timezone.now())
+    line = sentences.now(facts) if delivery.is_open else delivery.why
+    next_one = sentences.following(facts).what
+    return DeliverySummary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
+
+
+def shown_of(delivery: Delivery, now: datetime) -> Presentation:
+    look = latest_look(delivery)
+    findings = look.found if look else ()
+    return shown(facts_of(delivery, findings, now), findings)
+
+
+def charts(delivery: Delivery) -> tuple[over_time.Chart, ...]:
+    """The charts; none if no step of the plan compares."""
+    plan = stored_plan.read(delivery.plan)
+    return over_time.charts(plan) if _comparing(plan) else ()
+
+
+def _comparing(plan: Plan) -> list[int]:
+    """Steps in which both versions serve."""
+    return [at for at, step in enumerate(plan.steps) if isinstance(step, Canary | Switchback)]
+
+
+def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
+    """The columns of the charts, until now or the delivery's end, and the events with their times."""
+    steps = _comparing(stored_plan.read(delivery.plan))
+    every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))
+    stride = -(-len(every) // CHARTED) or 1
+    kept = [every[index] for index in range(len(every) - 1, -1, -stride)]  # includes the newest
+    rows = delivery.looks.filter(pk__in=kept).order_by("pk")
+    looks = [over_time.SeenLook(each.at.timestamp(), each.step, each.found) for each in rows]
+    return {
+        "at": [each.at for each in looks],
+        "until": (delivery.ended_at or now).timestamp(),
+        "series": {each.key: over_time.series(each, looks) for each in charts(delivery)},
+        "events": [{"at": each.at.timestamp(), "text": each.what} for each in reversed(timeline(delivery))],
+    }
+
+
+def timeline(delivery: Delivery) -> list[TimelineEntry]:
+    """Newest first."""
+    plan = stored_plan.read(delivery.plan)
+    entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
+    return [
+        entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, StepReached), plan)
+        for each in entries[:TIMELINE]
+    ]

@@ -1,0 +1,141 @@
+"""What runs where, what happens next and when, and how to stop it: every state says it."""
+
+import pytest
+
+from controlplane.pages.delivery_pages import presentation
+from controlplane.pages.delivery_pages.display import sentences
+from controlplane.pages.delivery_pages.tests.values import NOW, facts, plan
+from controlplane.traffic.deliveries.states import CLOSED, OPEN, State
+
+
+def test_a_canary_says_both_shares():
+    said = sentences.now(facts(State.STEP, step=2, share=0.25))
+    assert said == "v44 decides 25 % of the requests of pool chat; v43 decides the other 75 %."
+
+
+def test_a_shadow_affects_no_request():
+    said = sentences.now(facts(State.STEP, shadow=1.0))
+    assert said == "v43 decides every request of pool chat; v44 only tries to decide each."
+
+
+def test_a_switchback_says_whose_block_it_is():
+    assert sentences.now(facts(State.STEP, step=3, share=1.0)).startswith("v44 decides every request")
+    assert sentences.now(facts(State.STEP, step=3, share=0.0)).startswith("v43 decides every request")
+
+
+@pytest.mark.parametrize("state", [State.HOLDING, State.WAITING, State.PAUSED])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_live_decides_everything_while_it_stands_still(state, step):
+    said = sentences.now(facts(state, step=step))
+    assert said == "v43 decides every request of pool chat while this stands still."
+
+
+def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():
+    said = sentences.now(facts(State.STEP, step=3, share=1.0, block=2, blocks=12, clock_s=770))
+    assert said == "v44 decides every request of pool chat: block 3 of 12, 2:10 left; the versions take turns."
+
+
+def test_a_switchback_whose_blocks_are_over_says_what_it_waits_for():
+    said = sentences.now(facts(State.STEP, step=3, block=12, blocks=12, clock_s=3602))
+    assert said.endswith("every block is over, and answers that have not ended are waited for.")
+
+
+def test_a_hold_by_a_freeze_says_when_it_ends():
+    said = sentences.following(facts(State.HOLDING, step=1, freeze_ends="2026-08-02 02:00 (Europe/Berlin)"))
+    assert said.what == "The step begins again when the freeze ends at 2026-08-02 02:00 (Europe/Berlin)"
+
+
+def test_a_candidate_that_is_live_decides_everything():
+    assert sentences.now(facts(State.BAKING, step=4)) == "v44 decides every request of pool chat."
+
+
+ENDS = [
+    (State.DELIVERED, "deliver", "When it ended, v44 decided every request of pool chat."),
+    (State.FINISHED, "pass", "When it ended, v43 decided every request of pool chat."),
+    (State.ABORTED, "fail", "When it ended, v43 decided every request of pool chat."),
+    (State.ABORTED, "overtake", "It ended when another version went live for every request of pool chat."),
+    (State.ABORTED, "roll_back", "It ended when an older version came back for every request of pool chat."),
+    (State.ROLLED_BACK, "roll_back", "It ended when an older version came back for every request of pool chat."),
+    (State.ROLLED_BACK, "fail", "When it ended, the values of v43 decided every request of pool chat again."),
+    (State.REJECTED, "reject", "It never began: v43 decided every request of pool chat throughout."),
+    (State.EXPIRED, "expire", "It never began: v43 decided every request of pool chat throughout."),
+    (State.WITHDRAWN, "withdraw", "It never began: v43 decided every request of pool chat throughout."),
+    (State.MISSED, "miss", "It never began: v43 decided every request of pool chat throughout."),
+]
+
+
+@pytest.mark.parametrize(("state", "what", "said"), ENDS)
+def test_an_ended_delivery_says_what_decided_in_the_past(state, what, said):
+    assert sentences.now(facts(state, what=what)) == said
+
+
+def test_every_state_that_ends_a_delivery_has_its_sentence_in_the_past():
+    assert {state for state, *_ in ENDS} == CLOSED
+
+
+@pytest.mark.parametrize("state", sorted(OPEN))
+def test_only_an_ended_delivery_names_the_version_that_is_live_now(state):
+    assert presentation.shown(facts(state, live="v45")).live == ""
+    assert presentation.shown(facts(State.DELIVERED, live="v45")).live == "v45"
+
+
+@pytest.mark.parametrize("state", [State.PROPOSED, State.READY, State.ARMING])
+def test_before_the_first_step_the_live_version_decides_everything(state):
+    assert sentences.now(facts(state)) == "v43 decides every request of pool chat."
+
+
+def test_a_step_says_what_follows_when_and_on_which_condition():
+    said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=350, undecided=("heavy TTFT",)))
+    assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is enough to go on", "it pauses", NOW + 3600 - 350)
+
+
+def test_a_step_that_asks_says_so():
+    said = sentences.following(facts(State.STEP, step=2, share=0.25, clock_s=0, undecided=("a", "b")))
+    assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are enough to go on")
+
+
+def test_a_step_whose_time_is_over_waits_for_what_is_undecided():
+    said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=700, undecided=("heavy TTFT",)))
+    assert (said.in_s, said.provided, said.otherwise) == (None, "as soon as heavy TTFT is enough to go on", "it pauses")
+
+
+def test_a_shadow_passes_unless_a_guard_fails():
+    assert sentences.following(facts(State.STEP, shadow=1.0, clock_s=590)) == sentences.Next(
+        "Canary 5 %", 10, "if no guard fails"
+    )
+
+
+def test_a_plan_without_full_leaves_live_as_it_is():
+    only = plan({"mode": "shadow", "for_s": 60})
+    assert sentences.following(facts(State.STEP, plan=only)).what == "the plan ends and v43 stays live"
+
+
+def test_a_planned_start_says_its_time_and_zone():
+    timed = plan({"mode": "shadow", "for_s": 60}, start={"at": "2036-08-03T03:00", "zone": "Europe/Berlin"})
+    assert sentences.following(facts(State.READY, plan=timed)).what == (
+        "Shadow starts by itself on 2036-08-03 at 03:00 (Europe/Berlin)"
+    )
+    assert sentences.following(facts(State.READY)).what == "Shadow, when somebody presses Start"
+
+
+def test_a_proposal_says_what_is_missing_and_when_it_ends():
+    said = sentences.following(facts(State.PROPOSED, approvals_missing=2, ends_at=NOW + 60))
+    assert (said.what, said.otherwise, said.otherwise_at) == (
+        "Ready to start after 2 approvals",
+        "it expires",
+        NOW + 60,
+    )
+
+
+def test_the_bake_step_says_which_version_a_rollback_brings_back():
+    said = sentences.following(facts(State.BAKING, step=4, clock_s=110))
+    assert (said.what, said.in_s) == ("Delivered", 1690)
+    assert "otherwise v43 comes back" in said.provided
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_words_a_next_and_a_way_to_stop(state):
+    shown = facts(state, step=1)
+    assert sentences.WORDS[state][0]
+    assert sentences.following(shown).what
+    assert "Abort" in sentences.stopping(shown)

@@ -1,0 +1,127 @@
+"""A look at engines that something else runs, before any of them becomes a part of the fleet.
+
+It asks what a pool with these options would ask, from this process: addresses pass the same policy, and redirects are
+not followed.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from django.conf import settings
+
+from controlplane.people.audit.services import Actor, record
+from fleet.discovery.answer import Answer, SourceAway, judged
+from fleet.discovery.sources import source_of
+from fleet.kinds.external import EXTERNAL, ExternalSpec
+from fleet.kinds.kind import Launch, check_engine
+from fleet.kinds.listed import ListedEngine
+from fleet.kinds.option import build
+from fleet.observe.identify import Identified, KeyAsked, identify
+from fleet.spec import allow_lists
+from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.net.probe import Prober
+
+AT_ONCE = 16  # engines asked at the same time
+LOOK_S = 8.0  # all of them; the rest is shown unasked
+MOST = 64  # engines that one look asks
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    url: str
+    name: str
+    role: str
+    node: str = ""
+    held: str = ""  # why it gets no requests yet
+    server: str = ""  # empty: nothing answers there
+    version: str = ""
+    models: tuple[str, ...] = ()
+    kv_events: bool = False
+    asked: bool = True
+    trouble: str = ""  # why it does not answer, where it says so
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    engines: tuple[FoundEngine, ...] = ()
+    refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
+    trouble: str = ""  # why the source does not answer
+    models: tuple[str, ...] = field(default=())  # served by the engines, most of them first
+
+    @property
+    def answering(self) -> int:
+        return sum(bool(engine.server) for engine in self.engines)
+
+
+def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
+    """With options of the kind `external`. InvalidFleet names what is wrong with them. Audited: this process asks the
+    addresses that somebody names."""
+    problems = check_engine(EXTERNAL, engine, "engine")
+    if not problems:
+        problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")
+    if problems:
+        raise InvalidFleet(problems)
+    spec = build(ExternalSpec, engine)
+    record(actor, "fleet.discover", f"pool {pool}" if pool else "fleet", "", None, {"engine": engine})
+    try:
+        listed = _listed(spec, pool)
+    except SourceAway as away:
+        return Found(trouble=str(away))
+    engines = asyncio.run(_ask(spec, listed.engines))
+    counted = Counter(model for each in engines for model in each.models)
+    return Found(tuple(engines), listed.refused, "", tuple(model for model, _ in counted.most_common()))
+
+
+def _listed(spec: ExternalSpec, pool: str) -> Answer:
+    if spec.urls:
+        urls = [url.rstrip("/") for url in spec.urls]
+        return Answer(tuple(ListedEngine(url, url, url.removeprefix("http://")) for url in urls))
+    source = source_of(spec)
+    try:
+        return judged(spec, pool, source.look())
+    finally:
+        source.close()
+
+
+async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[FoundEngine]:
+    prober, slots = Prober(), asyncio.Semaphore(AT_ONCE)
+    found = [_unasked(spec, engine, ordinal) for ordinal, engine in enumerate(listed)]
+
+    async def ask(index: int) -> None:
+        async with slots:
+            try:
+                found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
+            except KeyAsked as why:
+                found[index] = replace(found[index], asked=True, trouble=str(why))
+
+    tasks = [asyncio.create_task(ask(index)) for index in range(min(MOST, len(listed)))]
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=LOOK_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    prober.keep_only(set())
+    await asyncio.sleep(0)  # let the transports close
+    return found
+
+
+def _unasked(spec: ExternalSpec, engine: ListedEngine, ordinal: int) -> FoundEngine:
+    launch = Launch("", "", "", {}, "", ordinal, base=str(settings.BASE_DIR), listed=engine)
+    role = EXTERNAL.wire(spec, launch).role
+    return FoundEngine(engine.url, engine.name, role, engine.node, engine.held, asked=False)
+
+
+def _answered(before: FoundEngine, identified: Identified | None, spec: ExternalSpec) -> FoundEngine:
+    if identified is None:
+        return replace(before, asked=True)
+    explicit = bool(spec.kv_events or (spec.kv_endpoint and spec.kv_events is None))
+    return replace(
+        before,
+        asked=True,
+        server=identified.server.title,
+        version=identified.version,
+        models=identified.models,
+        kv_events=explicit or bool(identified.events),
+    )

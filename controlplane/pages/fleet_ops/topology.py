@@ -1,0 +1,101 @@
+"""The way of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the fill of KV tiers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.live.dashboard.frame.tiers import tier_rows
+from controlplane.pages.fleet_ops.indexes import live_statuses
+from controlplane.pages.fleet_ops.rows import InstanceRow, PoolRow
+from router.contract.redis.router_status import RouterStatus
+
+SHOWN = 32  # instances of a pool on a node
+STARTED_S = 10  # window of `started_10s`
+
+
+@dataclass(frozen=True, slots=True)
+class RouterNode:
+    id: str
+    version: int  # of the pool's policy
+    rate: float  # requests/s of the pool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """What a pool has on one node."""
+
+    name: str  # empty: no node yet
+    instances: tuple[InstanceRow, ...]  # at most SHOWN
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    name: str
+    used: float  # bytes
+    size: float  # bytes
+
+    @property
+    def percent(self) -> float:
+        return min(100.0, 100 * self.used / self.size) if self.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTopology:
+    pool: PoolRow
+    routers: tuple[RouterNode, ...]
+    nodes: tuple[PoolNode, ...]
+    tiers: tuple[TierUse, ...]
+
+
+def topology(pools: Iterable[PoolRow]) -> list[PoolTopology]:
+    routers = live_statuses()
+    return [
+        PoolTopology(row, _routers(row.pool.name, routers), _nodes(row.shown), _tiers(row.instances)) for row in pools
+    ]
+
+
+def _routers(pool: str, routers: Mapping[str, RouterStatus]) -> tuple[RouterNode, ...]:
+    return tuple(
+        RouterNode(name, status.pools[pool].version, _rate(status, pool))
+        for name, status in sorted(routers.items())
+        if pool in status.pools
+    )
+
+
+def _rate(status: RouterStatus, pool: str) -> float:
+    return sum(window.started_10s for window in status.classes.get(pool, {}).values()) / STARTED_S
+
+
+def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
+    there: dict[str, list[InstanceRow]] = defaultdict(list)
+    for row in instances:
+        there[row.instance.node].append(row)
+    return tuple(PoolNode(name, tuple(rows[:SHOWN]), max(0, len(rows) - SHOWN)) for name, rows in sorted(there.items()))
+
+
+def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
+    """The device's from KV usage, where a block's size is known; others as the instances report them."""
+    total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in instances:
+        for name, used, size in _tiers_of(row):
+            total[name][0] += used
+            total[name][1] += size
+    below = tier_rows(row.sample for row in instances)
+    known = [
+        TierUse(one.name, one.total.used_bytes or 0.0, one.total.capacity_bytes)
+        for one in below
+        if one.total.capacity_bytes
+    ]
+    return (*(TierUse(name, used, size) for name, (used, size) in total.items()), *known)
+
+
+def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:
+    sample, capacity = row.sample, row.kv_capacity_bytes
+    if sample is None:
+        return
+    if capacity is not None and sample.kv_usage is not None:
+        yield "device", sample.kv_usage * capacity, capacity
+    for name, (used, size) in sample.tiers.items():
+        if name not in sample.kv_tiers:
+            yield name, used, size

@@ -1,0 +1,107 @@
+"""A pool made through the form: with engines that start, and with what this host lacks for one."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from controlplane.doors.up.plan import celery
+from controlplane.testing_browser import ROOT, Web, serving
+from fleet.kinds import KINDS
+from fleet.node import process
+from router.tests.ports import engine_ports
+
+pytestmark = pytest.mark.browser
+PREPARED = "from controlplane.traffic.policies.services import ensure_default_policy; ensure_default_policy()"
+STARTED_MS = 90_000
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    """One with a worker that carries out what is applied."""
+    with serving() as served:
+        served.manage("shell", "--verbosity", "0", "-c", PREPARED)
+        served.environment["WEIR_ENGINE_PORTS"] = "{}-{}".format(*engine_ports())
+        argv = celery(
+            sys.executable, "control@local", "control,node.local", "--concurrency=4", "--control", "--node", "local"
+        )
+        with (served.folder / "worker.log").open("wb") as log:
+            worker = subprocess.Popen(argv, cwd=ROOT, env=served.environment, stdout=log, stderr=log)
+        served.processes["worker"] = worker
+        try:
+            yield served
+        finally:
+            served.stop("worker")
+            for pid, started in process.find({"WEIR_FLEET": str(served.folder)}):
+                process.stop(pid, started, grace_s=0)
+
+
+def choose(page: Any, kind: str) -> None:
+    page.wait_for_load_state()  # from then on htmx hears of a change
+    page.select_option("#f-kind", kind)
+    expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options")
+
+
+def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_page: Any) -> None:
+    opened = open_page("otto")
+    page = opened.goto("/fleet/")
+    page.get_by_text("Add a pool").click()
+    page.fill("#f-name", "night")
+    page.fill("#f-model", "llama-3.1-8b")
+    choose(page, "sim")
+    assert page.input_value("#f-name") == "night", "what was typed stays when the kind changes"
+    page.locator("#more-options > summary").click()
+    page.fill("[id='f-engine.time_scale']", "20")
+    page.get_by_role("button", name="Show changes").last.click()
+    plan = page.locator("main")
+    expect(plan).to_contain_text("-m fleet.simengine")
+    expect(plan).to_contain_text("--time-scale 20")
+    assert page.locator("main dl.kv").first.inner_text().split()[-2:] == ["time_scale", "20"], "only what is set"
+    assert page.evaluate("document.documentElement.scrollHeight") < 1_500
+    page.fill("#reason", "for the night shift")
+    page.get_by_text("Apply 1 change").click()
+    page.wait_for_url("**/fleet/", timeout=STARTED_MS)
+    pool = page.locator("section", has=page.locator("#pool-night"))
+    expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
+    page.click("#to-night-0")
+    expect(page.locator(".timeline")).to_contain_text("ready")
+    assert opened.faults == []
+
+
+def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, open_page: Any, tmp_path: Path) -> None:
+    page = open_page("otto").goto("/fleet/new-pool?kind=vllm")
+    page.fill("#f-name", "chat")
+    page.fill("#f-model", "llama-3.1-8b")
+    page.fill("[id='f-engine.python']", str(tmp_path / "bin" / "python"))
+    page.fill("[id='f-engine.model']", str(tmp_path / "weights"))
+    page.locator("#more-options > summary").click()
+    page.fill("[id='f-engine.environment']", "HF_TOKEN=hf_very_secret\nNCCL_DEBUG=INFO")
+    page.get_by_role("button", name="Show changes").last.click()
+    page.get_by_text("Command and files").click()
+    said = page.locator("main").inner_text()
+    assert f"{tmp_path}/bin/python -m vllm.entrypoints.openai.api_server" in said
+    assert f"--model {tmp_path}/weights --served-model-name llama-3.1-8b" in said
+    assert "NCCL_DEBUG='(hidden)'" in said
+    assert "Host checks failed." in said
+    assert "set engine.python to the interpreter of vLLM's environment" in said
+    assert "set engine.model to the model's folder" in said
+    for shown in page.locator("code, p.mono").all():
+        assert "HF_TOKEN=hf_very_secret" not in shown.inner_text()
+
+
+def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: Any) -> None:
+    page = open_page("otto").goto("/fleet/new-pool?kind=sim")
+    page.fill("#f-name", "No Such Name")
+    page.fill("#f-model", "m")
+    page.locator("#more-options > summary").click()
+    page.fill("[id='f-engine.time_scale']", "fast")
+    page.get_by_role("button", name="Show changes").last.click()
+    expect(page.locator("[role='alert']")).to_contain_text("Please correct ")
+    for name in ("f-name", "f-engine.time_scale"):
+        assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
+    assert page.input_value("[id='f-engine.time_scale']") == "fast"
+    expect(page.locator("[id='f-engine.time_scale']")).to_be_visible()

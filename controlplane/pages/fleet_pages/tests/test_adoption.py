@@ -1,0 +1,244 @@
+"""A fleet that something else runs: looked at first, adopted by one document, observed until it is served."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.doors.telemetry.views import Page
+from controlplane.pages.fleet_ops import actions
+from controlplane.people.audit.models import AuditEntry
+from controlplane.traffic.policies.services import ensure_default_policy
+from fleet.discovery.sources import Sources
+from fleet.discovery.step import discover_step
+from fleet.models import Instance, InstanceSource, Pool
+from fleet.services import FleetError
+from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
+
+JSON = "application/json"
+
+
+@pytest.fixture
+def ready(db: None, live_redis: object) -> None:
+    ensure_default_policy()
+
+
+@pytest.fixture
+def engines(ready: None) -> Iterator[list[OtherEngine]]:
+    made = [OtherEngine(SERVERS[name]) for name in ("vllm", "sglang")]
+    yield made
+    for each in made:
+        each.close()
+
+
+def form(engines: list[OtherEngine], **more: str) -> dict[str, str]:
+    return {"way": "urls", "urls": "\n".join(one.url for one in engines), "name": "seen", "policy": "default", **more}
+
+
+def applied(client: Client, page: Any) -> Any:
+    context = page.context
+    typed = {"step": "apply", "document": context["document"], "digest": context["digest"], "reason": "Adopt seen"}
+    return client.post("/fleet/apply", typed)
+
+
+def test_engines_that_answer_are_shown_before_anything_is_applied(operator: Client, engines: list[OtherEngine]) -> None:
+    page = operator.post("/fleet/adopt", form(engines))
+    assert page.status_code == 200, page.content
+    found = page.context["found"]
+    told = [(one.server, one.version, one.models, one.kv_events, one.role) for one in found.engines]
+    assert told == [("vLLM", "0.32.0", ("m",), True, "both"), ("SGLang", "0.5.23", ("m",), True, "both")]
+    assert not Pool.objects.exists()
+    assert "Adopt, and observe" in page.content.decode()
+
+
+def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: list[OtherEngine]) -> None:
+    answer = applied(operator, operator.post("/fleet/adopt", form(engines)))
+    assert answer.status_code == 302, answer.content
+    pool = Pool.objects.get()
+    assert (pool.model, pool.mode, pool.replicas, pool.kind) == ("m", "observe", 2, "external")
+    page = operator.get("/fleet/pools/seen/").content.decode()
+    assert "observed only" in page
+    assert "Serve it through Weir" in page
+    assert "Requests do not pass through Weir" in operator.get("/fleet/").content.decode()
+    assert operator.post("/fleet/pools/seen/mode/serve", {"reason": "it works"}).status_code == 302
+    assert Pool.objects.get().mode == "serve"
+    entry = AuditEntry.objects.filter(action="fleet.applied").first()
+    assert entry is not None
+    assert entry.reason == "it works"
+    assert operator.post("/fleet/pools/seen/mode/other").status_code == 404
+    assert "in the mode serve already" in operator.post("/fleet/pools/seen/mode/serve", follow=True).content.decode()
+
+
+def test_the_folder_of_the_model_for_the_exact_index_is_asked_beside_the_kv_events(
+    operator: Client, engines: list[OtherEngine]
+) -> None:
+    assert applied(operator, operator.post("/fleet/adopt", form(engines, tokenizer="sim"))).status_code == 302
+    assert Pool.objects.get().engine["tokenizer"] == "sim"
+
+
+def test_the_only_place_that_was_typed_is_looked_at_whichever_is_marked(operator: Client, ready: None) -> None:
+    page = operator.post("/fleet/adopt", form([], way="urls", urls="", file="/no/such/file", port="8000"))
+    assert page.context["typed"].way == "file"
+    assert "cannot be read" in page.content.decode()
+    page = operator.post("/fleet/adopt", form([], way="dns", urls="http://127.0.0.1:9", file="/no/such/file"))
+    assert page.context["typed"].way == "dns"
+    assert page.status_code == 422
+
+
+def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
+    operator: Client, engines: list[OtherEngine]
+) -> None:
+    applied(operator, operator.post("/fleet/adopt", form(engines)))
+    Instance.objects.create(pool=Pool.objects.get(), name="seen-0", ordinal=0, state="ready", url=engines[0].url)
+    page = operator.get("/fleet/instances/seen-0/").content.decode()
+    assert page.count("Its process stays: Weir does not run it.") == 2
+    assert "its log is where it was started" in page
+    assert "restarts the process" not in page
+    assert "<dt>Pid</dt>" not in page
+
+
+def test_faults_stand_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
+    for more, words in (
+        ({"urls": "http://169.254.169.254"}, "must be http://host:port"),
+        ({"urls": ""}, "must be http://host:port"),
+        ({"way": "dns", "dns": "nowhere"}, "needs a port"),
+        ({"way": "kubernetes", "namespace": "llm"}, "selector"),
+        ({"way": "file", "file": "/no/such/file"}, "cannot be read"),
+        ({"urls": "http://127.0.0.1:9", "name": "exp-1", "model": "m"}, "must not begin with exp-"),
+    ):
+        page = operator.post("/fleet/adopt", form([], **more))
+        text = page.content.decode()
+        assert words in text, more
+        assert all(value in text for value in more.values() if value)
+    assert not Pool.objects.exists()
+
+
+def test_a_name_that_is_taken_is_refused(operator: Client, engines: list[OtherEngine]) -> None:
+    applied(operator, operator.post("/fleet/adopt", form(engines)))
+    page = operator.post("/fleet/adopt", form(engines))
+    assert (page.status_code, "has this name already" in page.content.decode()) == (422, True)
+
+
+def test_engines_that_do_not_answer_can_be_adopted_with_a_model(operator: Client, ready: None) -> None:
+    page = operator.post("/fleet/adopt", form([], urls="http://127.0.0.1:9"))
+    assert "No engine names a model" in page.content.decode()
+    page = operator.post("/fleet/adopt", form([], urls="http://127.0.0.1:9", model="m"))
+    assert "does not answer" in page.content.decode()
+    assert applied(operator, page).status_code == 302
+
+
+def test_only_an_operator_lets_the_server_look(viewer: Client, engines: list[OtherEngine]) -> None:
+    assert viewer.get("/fleet/adopt").status_code == 200
+    assert viewer.post("/fleet/adopt", form(engines)).status_code == 403
+    body = json.dumps({"engine": {"urls": [engines[0].url]}})
+    assert viewer.post("/api/v1/fleet/discover", body, content_type=JSON).status_code == 403
+    assert viewer.post("/fleet/pools/seen/mode/serve").status_code == 403
+    assert engines[0].asked == []
+
+
+def test_the_same_over_rest(operator: Client, engines: list[OtherEngine]) -> None:
+    engine = {"urls": [one.url for one in engines]}
+    found = operator.post("/api/v1/fleet/discover", json.dumps({"engine": engine}), content_type=JSON).json()
+    assert [one["server"] for one in found["engines"]] == ["vLLM", "SGLang"]
+    assert found["models"] == ["m"]
+    pool = {"name": "seen", "model": "m", "kind": "external", "replicas": 2, "mode": "observe", "engine": engine}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    assert operator.put("/api/v1/fleet", json.dumps(document), content_type=JSON).status_code == 200
+    answer = operator.post("/api/v1/pools/seen/serve", json.dumps({"reason": "go"}), content_type=JSON)
+    assert (answer.status_code, answer.json()["mode"], answer.json()["source"]) == (200, "serve", None)
+    assert operator.post("/api/v1/pools/seen/serve", "{}", content_type=JSON).status_code == 409
+    assert operator.post("/api/v1/pools/seen/observe", "{}", content_type=JSON).json()["mode"] == "observe"
+    wrong = operator.post("/api/v1/fleet/discover", json.dumps({"engine": {"urls": ["x"]}}), content_type=JSON)
+    assert wrong.status_code == 422
+
+
+def test_engines_that_ask_for_a_key_are_adopted_with_its_whereabouts(
+    operator: Client, engines: list[OtherEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    for one in engines:
+        one.key = "sk-engine-1"
+    asked = operator.post("/fleet/adopt", form(engines)).content.decode()
+    assert asked.count("GET /v1/models answers 401: the engine asks for a key, and none is named") == 2
+    clear = operator.post("/fleet/adopt", form(engines, engine_key="sk-engine-1"))
+    assert "env:NAME, whose name has API_KEY or ENGINE_KEY in it" in clear.content.decode()
+    page = operator.post("/fleet/adopt", form(engines, engine_key="env:QWEN_API_KEY"))
+    assert [one.server for one in page.context["found"].engines] == ["vLLM", "SGLang"]
+    assert applied(operator, page).status_code == 302
+    exported = operator.get("/api/v1/fleet").json()
+    assert exported["spec"]["pools"][0]["engine"]["engine_key"] == "env:QWEN_API_KEY"
+    answer = operator.put("/api/v1/fleet?dry_run=true", json.dumps(exported), content_type=JSON)
+    assert (answer.status_code, answer.json()["changes"]) == (200, [])
+    assert "sk-engine-1" not in page.content.decode() + json.dumps(exported)
+
+
+def test_a_missing_key_is_named_before_a_start(operator: Client, ready: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings() -> list[tuple[bool, str]]:
+        pool = {"name": "p", "model": "m", "kind": "sim", "engine": {"engine_key": "env:QWEN_API_KEY"}}
+        document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+        (start,) = operator.post("/api/v1/fleet/check", json.dumps(document), content_type=JSON).json()
+        named = [one for one in start["findings"] if one["subject"] == "engine key env:QWEN_API_KEY"]
+        assert "sk-engine-1" not in json.dumps(start)
+        return [(one["good"], one["text"]) for one in named]
+
+    missing = "its engine key is missing: the environment variable QWEN_API_KEY is not set or empty"
+    assert findings() == [(False, missing)]
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    assert findings() == [(True, "can be read")]
+
+
+def test_a_pool_that_weir_starts_is_not_observed(operator: Client, ready: None) -> None:
+    pool = {"name": "own", "model": "llama-3.1-8b", "kind": "sim"}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    assert operator.put("/api/v1/fleet", json.dumps(document), content_type=JSON).status_code == 200
+    assert operator.post("/api/v1/pools/own/observe", "{}", content_type=JSON).status_code == 422
+    assert "Only observe it" not in operator.get("/fleet/pools/own/").content.decode()
+
+
+def test_a_source_that_is_away_is_on_the_page_and_in_the_metrics(
+    operator: Client, engines: list[OtherEngine], tmp_path: Any
+) -> None:
+    path = tmp_path / "engines.json"
+    path.write_text(json.dumps([{"targets": [one.url.removeprefix("http://") for one in engines]}]))
+    page = operator.post("/fleet/adopt", form([], way="file", file=str(path)))
+    assert len(page.context["found"].engines) == 2
+    assert applied(operator, page).status_code == 302
+    sources = Sources()
+    discover_step(sources, timezone.now())
+    path.unlink()
+    discover_step(sources, timezone.now())
+    row = InstanceSource.objects.get()
+    assert row.away_since is not None
+    InstanceSource.objects.update(away_since=row.away_since - timezone.timedelta(seconds=90))
+    text = operator.get("/fleet/pools/seen/").content.decode()
+    assert "does not answer" in text
+    assert "s old, still holds: it lists 2 engines" in text
+    assert "start or stop engines there" in text
+    shown = operator.get("/api/v1/pools").json()
+    assert shown[0]["source"]["age_s"] >= 90
+    figures = {metric.name: metric.samples for metric in Page().collect()}
+    assert figures["weir_source_age_seconds"][0].value >= 90
+    assert figures["weir_source_engines"][0].value == 2
+    assert figures["weir_source_gone_engines"][0].value == 0
+
+
+def test_an_observed_pool_asks_no_rule_and_a_served_one_does(
+    operator: Client, engines: list[OtherEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Serving takes requests, as a new pool does: the rules of policies are asked then, and not before."""
+    asked: list[list[str]] = []
+
+    def check(joins: Any, *words: Any) -> str:
+        asked.append([join.pool for join in joins])
+        return ""
+
+    monkeypatch.setattr(actions.joining, "check_joins", check)
+    monkeypatch.setattr(actions.joining, "record_joins", lambda *words: None)
+    applied(operator, operator.post("/fleet/adopt", form(engines)))
+    assert not any(asked)
+    operator.post("/fleet/pools/seen/mode/serve", {"reason": "go"})
+    assert asked[-1] == ["seen"]
+    assert issubclass(actions.NotPossible, FleetError)

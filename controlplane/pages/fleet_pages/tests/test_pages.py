@@ -1,0 +1,189 @@
+"""The fleet pages, as an operator and a viewer see them."""
+
+import html
+import json
+import re
+import time
+
+import pytest
+import redis
+import yaml
+from django.test import Client
+
+from controlplane.live.dashboard.frame.build import SCHEMA
+from controlplane.people.audit.models import AuditEntry
+from fleet import services
+from fleet.models import Instance, Pool, State
+from fleet.tests.world import World, document
+from router.contract.redis import redis_keys
+
+HTMX = {"HX-Request": "true"}
+
+
+def text_of(answer: object) -> str:
+    """What a reader sees, in one line."""
+    plain = re.sub(r"<[^>]+>", " ", answer.content.decode())  # type: ignore[attr-defined]
+    return " ".join(html.unescape(plain).split())
+
+
+def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: Client, fleet: World) -> None:
+    services.stop("p-1", "ada", "cable")
+    fleet.until(fleet.is_in(State.STOPPED, "p-1"))
+    services.apply_fleet(document(3), "ada")
+    said = text_of(viewer.get("/fleet/"))
+    assert "Health 1 of 2 ready" in said
+    assert "Desired state 1 not created yet" in said
+    assert "2 instances: 1 stopped 1 ready" in said
+
+
+def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
+    said = text_of(viewer.get("/fleet/"))
+    assert "p-0 ready local 25 % 0 0" in said
+
+
+def test_a_drained_instance_says_so_and_by_whom(viewer: Client, fleet: World) -> None:
+    Instance.objects.filter(name="p-1").update(state=State.DRAINING, reason="drained by ada: a fan is loud")
+    said = text_of(viewer.get("/fleet/pools/p/"))
+    assert re.search(r"p-1 (draining|drained) by ada: a fan is loud local", said)
+
+
+def test_without_redis_it_says_why_there_are_no_figures(
+    viewer: Client, fleet: World, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("redis_away")
+    said = text_of(viewer.get("/fleet/"))
+    assert "p-0 unseen no sample: Redis does not answer" in said
+
+
+def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+    assert "SLO" not in text_of(viewer.get("/fleet/pools/p/"))
+    Pool.objects.update(slo={"ttft_p90_ms": {"heavy": 12_000, "warm": 1500}})
+    warm = {"ttft": [200.0, 1800.0, 2000.0], "ttft_n": 120}
+    frame = {
+        "schema": SCHEMA,
+        "at": time.time(),
+        "classes": {"p": {"warm": warm, "heavy": None}},
+        "instances": {"id": []},
+    }
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps(frame))
+    said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
+    assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 idle" in said
+    met = {"classes": {"p": {"warm": {**warm, "ttft": [200.0, 900.0, 2000.0]}, "heavy": None}}}
+    listed = {"slo": {"p": {"warm": {"at": 0.0, "listed": True, "turned_at": 0.0}}}}
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, **met, **listed}))
+    assert "120 SLO met again" in text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, "at": time.time() - 60}))
+    assert "warm 1.5 s – 0 unknown" in text_of(viewer.get("/fleet/pools/p/", headers=HTMX))
+
+
+def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
+    for path in ("/fleet/", "/fleet/pools/p/", "/fleet/instances/p-0/"):
+        part = viewer.get(path, headers=HTMX).content.decode()
+        assert "<html" not in part
+        assert "p-0" in part or "epoch" in part.lower()
+
+
+def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
+    said = text_of(viewer.get("/fleet/instances/p-0/"))
+    row = fleet.one()
+    assert " ".join(row.command) in said
+    assert f"http {row.ports.get().number}" in said
+    assert "Epoch 1" in said
+    assert "256 of 1,024 blocks of 16 tokens" in said
+    assert "== weir: epoch 1 at" in said
+
+
+def test_an_instance_page_tells_what_its_kind_knows_about_it(viewer: Client) -> None:
+    engine = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
+    pool = Pool.objects.create(name="r1", model="deepseek-ai/DeepSeek-R1", kind="trtllm", engine=engine, replicas=6)
+    for ordinal in (1, 4):
+        Instance.objects.create(name=f"r1-{ordinal}", pool=pool, ordinal=ordinal)
+    said = text_of(viewer.get("/fleet/instances/r1-1/"))
+    assert "DWDP rank 1 of 4 in group 0 Experts held 64–127 of 256 in a layer Experts copied 0–63 from rank 0," in said
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-4/"))
+    Instance.objects.filter(name="r1-1").update(config={"kind": "gone", "engine": {}})
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-1/"))
+
+
+def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
+    answer = operator.post("/fleet/instances/p-0/restart", {"reason": "it leaks"}, follow=True)
+    assert "Restart of p-0 requested." in text_of(answer)
+    assert AuditEntry.objects.get(action="instance.restart").reason == "it leaks"
+    fleet.until(lambda: fleet.one().epoch == 2)
+
+
+def test_an_impossible_action_is_explained_on_the_page(operator: Client, fleet: World) -> None:
+    services.stop("p-0", "ada")
+    answer = operator.post("/fleet/instances/p-0/drain", follow=True)
+    assert "p-0 is stopped on request; start it first" in text_of(answer)
+
+
+def test_a_viewer_sees_disabled_controls_with_the_reason_and_cannot_act(viewer: Client, fleet: World) -> None:
+    page = viewer.get("/fleet/instances/p-0/").content.decode()
+    assert '<fieldset class="plain stack" disabled aria-describedby="locked">' in page
+    assert "requires the role operator" in page
+    assert viewer.post("/fleet/instances/p-0/stop").status_code == 403
+    assert viewer.post("/fleet/apply", {"document": ""}).status_code == 403
+    assert fleet.one().desired == "running"
+
+
+@pytest.mark.parametrize("path", ["/fleet/pools/q/", "/fleet/instances/q-1/"])
+def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
+    assert viewer.get(path).status_code == 404
+
+
+def test_a_verb_that_does_not_exist_is_not_found(operator: Client, fleet: World) -> None:
+    assert operator.post("/fleet/instances/p-0/explode").status_code == 404
+
+
+def plan(client: Client, body: str) -> tuple[str, str]:
+    """What the page says would change, and the digest that it was planned against."""
+    answer = client.post("/fleet/apply", {"step": "plan", "document": body})
+    assert answer.status_code == 200
+    found = re.search(r'name="digest" value="(\w+)"', answer.content.decode())
+    return text_of(answer), found[1] if found else ""
+
+
+def test_a_document_is_planned_then_applied_with_a_reason(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    said, digest = plan(operator, body)
+    assert "replicas 2 → 1" in said
+    assert "drains and stops 1 instance" in said
+    assert Pool.objects.get().replicas == 2
+    form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
+    assert "Applied: 1 change." in text_of(operator.post("/fleet/apply", form, follow=True))
+    assert Pool.objects.get().replicas == 1
+    assert AuditEntry.objects.get(action="fleet.applied").reason == "quiet week"
+
+
+def test_without_a_reason_nothing_is_applied_and_the_text_is_kept(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    _, digest = plan(operator, body)
+    answer = operator.post("/fleet/apply", {"step": "apply", "document": body, "digest": digest, "reason": " "})
+    assert answer.status_code == 422
+    assert "Enter a reason" in text_of(answer)
+    assert "replicas: 1" in answer.content.decode()
+    assert Pool.objects.get().replicas == 2
+
+
+def test_a_plan_that_somebody_else_has_overtaken_is_shown_anew(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    _, digest = plan(operator, body)
+    services.apply_fleet(document(4), "bob")
+    form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
+    answer = operator.post("/fleet/apply", form)
+    assert answer.status_code == 412
+    assert "replicas 4 → 1" in text_of(answer)
+    assert Pool.objects.get().replicas == 4
+
+
+def test_problems_are_listed_and_the_typed_text_stays(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1)).replace("replicas: 1", "replicas: many")
+    answer = operator.post("/fleet/apply", {"step": "plan", "document": body})
+    assert answer.status_code == 422
+    assert '"many" is not allowed; allowed: a whole number from 0 to 1,024 instances (got many)' in text_of(answer)
+    assert "replicas: many" in answer.content.decode()
+
+
+def test_a_fleet_without_pools_says_what_to_do(operator: Client, live_redis: object) -> None:
+    assert "No pool is declared" in text_of(operator.get("/fleet/"))

@@ -1,0 +1,279 @@
+"""Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.common.as_seen import posted
+from controlplane.live.dashboard.frame.tiers import tier_rows
+from controlplane.live.dashboard.page import CONSTANTS
+from controlplane.live.dashboard.views import asked_range, ranges
+from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_ops.checks import start_of
+from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
+from controlplane.pages.fleet_ops.node_rows import node_rows
+from controlplane.pages.fleet_ops.ranks import rank_rows
+from controlplane.pages.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.pages.fleet_ops.slo import slo_rows
+from controlplane.pages.fleet_ops.tier_saving import tier_saving
+from controlplane.pages.fleet_ops.topology import topology
+from controlplane.pages.fleet_ops.twin_source import twin_source
+from controlplane.pages.fleet_pages.calibrations import can_be_measured, shown
+from controlplane.pages.fleet_pages.lifecycle_views import reason_of
+from controlplane.pages.fleet_pages.section_rows import section_rows
+from controlplane.pages.fleet_pages.templatetags.instance_list import is_long
+from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.audit.services import actor_of
+from fleet import selectors, services
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import options_of
+from fleet.kinds.option_field import shown as as_typed
+from fleet.models import DesiredState, Instance, Node, Pool, State
+from fleet.node import process
+from fleet.snapshot import pool_spec
+from fleet.spec import versions
+from fleet.spec.masking import option_shown
+from fleet.spec.sections import MAX_REPLICAS
+from router.contract.fields import Field
+from router.contract.secret_text import masked_words
+
+LOG_LINES = 60
+FIND_MAX = 80  # characters
+EVENTS = 30
+POOL_EVENTS = 12
+VERSIONS = 8
+CHARTS = {
+    "kv": "KV usage",
+    "running": "Running requests",
+    "waiting": "Waiting requests",
+    "hits": "Cache hit rate",
+    "ttft": "TTFT p90",
+}
+
+
+def render_part(
+    request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
+) -> HttpResponse:
+    """The whole page, or its live part for htmx. `instances`: of which ?find= lists some, where there are many."""
+    moving = bool(request.headers.get("HX-Request"))
+    template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
+    find = request.GET.get("find", "").strip()[:FIND_MAX]
+    listing = {
+        "instances": instances,
+        "find": find,
+        "many": bool(find) or is_long(instances),
+        "query": f"?{urlencode({'find': find})}" if find else "",
+    }
+    return render(request, template, {**context, **listing, "settings": CONSTANTS, "checked_at": timezone.now()})
+
+
+def charts(request: HttpRequest, of: str, name: str, *, one_pool: bool = True) -> dict[str, object]:
+    """What static/js/fleet_series.js draws of an instance, a pool or a node; TTFT is that of one pool."""
+    return {
+        "of": of,
+        "name": name,
+        "href": reverse("load-series"),
+        "seconds": asked_range(request),
+        "ranges": ranges(request),
+        "titles": {key: title for key, title in CHARTS.items() if one_pool or key != "ttft"},
+    }
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    pools = pool_rows(selectors.pools())
+    return render_part(
+        request,
+        "fleet",
+        instances=[one for row in pools for one in row.instances],
+        pools=pools,
+        topology=topology(pools),
+        nodes=node_rows(Node.objects.all()),
+        leaving=Pool.objects.filter(removed=True),
+    )
+
+
+@require_GET
+def pool_page(request: HttpRequest, name: str) -> HttpResponse:
+    pool = Pool.objects.filter(name=name).first()
+    if pool is None:
+        raise Http404(f"no pool is named {name}")
+    (row,) = pool_rows([pool])
+    tiers = tier_rows(one.sample for one in row.instances)
+    shown_options = options(pool)
+    return render_part(
+        request,
+        "pool",
+        charts=charts(request, "pool", name),
+        instances=row.instances,
+        row=row,
+        max_replicas=MAX_REPLICAS,
+        may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
+        slo=slo_rows(pool),
+        tiers=tiers,
+        tier_saving=tier_saving(pool, tiers),
+        twin=twin_source(pool),
+        given=[one for one in shown_options if one.given],
+        defaults=[one for one in shown_options if not one.given],
+        start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # which has a table of its own
+        versions=versions.history(pool, VERSIONS),
+        events=selectors.pool_events(name, POOL_EVENTS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOption:
+    option: Field
+    value: Any
+    given: bool  # in the document
+
+
+def options(pool: Pool) -> list[ShownOption]:
+    if pool.kind not in KINDS:
+        return []
+    known = options_of(KINDS[pool.kind].spec)
+    return [ShownOption(one, _shown(one, pool), one.name in pool.engine) for one in known]
+
+
+def _shown(option: Field, pool: Pool) -> Any:
+    value = pool.engine.get(option.name, option.default)
+    return as_typed(option_shown(option.name, value)) if option.kind in {"list", "map"} and value else value
+
+
+@require_GET
+def instance_page(request: HttpRequest, name: str) -> HttpResponse:
+    instance = _find(name)
+    (row,) = instance_rows([instance])
+    indexes = indexes_of(instance.name)
+    group = selectors.group(instance)
+    return render_part(
+        request,
+        "instance",
+        charts=charts(request, "instance", name),
+        row=row,
+        group=group,
+        instance=instance,
+        command=process.command_line(masked_words(instance.command)),
+        ports=instance.ports.order_by("number"),
+        events=selectors.events(instance.name, EVENTS),
+        indexes=indexes,
+        ranks=rank_rows(instance.name, instance.facts.dp, row.sample, live_statuses().values()),
+        tiers=tier_rows([row.sample]),
+        refused=refused_answers(instance.node, row.sample, indexes),
+        calibration=shown(instance),
+        lines=selectors.last_log_lines(instance, LOG_LINES),
+        verbs=group_verbs(row, group),
+        facts=_facts(instance),
+        elsewhere=_runs_elsewhere(instance),
+    )
+
+
+def _find(name: str) -> Instance:
+    try:
+        return selectors.instance(name)
+    except Instance.DoesNotExist:
+        raise Http404(f"no instance is named {name}") from None
+
+
+def _runs_elsewhere(instance: Instance) -> bool:
+    """Something else has started it: its process, ports and log are not Weir's."""
+    kind = instance.started_from.known_kind
+    return kind is not None and not kind.launched
+
+
+def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
+    """What its kind says about it, by the options it was started with."""
+    given = instance.started_from
+    if given.known_kind is None:
+        return ()
+    return given.known_kind.facts(
+        given.options(), Launch(instance.name, instance.pool.model, "", {}, "", instance.ordinal)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAction:
+    name: str
+    label: str
+    effect: str
+    danger: bool = False
+
+
+DRAIN = InstanceAction("drain", "Drain", "Stops new requests; running ones finish. The process stays.")
+UNDRAIN = InstanceAction("undrain", "Undrain", "Takes requests again.")
+RESTART = InstanceAction("restart", "Restart", "Drains and restarts the process; its KV cache is lost.", danger=True)
+STOP = InstanceAction(
+    "stop", "Stop", "Drains, then stops the process; it stays stopped. Its KV cache is lost.", danger=True
+)
+RESTART_ELSEWHERE = replace(
+    RESTART, effect="Drains it, then looks at it anew. Its process stays: Weir does not run it."
+)
+STOP_ELSEWHERE = replace(
+    STOP, effect="Drains it and sends it nothing until it is started here. Its process stays: Weir does not run it."
+)
+SLEEP = InstanceAction(
+    "sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay."
+)
+WAKE = InstanceAction("wake", "Wake", "Reloads the GPU's memory, then takes requests.")
+CALIBRATE = InstanceAction(
+    "calibrate",
+    "Calibrate",
+    "Measures the engine for the twin with generated requests, for up to two minutes; others are slower meanwhile.",
+)
+CALIBRATE_FROM_TRAFFIC = InstanceAction(
+    "calibrate-from-traffic",
+    "Calibrate from traffic",
+    "Fits the twin to at least 150 streamed requests that routers recorded; sends none.",
+)
+START = InstanceAction("start", "Start", "Starts it now, without waiting for a back-off.")
+
+
+def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAction, ...]:
+    """Actions of an instance in a group: each applies to the whole group."""
+    names = ", ".join(one.name for one in group)
+    if not names:
+        return verbs(row)
+    return tuple(
+        replace(one, label=f"{one.label} group", effect=f"{names}: {one.effect}") if one.name in actions.VERBS else one
+        for one in verbs(row)
+    )
+
+
+def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
+    """The actions that its state allows."""
+    if row.instance.desired == DesiredState.STOPPED:
+        return (START,)
+    restart, stop = (RESTART_ELSEWHERE, STOP_ELSEWHERE) if _runs_elsewhere(row.instance) else (RESTART, STOP)
+    if row.instance.state in (State.FAILED, State.STOPPED):
+        return START, stop
+    if row.instance.desired == DesiredState.ASLEEP:
+        return WAKE, restart, stop
+    sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
+    measure = (CALIBRATE, CALIBRATE_FROM_TRAFFIC) if can_be_measured(row.instance) else ()
+    return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, restart, stop
+
+
+@operator_required
+@require_POST
+def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    if verb not in actions.VERBS:
+        raise Http404(f"no such action: {verb}")
+    instance = _find(name)
+    try:
+        more: dict[str, Any] = {"if_match": posted(request), "group": "group" in request.POST}
+        done = actions.act(verb, instance.name, actor_of(request), reason_of(request), **more)
+    except services.NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{verb.capitalize()} of {', '.join(one.name for one in done)} requested.")
+    return redirect("fleet-instance", name=name)

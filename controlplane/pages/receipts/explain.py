@@ -1,0 +1,354 @@
+"""One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from controlplane.live.dashboard.templatetags.figures import ms, percent, whole
+from controlplane.pages.receipts.replay import is_passed_over
+from fleet.counted import counted, significant
+from router.contract.redis.receipt import Receipt, ReceiptAttempt
+from router.policy.columns import RecordedColumns
+from router.policy.strategies import title_of
+from router.policy.types import Candidate, InstanceState
+
+FEW = 20  # requests; fewer make no typical one
+OUTCOMES = {
+    "ok": "It was answered in full.",
+    "client_error": "The request itself was at fault, so it counts against no engine and no version.",
+    "error": "It failed.",
+    "refused": "The router refused it.",
+    "cancelled": "The client went away before the end; the engine was told to stop.",
+    "picked": "A gateway was told where to send it, and did not tell what became of it.",
+}
+
+# What says more than the outcome (docs/router.md#outcomes)
+RESULTS = {
+    "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine is.",
+    "failed_before_content": "The engine failed before it had sent any content.",
+    "failed_after_content": "The engine failed in the middle of the answer, which is incomplete.",
+    "router_failed": "The router failed, not an engine.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePhase:
+    """One stretch of the bar; `start` and `width` are percent of the whole."""
+
+    name: str
+    start: float
+    width: float
+    ms: float
+    meaning: str
+
+    @property
+    def label(self) -> str:
+        return LABELS.get(self.name, self.name)
+
+
+LABELS = {"first": "until the first content"}  # what the router cannot divide: network, queue, stall and prefill
+
+
+def sentences(receipt: Receipt) -> list[str]:
+    return [
+        text
+        for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended, _unlike_prefill)
+        if (text := write(receipt))
+    ]
+
+
+def _asked(receipt: Receipt) -> str:
+    length, cached = receipt.prompt_tokens, receipt.predicted_cached
+    if not length:
+        return ""
+    text = f"The prompt has {whole(length)} tokens (L)."
+    if cached is not None and receipt.instance:
+        text += f" The prefix index expected {whole(cached)} of them ({percent(cached / length)})"
+        text += f" in the cache of {receipt.instance}: {whole(receipt.new_tokens)} new ones to compute."
+    return text
+
+
+def _classed(receipt: Receipt) -> str:
+    name = receipt.request_class
+    return f"That makes it a {name} request in pool {receipt.pool}." if name else ""
+
+
+def _chosen(receipt: Receipt) -> str:
+    if not receipt.instance:
+        return ""
+    by = f"Strategy {title_of(receipt.strategy or '')} of policy {receipt.policy} v{receipt.version}"
+    return f"{by} chose {receipt.instance} by the rule “{receipt.rule}”."
+
+
+OFFLOADS = {
+    "ok": "and the KV moved from there",
+    "fallback": "but was computed by the instance that decoded",
+    "ineligible": "but a request like this cannot be split",
+    "failed": "which failed",
+    "cancelled": "until the client went away",
+}
+
+
+def _offloaded(receipt: Receipt) -> str:
+    if not receipt.prefill_instance:
+        return ""
+    why = f": {receipt.offload_reason}" if receipt.offload_reason else ""
+    if receipt.pull_ms is not None:
+        why = f", as it holds more of it and that would take {ms(receipt.pull_ms)}{why}"
+    came = OFFLOADS.get(receipt.offload or "", "which had no effect")
+    times = ""
+    if receipt.prefill_ms is not None:
+        times = f" The prefill took {ms(receipt.prefill_ms)}"
+        times += f", the transfer {ms(receipt.transfer_ms)}." if receipt.transfer_ms is not None else "."
+    return f"The prompt was to be computed on {receipt.prefill_instance}, {came}{why}.{times}"
+
+
+def _retried(receipt: Receipt) -> str:
+    if not receipt.retries:
+        return ""
+    failed = [attempt for attempt in receipt.attempts if attempt.error or _has_failed(attempt)]
+    tried = "; ".join(f"{attempt.instance}: {attempt.error or attempt.status}" for attempt in failed)
+    return f"It was retried {receipt.retries} time(s) before anything was sent to the client ({tried})."
+
+
+def _has_failed(attempt: ReceiptAttempt) -> bool:
+    """By its result; by the status in receipts of older routers."""
+    return attempt.result != "served" if attempt.result is not None else (attempt.status or 0) >= 500
+
+
+def _predicted(receipt: Receipt) -> str:
+    actual, predicted = receipt.cached_tokens, receipt.predicted_cached
+    if actual is None or predicted is None:
+        return ""
+    if abs(actual - predicted) <= max(64, 0.02 * (receipt.prompt_tokens or 0)):
+        return f"The engine found {whole(actual)} tokens in its cache, as expected{_from_tiers(receipt)}."
+    word = "more" if actual > predicted else "fewer"
+    difference = whole(abs(actual - predicted))
+    by = f"{difference} {word} than the index expected"
+    return f"The engine found {whole(actual)} tokens in its cache, {by}{_from_tiers(receipt)}."
+
+
+def _from_tiers(receipt: Receipt) -> str:
+    """From which tiers, as far as router and engine say so."""
+    known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
+    parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
+    return "; " + ", ".join(parts) if parts else ""
+
+
+def tiers_in_words(tiers: Sequence[int]) -> str:
+    places = zip(tiers, ("from the device", "from host memory", "from disk"), strict=True)
+    return " and ".join(f"{whole(tokens)} {place}" for tokens, place in places if tokens) or "none"
+
+
+def _ended(receipt: Receipt) -> str:
+    text = RESULTS.get(receipt.result or "") or OUTCOMES.get(receipt.outcome or "", "")
+    if receipt.outcome == "ok" and receipt.e2e_ms is not None:
+        tokens = f" with {whole(receipt.output_tokens)} output tokens" if receipt.output_tokens else ""
+        return f"It was answered in full{tokens} after {ms(receipt.e2e_ms)}."
+    if receipt.code or receipt.error:
+        said = f": {receipt.error}" if receipt.error else ""
+        return f"{text} HTTP {receipt.status}, {receipt.code or 'no code'}{said}."
+    return text
+
+
+NOT_PREFILL = 5.0  # times the law's prefill: longer has another cause
+
+
+def prefill_by_law_ms(receipt: Receipt) -> float | None:
+    """Computing its new tokens, at the pace of its pool's engines; None where that is not known."""
+    rates = (receipt.inputs or {}).get("rates")
+    pace = rates[0] if isinstance(rates, list | tuple) and rates else None
+    if not isinstance(pace, int | float) or pace <= 0 or not receipt.new_tokens:
+        return None
+    return float(1000 * receipt.new_tokens / pace)
+
+
+def _unlike_prefill(receipt: Receipt) -> str:
+    """Says so where the time until the first content is far more than its new tokens take to compute."""
+    expected, phase = prefill_by_law_ms(receipt), next((one for one in phases(receipt) if one.name == "first"), None)
+    if expected is None or phase is None or phase.ms <= NOT_PREFILL * expected:
+        return ""
+    tokens = counted(receipt.new_tokens or 0, "new token")
+    beside = _beside_it(receipt)
+    return (
+        f"The {ms(phase.ms)} until the first content are not prefill: {tokens} take about {ms(expected)}{beside}. "
+        "The rest is network, a queue in the engine, or a process that stood still."
+    )
+
+
+def _beside_it(receipt: Receipt) -> str:
+    """What else ran on its instance when it was chosen."""
+    running = next((state.running for one, state in recorded(receipt) if one.id == receipt.instance), None)
+    return "" if running is None else f", and {receipt.instance} had {whole(running)} running when it was chosen"
+
+
+def phases(receipt: Receipt) -> list[TimelinePhase]:
+    """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
+    return _laid_out(_ends(receipt), receipt.e2e_ms or 0.0)
+
+
+def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
+    """(name, ms from the arrival to its end, meaning) of each phase, in order."""
+    whole_ms = receipt.e2e_ms
+    if not whole_ms:
+        return []
+    if not receipt.instance:
+        return [("queue", whole_ms, "in the router; no instance was asked")]
+    queue = min(receipt.queue_ms or 0.0, whole_ms)
+    ends = [("queue", queue, "queued in the router")]
+    first, prefill, elsewhere = receipt.ttft_ms, receipt.prefill_ms, receipt.prefill_instance
+    if first is None:  # the first byte of a whole answer comes with its last token
+        if prefill is not None:
+            ends.append(("prefill", min(queue + prefill, whole_ms), f"on {elsewhere}"))
+        return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
+    first = min(max(first, queue), whole_ms)
+    if prefill is not None and receipt.transfer_ms is not None:
+        ends.append(("prefill", min(queue + prefill, first), f"on {elsewhere}"))
+        ends.append(("transfer", first, f"of its KV to {receipt.instance}, and one step"))
+    else:
+        ends.append(("first", first, f"network, the queue of {receipt.instance} and its prefill"))
+    return [*ends, ("decode", whole_ms, "from the first token to the last")]
+
+
+def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[TimelinePhase]:
+    laid, start = [], 0.0
+    for name, end, meaning in ends:
+        laid.append(TimelinePhase(name, 100 * start / scale_ms, 100 * (end - start) / scale_ms, end - start, meaning))
+        start = end
+    return laid
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """A request beside the typical one of its class, on one scale."""
+
+    own: list[TimelinePhase]
+    typical: list[TimelinePhase]  # the median of each phase's end; empty when there are too few others
+    n: int  # requests behind it
+    typical_ms: float
+    sentence: str  # where the time went; empty when nothing is known
+
+
+def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
+    """`others`: recent requests of its pool and class."""
+    own = _ends(receipt)
+    names = [name for name, _, _ in own]
+    laid_others = ((other, _ends(other)) for other in others)
+    alike = [(other, ends) for other, ends in laid_others if [name for name, _, _ in ends] == names]
+    if not own or len(alike) < FEW:
+        laid = phases(receipt)
+        return Waterfall(laid, [], len(alike), 0.0, _longest(receipt, laid))
+    middle = [(name, median(ends[i][1] for _, ends in alike), "") for i, name in enumerate(names)]
+    scale = max(own[-1][1], middle[-1][1])
+    laid, typical = _laid_out(own, scale), _laid_out(middle, scale)
+    sentence = _beside_typical(receipt, laid, typical, [other for other, _ in alike])
+    return Waterfall(laid, typical, len(alike), middle[-1][1], sentence)
+
+
+DOING = {
+    "queue": "waiting in the router's queue",
+    "prefill": "computing its prompt elsewhere",
+    "first": "waiting for the first content",
+    "transfer": "moving its KV",
+    "decode": "decoding",
+    "engine": "waiting for the engine",
+}
+# The tokens that a phase's time goes with: the field of a receipt, and what they are
+TOKENS = {
+    "prefill": ("new_tokens", "new token"),
+    "first": ("new_tokens", "new token"),
+    "decode": ("output_tokens", "output token"),
+}
+ALIKE = 1.25  # times the median, or a part of it, is about the median
+
+
+def _longest(receipt: Receipt, own: Sequence[TimelinePhase]) -> str:
+    if not own:
+        return ""
+    took, total = _took(receipt), sum(phase.ms for phase in own)
+    phase = max(own, key=lambda phase: phase.ms)
+    return f"{took}; {_share(phase, total)}."
+
+
+def _beside_typical(
+    receipt: Receipt, own: Sequence[TimelinePhase], typical: Sequence[TimelinePhase], others: Sequence[Receipt]
+) -> str:
+    total, usual = (sum(phase.ms for phase in laid) for laid in (own, typical))
+    ratio = total / usual if usual else float("inf")
+    median_of = f"the median of {counted(len(others), f'recent {receipt.request_class} request')} ({ms(usual)})"
+    took = _took(receipt)
+    longer, its = max(zip(own, typical, strict=True), key=lambda pair: pair[0].ms - pair[1].ms)
+    here, there = _tokens(longer.name, receipt, others)
+    excess = f"{ms(longer.ms)}{here} instead of {ms(its.ms)}{there}"
+    if ratio > ALIKE:
+        part = "the difference" if longer.ms - its.ms >= 0.9 * (total - usual) else "most of the difference"
+        return f"{took}, {significant(ratio, 1)} times {median_of}; {part} is {DOING[longer.name]}: {excess}."
+    beside = "about" if ratio >= 1 / ALIKE else "less than"
+    if longer.ms > ALIKE * its.ms and longer.ms - its.ms > 0.2 * usual:
+        return f"{took}, {beside} {median_of}, but spent longer {DOING[longer.name]}: {excess}."
+    return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
+
+
+def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
+    """The tokens that a phase processed, here and in the median; both empty if one is unknown."""
+    field, noun = TOKENS.get(phase, ("", ""))
+    mine = getattr(receipt, field, None)
+    theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
+    return (f" for {counted(mine, noun)}", f" for {whole(median(theirs))}") if mine is not None and theirs else ("", "")
+
+
+def _took(receipt: Receipt) -> str:
+    return f"It {'took' if receipt.outcome == 'ok' else 'ended after'} {ms(receipt.e2e_ms)}"
+
+
+def _share(phase: TimelinePhase, total_ms: float) -> str:
+    return f"{ms(phase.ms)} ({percent(phase.ms / total_ms)}) went into {DOING[phase.name]}"
+
+
+def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
+    """The candidates in the order of the fleet; none when nothing was decided."""
+    if not isinstance(receipt.candidates, dict) or receipt.prompt_tokens is None:
+        return []
+    try:
+        columns = RecordedColumns(receipt.candidates)
+        return list(zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True))
+    except (KeyError, TypeError, ValueError):
+        return []  # show the rest of the page without the unreadable part
+
+
+def left_out(receipt: Receipt) -> dict[str, int]:
+    """Instances that the decision did not compare, counted by the reason."""
+    kept = receipt.candidates.get("left_out") if isinstance(receipt.candidates, dict) else None
+    if not isinstance(kept, dict):
+        return {}
+    return {str(why): count for why, count in kept.items() if isinstance(count, int)}
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    candidate: Candidate
+    state: InstanceState
+    chosen: bool
+    bar: float | None  # percent of the highest score
+    passed_over: bool  # not compared, though others were
+    why: str  # the reason that names it
+
+
+def candidates(receipt: Receipt) -> list[CandidateRow]:
+    """The chosen one first, then by score, refused ones last."""
+    found = recorded(receipt)
+    scores = [one.score for one, _ in found if one.score is not None]
+    highest = max(scores, default=0.0)
+    rows = []
+    for one, state in found:
+        chosen, score = one.id == receipt.instance, one.score
+        bar = 100 * score / highest if score is not None and highest > 0 and score >= 0 else None
+        passed_over = not chosen and is_passed_over(one, scored=bool(scores))
+        why = next((text for text in receipt.reasons if one.id in text), "")
+        rows.append(CandidateRow(one, state, chosen, bar, passed_over, why))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: CandidateRow) -> tuple[bool, bool, bool, float]:
+    score = row.candidate.score
+    return not row.chosen, bool(row.candidate.refused), score is None, score or 0.0

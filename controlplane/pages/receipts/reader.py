@@ -1,0 +1,76 @@
+"""Receipts in Redis: those that a query matches, and one by its request id."""
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import redis
+
+from controlplane.pages.receipts.query import SLOWEST, ReceiptQuery
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import decode
+from router.contract.redis.receipt import Receipt
+
+PAGE = 500
+LIMIT_MAX = 500
+ALIKE_SEARCHED = 1_000  # newest receipts, for those like one
+
+
+def search(client: redis.Redis, query: ReceiptQuery, limit: int) -> list[Receipt]:
+    """At most `limit` receipts (without candidates), in the asked order. Only a sorted list reads all that are kept."""
+    matching = filter(query.matcher(), newest_receipts(client))
+    if query.sort == "newest":
+        return list(islice(matching, limit))
+    name = SLOWEST[query.sort]
+    return heapq.nlargest(limit, matching, key=lambda receipt: _known(getattr(receipt, name)))
+
+
+def _known(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int = LIMIT_MAX) -> int:
+    """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
+    since = f"({int(at * 1000)}-18446744073709551615"
+    entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
+    matches = query.matcher()
+    return sum(matches(receipt) for _, fields in entries if (receipt := decode(Receipt, fields.get(b"r"))))
+
+
+def written_at(client: redis.Redis) -> float:
+    """When the newest receipt was written (the server's clock), 0 when there is none."""
+    newest: Any = client.xrevrange(redis_keys.RECEIPTS, count=1)
+    return _stamp(newest[0][0]) if newest else 0.0
+
+
+def find(client: redis.Redis, request_id: str) -> Receipt | None:
+    """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
+    value: Any = client.get(redis_keys.receipt_key(request_id))
+    return decode(Receipt, value)
+
+
+def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
+    """Recent answers of the same pool and class, without this one."""
+    same = (receipt.pool, receipt.request_class, "ok")
+    newest = islice(newest_receipts(client), ALIKE_SEARCHED)
+    return [
+        one
+        for one in newest
+        if (one.pool, one.request_class, one.outcome) == same and one.request_id != receipt.request_id
+    ]
+
+
+def newest_receipts(client: Any) -> Iterator[Receipt]:
+    """The kept receipts without candidates, newest first."""
+    end: str | bytes = "+"
+    while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
+        for _, fields in entries:
+            receipt = decode(Receipt, fields.get(b"r"))
+            if receipt is not None:
+                yield receipt
+        end = b"(" + entries[-1][0]
+
+
+def _stamp(entry: bytes) -> float:
+    return int(entry.split(b"-")[0]) / 1000

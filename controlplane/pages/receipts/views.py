@@ -1,0 +1,210 @@
+"""The Requests pages: recent receipts, and one decision explained."""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+import redis
+import structlog
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from pydantic import ValidationError
+
+from controlplane.common.input_errors import problems_of
+from controlplane.live.dashboard.step import latest
+from controlplane.pages.receipts import explain
+from controlplane.pages.receipts.query import OUTCOMES, ReceiptQuery, declared_slos, missed_slo
+from controlplane.pages.receipts.reader import alike, find, newer_than, search, written_at
+from controlplane.pages.receipts.replay import ReplayComparison, compare, own_rules, published, versions
+from controlplane.traffic.keys.models import ApiKey
+from controlplane.traffic.policies.errors import NoSuchPolicy
+from fleet.redis import connect
+from router.contract.problem import by_path
+from router.contract.redis.receipt import Receipt
+from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
+from router.policy.replay import NotReplayable
+from router.policy.types import CLASSES
+
+log = structlog.get_logger(__name__)
+SHOWN = 100
+LABELS = {"ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Since", "until": "Until"}
+LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecentReceipts:
+    after: float  # when the newest was written
+    rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase]]]  # with the SLO that it missed, and its time
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The choices of the filters."""
+
+    pools: Sequence[str] = ()
+    instances: Sequence[str] = ()  # of the asked pool
+    keys: Sequence[str] = ()
+    classes: Sequence[str] = CLASSES
+    outcomes: Sequence[str] = OUTCOMES
+    arms: Sequence[str] = ("candidate", "control")
+    sorts: Sequence[tuple[str, str]] = (
+        ("newest", "last ended first"), ("ttft", "slowest TTFT"), ("e2e", "slowest E2E"), ("tpot", "slowest TPOT"),
+        ("queue", "longest queued"),
+    )  # fmt: skip
+    last: Sequence[tuple[int, str]] = LAST
+    over: Sequence[tuple[str, str]] = tuple((name, LABELS[name]) for name in ("ttft_over_ms", "e2e_over_ms"))
+    between: Sequence[tuple[str, str]] = tuple((name, LABELS[name]) for name in ("since", "until"))
+    latencies: Sequence[tuple[str, str, str]] = (
+        ("queue", "Queued", "Time in the router's queue"), ("ttft", "TTFT", "Time to first token"),
+        ("tpot", "TPOT", "Time per output token after the first"), ("e2e", "E2E", "The whole request, end to end"),
+    )  # fmt: skip
+    phases: Sequence[str] = (
+        "queue", "prefill", "transfer", "first", "decode", "engine",
+    )  # fmt: skip
+
+
+@require_GET
+@never_cache
+def receipts(request: HttpRequest) -> HttpResponse:
+    query, problems = asked(request.GET, time.time())
+    shown, choices = None, Choices()
+    try:
+        if request.htmx and "after" in request.GET:  # type: ignore[attr-defined]
+            return _new_count(request, query)
+        shown, choices = _recent(query), _choices(query)
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+    context = {
+        "query": query,
+        "typed": request.GET,
+        "problems": {LABELS.get(name, name): text for name, text in problems.items()},
+        "choices": choices,
+        "limit": SHOWN,
+        "kept": RECEIPTS_KEPT,
+        "recent": shown,
+        "after": shown.after if shown else 0.0,
+        "address": address(request),
+        "filtered": query != ReceiptQuery(sort=query.sort),
+    }
+    part = request.htmx and request.htmx.target == "receipts"  # type: ignore[attr-defined]
+    return render(request, "requests/table.html" if part else "requests/list.html", context)
+
+
+def _recent(query: ReceiptQuery) -> RecentReceipts:
+    client = connect()
+    after = written_at(client)  # before the rows, so that a receipt written in between is announced
+    slos = declared_slos()
+    found = search(client, query, SHOWN)
+    rows = [(one, missed_slo(one, slos), explain.phases(one)) for one in found]
+    return RecentReceipts(after, rows)
+
+
+def _choices(query: ReceiptQuery) -> Choices:
+    frame = latest(connect())
+    if frame is None:
+        return Choices(keys=key_names())
+    columns = zip(frame["instances"]["id"], frame["instances"]["pool"], strict=True)
+    return Choices(sorted(frame["pools"]), [name for name, pool in columns if query.pool in ("", pool)], key_names())
+
+
+def key_names() -> list[str]:
+    return list(ApiKey.objects.order_by("name").values_list("name", flat=True))
+
+
+def _new_count(request: HttpRequest, query: ReceiptQuery) -> HttpResponse:
+    try:
+        after = float(request.GET["after"])
+    except ValueError:
+        after = 0.0
+    count = newer_than(connect(), query, after)
+    return render(request, "requests/new.html", {"count": count, "after": after, "address": address(request)})
+
+
+def address(request: HttpRequest) -> str:
+    """The page with the filters that are set."""
+    kept = {name: value for name, value in request.GET.items() if value and name != "after"}
+    return f"/requests/?{urlencode(kept)}"
+
+
+def asked(given: QueryDict, now: float) -> tuple[ReceiptQuery, dict[str, str]]:
+    """The query, without the fields that are wrong; `last=300` is short for a time `since`."""
+    raw: dict[str, object] = {name: text for name in FIELDS if (text := given.get(name, "").strip())}
+    last = next((seconds for seconds, _ in LAST if str(seconds) == given.get("last")), None)
+    if last is not None:
+        raw.setdefault("since", datetime.fromtimestamp(now - last, UTC))
+    for name in ("since", "until"):
+        if isinstance(raw.get(name), str):
+            raw[name] = in_utc(str(raw[name]))
+    try:
+        return ReceiptQuery.model_validate(raw), {}
+    except ValidationError as error:
+        problems = by_path(problems_of(error))
+        return ReceiptQuery.model_validate({name: raw[name] for name in raw.keys() - problems}), problems
+
+
+FIELDS = tuple(field.alias or name for name, field in ReceiptQuery.model_fields.items())
+
+
+def in_utc(text: str) -> str:
+    """A field of date and time has no zone: without scripts it is in UTC."""
+    return text if ZONE.search(text) else f"{text}Z"
+
+
+ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$", re.ASCII)
+
+
+@require_GET
+@never_cache
+def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
+    try:
+        found = find(connect(), request_id)
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+        return render(request, "requests/away.html", {"id": request_id}, status=503)
+    if found is None:
+        context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
+        return render(request, "requests/missing.html", context, status=404)
+    context = {
+        "id": request_id,
+        "replay": _replayed(request, found),
+        "receipt": found,
+        "request_class": found.request_class,
+        "sentences": explain.sentences(found),
+        "waterfall": explain.waterfall(found, alike(connect(), found)),
+        "candidates": explain.candidates(found),
+        "left_out": explain.left_out(found),
+        "slo": missed_slo(found, declared_slos()),
+    }
+    part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]
+    return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPanel:
+    by: str  # POLICY:N
+    comparison: ReplayComparison | None
+    trouble: str = ""  # why there is none
+    versions: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=versions)
+
+
+def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
+    """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
+    by = request.GET.get("by", "")[:200]
+    name, _, number = by.rpartition(":")
+    try:
+        rules = published(name, int(number)) if by else own_rules(found)
+        return ReplayPanel(f"{rules.policy}:{rules.version}", compare(found, rules))
+    except (NoSuchPolicy, NotReplayable, ValueError) as error:
+        return ReplayPanel(by, None, str(error))
+
+
+@require_GET
+def find_by_id(request: HttpRequest) -> HttpResponse:
+    """The search field: a plain form, so that it works without scripts."""
+    asked = request.GET.get("id", "").strip()
+    return redirect("receipt", request_id=asked) if asked and "/" not in asked else redirect("requests")

@@ -1,0 +1,67 @@
+"""What a share may show: numbers, known words, names of things, and sentences of these. Pure.
+
+A kind is a function from a value to what a share shows instead of it. A field without a kind is not shown, and neither
+is a text that its kind does not expect.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from controlplane.people.notices.wordless import NAME
+
+Kind = Callable[[Any], Any]
+
+NUMBER = r"[0-9][0-9,.]*(?:e[+-]?[0-9]+)?"
+WITHHELD = "see Weir"  # stands for the words of a person, an engine or an exception
+
+
+def number(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float) else None
+
+
+def word(known: Collection[str]) -> Kind:
+    return lambda value: value if isinstance(value, str) and value in known else ""
+
+
+def fits(pattern: str) -> Kind:
+    """A text that is wholly of this pattern."""
+    matches = re.compile(pattern).fullmatch
+    return lambda value: value if isinstance(value, str) and matches(value) else ""
+
+
+def parts(between: str, pattern: str) -> Kind:
+    """Of a text in parts, those that are of this pattern."""
+    part = fits(pattern)
+    return lambda value: between.join(filter(None, map(part, str(value).split(between))))
+
+
+name = fits(NAME)
+
+
+def withheld(value: Any) -> str:
+    """Tells whether there is a text, not which."""
+    return WITHHELD if value else ""
+
+
+def nothing(value: Any) -> str:
+    """An empty text, where pages expect one."""
+    return ""
+
+
+def record(**fields: Kind) -> Kind:
+    return lambda value: {key: kind(value[key]) for key, kind in fields.items() if key in value}
+
+
+def rows(kind: Kind) -> Kind:
+    return lambda value: [kind(item) for item in value]
+
+
+def table(**columns: Kind) -> Kind:
+    """Columns of one length."""
+    return lambda value: {key: [kind(cell) for cell in value[key]] for key, kind in columns.items() if key in value}
+
+
+def by(key: Kind, kind: Kind) -> Kind:
+    """A mapping; entries whose key is not of its kind are left out."""
+    return lambda value: {found: kind(item) for found, item in value.items() if found and key(found) == found}

@@ -1,0 +1,52 @@
+"""Create, find and revoke shares. Each change writes an audit entry."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.common.as_seen import held
+from controlplane.pages.shares.models import Share
+from controlplane.people.accounts.models import can_expire_at, digest
+from controlplane.people.audit import services as audit
+from controlplane.people.audit.services import Actor
+from fleet.models import Pool
+from router.contract.problem import Problem
+
+
+class InvalidShare(ValueError):
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+@transaction.atomic
+def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None = None) -> tuple[Share, str]:
+    """Returns the row and the token, which is not stored and cannot be shown again. Raises InvalidShare."""
+    known = sorted(Pool.objects.values_list("name", flat=True))
+    if pool and pool not in known:
+        raise InvalidShare(Problem("pool", pool, "no such pool", ", ".join(known) or "none, for all pools"))
+    if expires_at is not None and not can_expire_at(expires_at):
+        allowed = "a time in the future, with its time zone"
+        raise InvalidShare(Problem("expires_at", expires_at.isoformat(), "not a usable time", allowed))
+    row, token = Share.issue(name=name, pool=pool, created_by=actor.name, expires_at=expires_at)
+    after = {"pool": pool or "all pools", "expires_at": expires_at.isoformat() if expires_at else None}
+    audit.record(actor, "share.create", f"share {name}", "", None, after)
+    return row, token
+
+
+def revoke_share(row: Share, actor: Actor, *, if_match: str | None = None) -> bool:
+    """Revoke it; its walls close within 5 s. False if it was revoked before. ChangedMeanwhile."""
+    with held(Share.objects.filter(pk=row.pk), f"share {row.name}", if_match) as row:
+        if not row.revoke():
+            return False
+        audit.record(actor, "share.revoke", f"share {row.name}")
+    return True
+
+
+def share_of(token: str) -> Share | None:
+    """The share of a token; None if the token is unknown, revoked or expired."""
+    if not token.startswith(f"{Share.mark}_"):
+        return None
+    row = Share.objects.filter(sha256=digest(token)).first()
+    return row if row is not None and row.is_usable(timezone.now()) else None

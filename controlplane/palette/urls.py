@@ -1,5 +1,0 @@
-from django.urls import path
-
-from controlplane.palette import views
-
-urlpatterns = [path("search", views.find, name="search"), path("help", views.first_minutes, name="help")]

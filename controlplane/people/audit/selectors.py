@@ -1,0 +1,48 @@
+"""Reading the audit log, newest first."""
+
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from controlplane.people.audit.models import AuditEntry
+from fleet.spec import masking
+
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilters:
+    actor: str = ""
+    action: str = ""
+    subject: str = ""
+    before: int | None = None  # only entries with a smaller id
+
+
+def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
+    rows = AuditEntry.objects.order_by("-pk")
+    if filters.actor:
+        rows = rows.filter(actor_name=filters.actor)
+    if filters.action:
+        rows = rows.filter(action=filters.action)
+    if filters.subject:
+        rows = rows.filter(subject__contains=filters.subject)
+    if filters.before is not None:
+        rows = rows.filter(pk__lt=filters.before)
+    return rows
+
+
+def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
+    """Up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
+    rows = [_shown(row) for row in entries(filters)[: size + 1]]
+    return rows[:size], rows[size - 1].pk if len(rows) > size else None
+
+
+def _shown(row: AuditEntry) -> AuditEntry:
+    """Rows of earlier versions hold the environment of engines in clear text."""
+    row.before, row.after = masking.shown(row.before), masking.shown(row.after)
+    return row
+
+
+def known(field: str) -> list[str]:
+    """The first 200 distinct values by name, as choices of a filter."""
+    return list(AuditEntry.objects.order_by(field).values_list(field, flat=True).distinct()[:200])

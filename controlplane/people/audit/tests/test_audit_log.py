@@ -1,0 +1,98 @@
+import pytest
+from django.contrib.auth.models import User
+
+from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.selectors import AuditFilters, page
+from controlplane.people.audit.services import SYSTEM, Actor, actor_of, record
+from controlplane.people.permissions import Principal
+
+OTTO = Actor("user", "otto")
+
+
+def entries(count: int) -> None:
+    for number in range(count):
+        record(OTTO, "pool.drain", f"instance demo-{number}", f"reason {number}")
+
+
+def test_an_entry_survives_the_person(otto):
+    record(Actor("user", otto.username), "policy.publish", "policy default v2", "because it is better")
+    User.objects.all().delete()
+    assert AuditEntry.objects.get().actor_name == "otto"
+
+
+def test_it_carries_the_request_it_came_from(otto_client):
+    answer = otto_client.post(
+        "/tokens/", {"name": "x", "scopes": ["policy:read"]}, headers={"X-Request-ID": "request-12345"}
+    )
+    assert answer.headers["X-Request-ID"] == "request-12345"
+    assert AuditEntry.objects.get().request_id == "request-12345"
+
+
+def test_the_actor_of_an_api_request_is_the_token(rf):
+    request = rf.get("/")
+    request.auth = Principal("token", "ci (otto)", "operator", frozenset(), 1)
+    assert actor_of(request) == Actor("token", "ci (otto)")
+
+
+def test_pages_of_the_log_follow_each_other_without_gap(db):
+    entries(7)
+    first, cursor = page(AuditFilters(), 3)
+    second, cursor = page(AuditFilters(before=cursor), 3)
+    third, end = page(AuditFilters(before=cursor), 3)
+    assert [row.subject[-1] for row in (*first, *second, *third)] == list("6543210")
+    assert end is None
+
+
+def test_a_full_last_page_has_no_next(db):
+    entries(3)
+    assert page(AuditFilters(), 3)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("actor=otto", 2), ("actor=weir", 1), ("action=fleet.apply", 1), ("subject=demo-1", 1), ("actor=nobody", 0)],
+)
+def test_the_page_filters(vera_client, query, expected):
+    entries(2)
+    record(SYSTEM, "fleet.apply", "fleet demo")
+    assert vera_client.get(f"/audit/?{query}").content.count(b'data-label="Action"') == expected
+
+
+def test_the_page_shows_changed_fields_only(vera_client):
+    record(OTTO, "x.y", "z", "", {"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
+    content = vera_client.get("/audit/").content.decode()
+    assert "a.c" in content
+    assert "a.b" not in content
+
+
+def test_a_pool_that_is_added_is_a_change_of_its_own(vera_client):
+    kept = {"name": "demo", "model": "m", "replicas": 8}
+    record(OTTO, "fleet.applied", "fleet", "", {"pools": [kept]}, {"pools": [{"name": "new", "model": "x"}, kept]})
+    content = vera_client.get("/audit/").content.decode()
+    assert "<code>pools.new.model</code>" in content
+    assert "demo" not in content
+
+
+def test_many_changes_are_folded_and_written_as_json(vera_client):
+    old = {"a": None, "b": [{"c": None}], "d": True, "e": "f"}
+    record(OTTO, "x.y", "z", "", old, {"a": 1, "b": [], "d": False, "e": "g"})
+    page = vera_client.get("/audit/").content.decode()
+    assert "<summary>4 fields<span" in page
+    assert '<span class="diff-old">–</span> → <span class="diff-new">1</span>' in page
+    assert '<span class="diff-old">[{&quot;c&quot;: null}]</span>' in page
+    assert "None" not in page
+
+
+def test_text_written_by_people_is_escaped(vera_client):
+    record(OTTO, "x.y", "z", "<script>alert(1)</script>")
+    assert b"<script>alert(1)" not in vera_client.get("/audit/").content
+
+
+def test_an_empty_log_describes_its_future_entries(vera_client):
+    assert b"Nothing has been changed yet" in vera_client.get("/audit/").content
+    assert b"No entry matches the filter" in vera_client.get("/audit/?actor=otto").content
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "9" * 30])
+def test_a_made_up_cursor_is_not_found(vera_client, cursor):
+    assert vera_client.get(f"/audit/?before={cursor}").status_code == 404

@@ -1,0 +1,64 @@
+"""Apprise, an optional package: over a hundred services, each with URLs of its own (requirements-notices.txt)."""
+
+import importlib
+import importlib.util
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+from controlplane.people.notices.errors import InvalidInput, Unsendable
+from controlplane.people.notices.senders.addresses import reach
+from router.contract.net.outgoing import BeyondReach, resolve
+
+# These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
+REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
+MISSING = "Apprise is not installed: pip install --require-hashes -r requirements-notices.txt"
+URL_MAX = 2_000
+
+
+def check(url: str) -> None:
+    """Raises InvalidInput, which does not repeat the URL: it holds tokens."""
+    scheme = url.partition("://")[0].lower()
+    if len(url) > URL_MAX or "://" not in url or not url.isprintable():
+        raise InvalidInput("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
+    if scheme.rstrip("s") in REFUSED or scheme in REFUSED:
+        raise InvalidInput("url", None, f"{scheme}:// is not allowed", "use a webhook to post to an address")
+    if not is_installed():
+        raise InvalidInput("kind", "apprise", MISSING)
+    if _load().Apprise.instantiate(url, suppress_exceptions=True) is None:
+        raise InvalidInput("url", None, "Apprise does not understand this URL", "see appriseit.com/services")
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("apprise") is not None
+
+
+def _load() -> Any:
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it logs URLs that it cannot read
+    return importlib.import_module("apprise")
+
+
+async def send(url: str, title: str, text: str) -> str:
+    """The outcome; raises Unsendable."""
+    if not is_installed():
+        raise Unsendable(MISSING)
+    await _check_host(url)
+    target = _load().Apprise()
+    if not target.add(url):
+        raise Unsendable("Apprise does not understand the URL of this channel")
+    if not await target.async_notify(title=title, body=text):
+        raise Unsendable("Apprise could not send it; the service refused or did not answer")
+    return "sent by Apprise"
+
+
+async def _check_host(url: str) -> None:
+    """Refuse a host that resolves to a private address. Often a token stands there, which resolves to nothing."""
+    host = urlsplit(url).hostname
+    if not host:
+        return
+    try:
+        await resolve(host, 0, reach())
+    except BeyondReach as error:
+        raise Unsendable(f"the host leads out of reach: {error.strerror}") from None
+    except OSError:
+        return

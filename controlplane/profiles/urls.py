@@ -1,5 +1,0 @@
-from django.urls import path
-
-from controlplane.profiles import views
-
-urlpatterns = [path("fleet/profiles/", views.profiles, name="profiles")]

@@ -1,5 +1,0 @@
-"""The default policy and a pool of it."""
-
-from controlplane.policies.tests.conftest import policy, pool
-
-__all__ = ["policy", "pool"]

@@ -1,7 +1,0 @@
-from django.urls import path
-
-from controlplane.traces import views
-
-urlpatterns = [
-    path("experiments/traces/", views.traces, name="traces"),
-]

@@ -1,0 +1,32 @@
+"""The versions of the document Models, and its one open draft."""
+
+from django.db import models
+
+from controlplane.traffic.policies.versioned import OpenDraft, PublishedVersion, Unchanging
+
+
+class ModelsVersionQuerySet(Unchanging, models.QuerySet["ModelsVersion"]):
+    pass
+
+
+class ModelsVersion(PublishedVersion):
+    """The newest is live."""
+
+    objects = ModelsVersionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            # Of two concurrent publications only one gets the next number.
+            models.UniqueConstraint(fields=["number"], name="models_version_number_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Models {self.label}"
+
+
+class ModelsDraft(OpenDraft):
+    only = models.BooleanField(default=True, unique=True, editable=False)  # one at a time
+
+    def __str__(self) -> str:
+        return f"draft of Models, revision {self.revision}"

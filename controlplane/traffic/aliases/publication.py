@@ -1,0 +1,50 @@
+"""The document Models in Redis, for routers. The database is the truth."""
+
+import redis
+import structlog
+
+from controlplane.traffic.aliases import selectors
+from controlplane.traffic.policies.publication import Acknowledgement, RouterVersion
+from fleet.redis import live_routers, ordered_write, values_of
+from fleet.redis.ordered_write import Published
+from router.contract.redis import redis_keys
+from router.contract.redis.published import ModelsValue
+from router.contract.redis.router_status import RouterStatus
+
+log = structlog.get_logger(__name__)
+OF_NO_POOL = ""  # as in acknowledgements
+
+
+def _as_stored() -> Published:
+    version = selectors.live().version
+    if version is None:
+        return {redis_keys.MODELS: None}
+    value = ModelsValue(version=version.number, sha256=version.sha256, document=version.document)
+    return {redis_keys.MODELS: value}
+
+
+def publish() -> None:
+    """Raises ordered_write.FAILURES."""
+    ordered_write.publish(_as_stored)
+
+
+def republish() -> bool:
+    """One step of the loop: write the document to Redis if it differs from the database. True when it did."""
+    if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
+        return False
+    log.info("models.republished")
+    publish()
+    return True
+
+
+def acknowledgement() -> Acknowledgement:
+    """Live routers and whether they run the live version, by their last report."""
+    number = selectors.live().number
+    try:
+        names = live_routers()
+        statuses = values_of(RouterStatus, redis_keys.router_key, names)
+    except redis.RedisError:
+        return Acknowledgement((), (), redis_away=True)
+    runs = [RouterVersion(name, OF_NO_POOL, statuses[name].models if name in statuses else None) for name in names]
+    running = tuple(row for row in runs if row.version == number)
+    return Acknowledgement(running, tuple(row for row in runs if row.version != number))

@@ -1,0 +1,51 @@
+"""The page Models and its draft in Chromium: everybody can read them."""
+
+import pytest
+
+from controlplane.testing_browser import Web
+from controlplane.testing_reading import in_both_themes, too_wide, unreadable
+
+pytestmark = pytest.mark.browser
+
+PATHS = (
+    "/models/",
+    "/models/draft",
+    "/models/draft/name?name=chat-large",
+    "/models/draft/review",
+    "/models/versions/1/",
+)
+MAKE = """
+from controlplane.traffic.aliases import services
+from controlplane.people.audit.services import SYSTEM
+from controlplane.traffic.policies.services import ensure_default_policy
+from fleet.models import AdapterHome, Instance, Pool
+ensure_default_policy()
+lora = {"enable_lora": True, "max_loras": 4}
+for name, model in (("h200", "chat-large"), ("h100", "chat-large-fp8"), ("spot", "chat-large")):
+    made = dict(model=model, kind="sim", policy="default", replicas=4, engine=lora)
+    Pool.objects.get_or_create(name=name, defaults=made)
+large = {"split": [{"pool": "h200", "weight": 90}, {"pool": "h100", "weight": 10}], "fallback": [{"pool": "spot"}]}
+bot = {"pool": "h200", "adapter": {"name": "support-bot@v3", "source": "/lora/support-v3", "replicas": 2}}
+services.publish_document({"models": {"chat-large": large, "support-bot": bot}}, SYSTEM, "a tenth on the new GPUs")
+for number, state in enumerate(("loaded", "failed")):
+    row = Instance.objects.create(pool=Pool.objects.get(name="h200"), name=f"h200-{number}", ordinal=number)
+    AdapterHome.objects.create(instance=row, epoch=0, name="support-bot@v3", source="/lora/support-v3", state=state,
+        text="" if state == "loaded" else "the engine answers 404: No adapter found for /lora/support-v3")
+services.open_draft(SYSTEM)
+services.save_draft({"models": {"chat-large": {**large, "on": ["saturated"]}, "new": {"pool": "spot"}}}, SYSTEM)
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models(web: Web) -> None:
+    web.manage("shell", "--verbosity", "0", "-c", MAKE)
+
+
+def test_everybody_can_read_the_pages(open_page):
+    opened, found = open_page("otto"), {}
+    for path in PATHS:
+        page = opened.goto(path)
+        found[path] = unreadable(page) + in_both_themes(page) + too_wide(page)
+        page.set_viewport_size({"width": 1440, "height": 900})
+    assert {path: faults for path, faults in found.items() if faults} == {}
+    assert opened.faults == []

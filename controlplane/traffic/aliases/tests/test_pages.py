@@ -1,0 +1,113 @@
+"""The page Models: what it shows, and a name's way from its form to the routers and back."""
+
+import pytest
+
+from controlplane.traffic.aliases import selectors, services
+from controlplane.traffic.aliases.tests.conftest import BOT, OTTO, SPLIT, WHY, document
+from fleet.models import AdapterHome, Instance
+from router.contract.redis import redis_keys
+from router.tests.values import loaded
+
+pytestmark = pytest.mark.django_db
+
+
+def text(answer):
+    return " ".join(answer.content.decode().split())
+
+
+def test_the_page_shows_names_with_their_shares_fallbacks_and_adapters_with_their_homes(pools, vera_client):
+    services.publish_document(document(chat=SPLIT, bot=BOT), OTTO, WHY)
+    for ordinal, (state, said) in enumerate((("loaded", ""), ("failed", "No adapter found for /lora/bot-v1"))):
+        row = Instance.objects.create(pool=pools["loras"], name=f"loras-{ordinal}", ordinal=ordinal)
+        AdapterHome.objects.create(
+            instance=row, epoch=row.epoch, name="bot@v1", source="/lora/bot-v1", state=state, text=said
+        )
+    page = text(vera_client.get("/models/"))
+    assert "90 %" in page
+    assert 'value="10.00" aria-label="small: 10 % of the sessions"' in page
+    assert "1 of 1 homes" in page
+    assert "No adapter found for /lora/bot-v1" in page
+    assert WHY in page
+    assert "disabled" in page  # a viewer changes nothing
+
+
+def test_an_empty_page_says_what_clients_can_ask_for(db, vera_client):
+    assert "Each pool answers to its model and its own name." in text(vera_client.get("/models/"))
+
+
+def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
+    assert otto_client.post("/models/open").url == "/models/draft"
+    typed = {
+        "name": "chat", "was": "", "etag": selectors.open_draft().etag, "target_pool_0": "big", "target_weight_0": "90",
+        "target_pool_1": "small", "target_weight_1": "10", "fallback_pool_0": "loras",
+        "on_saturated": "1", "adapter_replicas": "1",
+    }  # fmt: skip
+    assert otto_client.post("/models/draft/name", typed).url == "/models/draft"
+    draft = selectors.open_draft()
+    assert draft.document["models"]["chat"] == {**SPLIT, "on": ["saturated"]}
+    review = text(otto_client.get("/models/draft/review"))
+    assert "big 90 %, small 10 %; falls back to loras on saturated" in review
+    answer = otto_client.post("/models/draft/publish", {"reason": WHY, "etag": draft.etag})
+    assert answer.url == "/models/versions/1/"
+    again = otto_client.post("/models/draft/publish", {"reason": WHY, "etag": draft.etag})
+    assert again.url == "/models/versions/1/"
+    assert loaded(live_redis.get(redis_keys.MODELS))["version"] == 1
+    services.publish_document(document(), OTTO, WHY)
+    asked = otto_client.get("/models/rollback?to=1")
+    assert ">Roll back to v1</button>" in text(asked)
+    assert otto_client.post("/models/rollback", {"to": "1", "reason": WHY, "etag": "v2"}).url == "/models/versions/3/"
+
+
+def test_without_an_earlier_document_the_page_says_that_there_is_nothing_to_roll_back_to(pools, otto_client):
+    for published in (False, True):
+        if published:
+            services.publish_document(document(chat=SPLIT), OTTO, WHY)
+        page = otto_client.get("/models/rollback")
+        assert page.status_code == 200
+        assert "There is nothing to roll back to" in text(page)
+        assert '<form method="post" action="/models/rollback"' not in text(page)
+    assert otto_client.post("/models/rollback", {"reason": WHY}).status_code == 404
+
+
+def test_a_form_that_cannot_be_saved_keeps_what_was_typed_and_says_why_at_the_field(pools, otto_client):
+    otto_client.post("/models/open")
+    typed = {"name": "/x", "target_pool_0": "big", "target_weight_0": "many", "target_pool_1": "small"}
+    answer = otto_client.post("/models/draft/name", typed)
+    page = text(answer)
+    assert answer.status_code == 422
+    assert "Not the name of a model" in page
+    assert "Not a whole number within its limits; allowed: 0 to 10,000" in page
+    assert 'value="many"' in page
+    more = text(otto_client.post("/models/draft/name", {**typed, "more": "1"}))
+    assert 'name="target_pool_4"' in more
+
+
+def test_the_draft_is_edited_as_a_document_too_and_names_are_removed(pools, otto_client):
+    otto_client.post("/models/open")
+    yaml = "schema: 1\nmodels:\n  a: {pool: big}\n  b: {pool: small}\n"
+    otto_client.post("/models/draft", {"document": yaml})
+    otto_client.post("/models/draft", {"remove": "a"})
+    assert selectors.open_draft().document["models"].keys() == {"b"}
+    broken = otto_client.post("/models/draft", {"document": "models: {a: {pool: [}}"})
+    assert broken.status_code == 422
+    assert "Not saved." in text(broken)
+    stale = otto_client.post("/models/draft", {"remove": "b", "etag": "d1.1"})
+    assert stale.status_code == 412
+    otto_client.post("/models/draft/discard", {"etag": selectors.open_draft().etag})
+    assert selectors.open_draft() is None
+
+
+def test_the_review_says_what_stands_against_it(pools, otto_client):
+    services.open_draft(OTTO)
+    services.save_draft(document(chat={"pool": "gone"}), OTTO)
+    page = text(otto_client.get("/models/draft/review"))
+    assert "models.chat.pool" in page
+    assert "there is no such pool" in page
+    assert "Publish v1</button>" not in page
+    refused = otto_client.post("/models/draft/publish", {"reason": WHY})
+    assert refused.status_code == 422
+
+
+def test_a_viewer_changes_nothing(pools, vera_client):
+    for path in ("/models/open", "/models/draft", "/models/draft/publish", "/models/rollback?to=1"):
+        assert vera_client.post(path).status_code == 403

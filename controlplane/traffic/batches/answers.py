@@ -1,0 +1,83 @@
+"""What the answer to a line means: for its outcome, and for the lines behind it. Pure.
+
+router/contract judges answers for routers and batches alike: their status in verdict.py, their text in answers.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controlplane.traffic.batches.lines import document_of
+from router.contract import verdict
+from router.contract.answers import AnswerError, error_of, said
+
+LONGEST_TEXT = 300  # characters of a reason
+Outcome = Literal["answered", "failed", "again", "later"]
+# Of results; of all others: again
+_OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "failed_alike": "failed", "refused": "later"}
+
+
+@dataclass(frozen=True, slots=True)
+class LineAnswer:
+    status: int
+    request_id: str
+    body: bytes
+    retry_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why nothing of a batch can be sent now."""
+
+    code: str
+    message: str
+
+
+NO_ROUTER = Reason("no_router", "no router is live")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """`again`: failed unless another try is left; `later`: refused for a reason that holds for further lines."""
+
+    outcome: Outcome
+    document: Any
+    error: dict[str, str] | None = None  # what is wrong with an answer of status 200
+    reason: Reason | None = None
+
+
+def meaning(answer: LineAnswer) -> Meaning:
+    document = document_of(answer.body)
+    fault = fault_of(answer.body) if answer.status == 200 else None
+    if answer.status == 200 and fault is None:
+        return Meaning("answered", document)
+    result = _result_of(answer.status, document, fault)
+    outcome = "failed" if result == "served" else _OUTCOMES.get(result, "again")
+    error = {"code": "engine_error", "message": fault.message[:LONGEST_TEXT]} if fault is not None else None
+    reason = _reason(answer.status, document) if outcome == "later" else None
+    return Meaning(outcome, document, error, reason)
+
+
+def _result_of(status: int, document: object, fault: AnswerError | None) -> verdict.Result:
+    if fault is not None:
+        return verdict.of_error(fault, has_content=False)
+    error = document.get("error") if isinstance(document, dict) else None
+    return verdict.of_routers_answer(status, error.get("code") if isinstance(error, dict) else None)
+
+
+def fault_of(body: bytes) -> AnswerError | None:
+    """Why an answer of status 200 is none; None when it is one."""
+    answer = said(body)
+    if answer is None:
+        return AnswerError("the answer is not a JSON object")
+    if (fault := error_of(answer, body)) is not None:
+        return fault
+    if answer.error is not None:
+        return AnswerError("the answer is an error")
+    return AnswerError("the response was cancelled") if answer.status == "cancelled" else None
+
+
+def _reason(status: int, document: object) -> Reason:
+    error = document.get("error") if isinstance(document, dict) else None
+    code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
+    known = code if isinstance(code, str) and code else f"status_{status}"
+    return Reason(known[:64], (message if isinstance(message, str) and message else f"status {status}")[:LONGEST_TEXT])

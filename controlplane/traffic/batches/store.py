@@ -1,0 +1,111 @@
+"""The content of files and the results of batches, in $WEIR_DATA_DIR/batches."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+from controlplane.traffic.batches.lines import usage_of, written_of
+
+DISPATCHER = "dispatcher"  # the lock of the one that sends the lines of all batches
+LARGEST = 200 * 1024 * 1024  # bytes of a file
+
+
+def folder() -> Path:
+    made = Path(settings.DATA_DIR) / "batches"
+    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return made
+
+
+def content(name: str) -> Path:
+    """The path of a file's content."""
+    return folder() / f"{name}.jsonl"
+
+
+def results(batch: str) -> Path:
+    """The folder of a batch that has not been closed."""
+    made = folder() / batch
+    made.mkdir(mode=0o700, exist_ok=True)
+    return made
+
+
+def result(batch: str, which: str) -> Path:
+    return results(batch) / f"{which}.jsonl"
+
+
+@contextmanager
+def alone(batch: str) -> Iterator[bool]:
+    """A lock on the batch's results, or on DISPATCHER; False while somebody holds it. A dead process holds none."""
+    with (folder() / f"{batch}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def forget(batch: str) -> None:
+    (folder() / f"{batch}.lock").unlink(missing_ok=True)
+
+
+class Results:
+    """Appends to the output and the error file of a batch. Each custom_id gets one line, whichever workers wrote."""
+
+    def __init__(self, batch: str) -> None:
+        self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
+        self.counts = {path: 0 for path in (self.output, self.errors)}
+        self.written: set[str] = set()  # at the start
+        self.tokens: tuple[int, ...] = (0, 0)  # of the input and of the output
+        self._open: dict[Path, IO[bytes]] = {}
+        self._unflushed: set[Path] = set()
+        for path in self.counts:
+            self._open[path] = _without_torn_line(path)
+            with path.open("rb") as lines:
+                for name, document in written_of(lines):
+                    self.written.add(name)
+                    self._count(path, document)
+
+    def add(self, path: Path, line: bytes, document: object = None) -> None:
+        """`document`: the answer, if there is one."""
+        self._open[path].write(line)
+        self._open[path].flush()
+        self._unflushed.add(path)
+        self._count(path, document)
+
+    def _count(self, path: Path, document: object) -> None:
+        self.counts[path] += 1
+        if path == self.output:
+            self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
+
+    def flush(self) -> None:
+        """Make what was added outlast the machine; it outlasts this process at once."""
+        for path in self._unflushed:
+            os.fsync(self._open[path].fileno())
+        self._unflushed.clear()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+def _without_torn_line(path: Path) -> IO[bytes]:
+    """The file, opened at the end of its last whole line."""
+    path.touch(mode=0o600)
+    file = path.open("r+b")
+    size = end = path.stat().st_size
+    while end:
+        start = max(0, end - 65_536)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        end = start + found + 1 if found >= 0 else start
+        if found >= 0:
+            break
+    if end != size:
+        file.truncate(end)
+    file.seek(end)
+    return file

@@ -1,0 +1,90 @@
+"""What an answer of the routers means for its line."""
+
+import json
+from typing import Any
+
+import pytest
+
+from controlplane.traffic.batches import answers
+from controlplane.traffic.batches.answers import LineAnswer
+
+
+def meant(status: int, document: Any) -> answers.Meaning:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return answers.meaning(LineAnswer(status, "r", body))
+
+
+WHOLE: list[dict[str, Any]] = [
+    {"choices": [{"finish_reason": end, "message": {"content": "x"}}]} for end in ("stop", "length", "tool_calls", None)
+]
+WHOLE += [
+    {"object": "response", "status": "completed", "error": None},
+    {
+        "object": "response",
+        "status": "incomplete",
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"},
+    },
+    {"object": "list", "data": [{"embedding": [0.1]}]},
+]
+
+
+@pytest.mark.parametrize("document", WHOLE)
+def test_a_whole_answer_is_answered(document: Any) -> None:
+    assert (meant(200, document).outcome, meant(200, document).error) == ("answered", None)
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"error": {"message": "EngineCore died", "code": 500}}, "EngineCore died"),
+        ({"error": "out of memory"}, "out of memory"),
+        ({"error": {}}, "the answer is an error"),
+        ({"object": "error", "message": "no", "code": 500}, "no"),
+        ({"object": "response", "status": "failed", "error": None}, "the response failed"),
+        ({"object": "response", "status": "cancelled"}, "the response was cancelled"),
+        ({"choices": [{"finish_reason": "stop"}, {"finish_reason": "error"}]}, "finish_reason error"),
+        ({"choices": [{"finish_reason": "abort", "message": {"content": "half"}}]}, "finish_reason abort"),
+        ([], "not a JSON object"),
+        (b"<html>", "not a JSON object"),
+        (b"", "not a JSON object"),
+    ],
+)
+def test_an_error_of_status_200_is_tried_again_and_never_answered(document: Any, text: str) -> None:
+    made = meant(200, document)
+    assert made.outcome == "again"
+    assert made.error is not None
+    assert text in made.error["message"]
+
+
+def test_an_error_of_status_200_that_blames_the_request_is_not_tried_again() -> None:
+    for document in ({"error": {"code": 400, "message": "too long"}}, {"object": "error", "code": 422}):
+        assert meant(200, document).outcome == "failed"
+
+
+def test_a_refusal_for_now_is_one_whatever_its_status() -> None:
+    busy = meant(200, {"error": {"code": 429, "message": "busy"}})
+    assert (busy.outcome, busy.reason) == ("later", answers.Reason("status_200", "busy"))
+
+
+STATUSES = {201: "failed", 400: "failed", 404: "failed", 408: "again", 500: "again", 502: "again", 504: "again"}
+
+
+@pytest.mark.parametrize(("status", "outcome"), STATUSES.items())
+def test_other_statuses_fail_or_are_tried_again(status: int, outcome: str) -> None:
+    assert (meant(status, {}).outcome, meant(status, {}).reason) == (outcome, None)
+
+
+def test_a_line_that_fails_alike_on_two_engines_is_not_tried_again() -> None:
+    assert meant(502, {"error": {"message": "failed on two", "code": "failed_alike"}}).outcome == "failed"
+    assert meant(502, {"error": {"message": "failed", "code": "upstream_failed"}}).outcome == "again"
+
+
+def test_a_refusal_for_now_has_a_reason() -> None:
+    refusal = {"error": {"code": "insufficient_quota", "message": "the budget is used up"}}
+    assert meant(429, refusal).reason == answers.Reason("insufficient_quota", "the budget is used up")
+    assert meant(503, b"busy").reason == answers.Reason("status_503", "status 503")
+    assert meant(503, {"error": "engine busy"}).reason == answers.Reason("status_503", "engine busy")
+    long = meant(503, {"error": {"code": 7, "message": "x" * 1_000}}).reason
+    assert long is not None
+    assert (long.code, len(long.message)) == ("status_503", answers.LONGEST_TEXT)

@@ -1,0 +1,48 @@
+"""Which batches have a place, and which one gives it up."""
+
+import pytest
+
+from controlplane.traffic.batches import places
+from controlplane.traffic.batches.places import Placed, Queued
+
+
+@pytest.fixture(autouse=True)
+def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PLACES", 3)
+
+
+def held(pk: int, key: int, for_s: float = 60.0, waits: bool = False, leaves: bool = False) -> Placed:
+    return Placed(pk, key, for_s, waits, leaves)
+
+
+def test_keys_without_a_place_come_first() -> None:
+    queued = [Queued(1, 7), Queued(2, 7), Queued(3, 7), Queued(4, 8)]
+    assert places.claims([], queued) == [1, 4, 2]
+    assert places.claims([held(9, 7)], queued) == [4, 1]
+
+
+def test_a_key_has_no_more_places_than_its_share() -> None:
+    assert places.claims([], [Queued(pk, 7) for pk in range(5)]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("placed", "queued", "leaver"),
+    [
+        ([held(1, 7)], [], None),
+        # A key with all of its places makes room for itself where a batch waits, nobody else does
+        ([held(1, 7), held(2, 7)], [Queued(3, 7)], None),
+        ([held(1, 7), held(2, 7, waits=True)], [Queued(3, 7)], 2),
+        ([held(1, 8, waits=True), held(2, 7)], [Queued(3, 7)], None),
+        # All places are taken: a batch that waits, one of a key that has several, one that had its turn
+        ([held(1, 1), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], 2),
+        ([held(1, 1), held(2, 2), held(3, 2)], [Queued(4, 4)], 2),
+        ([held(1, 1), held(2, 2), held(3, 3)], [Queued(4, 4)], None),
+        ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 4)], 2),
+        ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 2)], None),
+        # One that was just opened stays, and one at a time leaves
+        ([held(1, 1), held(2, 2, for_s=1.0, waits=True), held(3, 3)], [Queued(4, 4)], None),
+        ([held(1, 1, leaves=True), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], None),
+    ],
+)
+def test_who_gives_up_a_place(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
+    assert places.leaver(placed, queued) == leaver

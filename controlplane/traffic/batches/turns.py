@@ -1,0 +1,114 @@
+"""Whose line is next: keys take turns, fair by tokens, and the batches of one key share its turns. Pure.
+
+Start-time fair queueing: each line starts where its key's last one ended, or where the whole stands if that is later,
+and the earliest start goes first. So a key that waited has no claim on the time in which it could not send.
+"""
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, field
+
+from controlplane.traffic.batches import pace
+from controlplane.traffic.batches.line_queue import Flow, LineQueue
+from controlplane.traffic.batches.lines import Line
+
+MOST_OF_KEY = 64  # lines of a key under way
+MOST_IN_ALL = 256  # lines under way; beside them one of each key that has none
+FIRST_TOKENS = 500.0  # of a line, until the first answers of its key are known
+OUTPUT_WEIGHT = 2  # of a token of an answer against one of a prompt, as in the routers' queues
+LEARNED = 0.1  # weight of the latest answer in what a key's next line may need
+
+
+@dataclass(slots=True)
+class Lane:
+    """The lines for one model, whichever key they are of."""
+
+    under_way: int = 0
+    most: int = pace.FIRST
+
+
+@dataclass(slots=True)
+class _Key:
+    queues: deque[LineQueue] = field(default_factory=deque)
+    under_way: int = 0
+    finish: float = 0.0  # tokens: the end of its last line
+    tokens: float = FIRST_TOKENS  # that its next line may need
+    turn: int = 0  # number of its last one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """A line under way."""
+
+    queue: LineQueue
+    flow: Flow
+    number: int
+    line: Line
+    tokens: float  # that were charged
+    sent_at: float
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lane] = {}
+        self.under_way = 0
+        self._keys: dict[int, _Key] = {}
+        self._now = 0.0  # tokens: the start of the last line
+        self._count = itertools.count(1)
+
+    def add(self, queue: LineQueue) -> None:
+        self._keys.setdefault(queue.key, _Key()).queues.append(queue)
+
+    def remove(self, queue: LineQueue) -> None:
+        """Its lines under way still have to be settled."""
+        key = self._keys.get(queue.key)
+        if key is not None and queue in key.queues:
+            key.queues.remove(queue)
+
+    def next(self, now: float) -> Ticket | None:
+        """Take the line whose turn it is; None while nothing may be sent."""
+        for key in sorted(self._keys.values(), key=lambda key: (max(self._now, key.finish), key.turn)):
+            for queue in key.queues:
+                for flow in queue.ready(now):
+                    if self._has_room(key, self.lanes.setdefault(flow.model, Lane())):
+                        return self._take(key, queue, flow, now)
+        return None
+
+    def _has_room(self, key: _Key, lane: Lane) -> bool:
+        """The first line of a key does not wait for long answers of others, unless the lane was narrowed for other
+        traffic."""
+        lane_free = lane.under_way < lane.most or (not key.under_way and lane.most > pace.FIRST)
+        return lane_free and key.under_way < MOST_OF_KEY and (self.under_way < MOST_IN_ALL or not key.under_way)
+
+    def _take(self, key: _Key, queue: LineQueue, flow: Flow, now: float) -> Ticket:
+        number, line = queue.take(flow, now)
+        key.queues.remove(queue)
+        key.queues.append(queue)
+        self._now = max(self._now, key.finish)
+        key.finish, key.turn = self._now + key.tokens, next(self._count)
+        key.under_way += 1
+        self.under_way += 1
+        self.lanes[flow.model].under_way += 1
+        return Ticket(queue, flow, number, line, key.tokens, now)
+
+    def settle(self, ticket: Ticket, tokens: tuple[int, int] | None) -> None:
+        """The line is no longer under way; `tokens` of its prompt and answer, None when nothing was computed."""
+        ticket.queue.end(ticket.flow)
+        self.under_way -= 1
+        self.lanes[ticket.flow.model].under_way -= 1
+        key = self._keys[ticket.queue.key]
+        key.under_way -= 1
+        needed = 0.0 if tokens is None else float(tokens[0] + OUTPUT_WEIGHT * tokens[1]) or ticket.tokens
+        key.finish += needed - ticket.tokens
+        if needed:
+            key.tokens += LEARNED * (needed - key.tokens)
+
+    def pace(self, load: pace.Load) -> None:
+        """Widen or narrow each lane by the load of its engines; forget keys and lanes that nobody needs."""
+        self._keys = {
+            name: key for name, key in self._keys.items() if key.queues or key.under_way or key.finish > self._now
+        }
+        needed = {model for key in self._keys.values() for queue in key.queues for model in queue.flows}
+        self.lanes = {model: lane for model, lane in self.lanes.items() if lane.under_way or model in needed}
+        for model, lane in self.lanes.items():
+            lane.most = pace.allowed(lane.most, load.of(model))

@@ -1,0 +1,230 @@
+"""Compares the recent traffic with what each step of a plan needs, with a sentence where it is too little. Pure.
+
+The needs are the judge's minimums: 30 requests and 8 effective cells in an arm, 30 requests in each block. Reaching
+them does not make a class fine, but without them no step passes.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from controlplane.traffic.deliveries.foresight import power
+from controlplane.traffic.deliveries.foresight.recent import LEAST_SESSIONS, RecentTraffic
+from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
+from controlplane.traffic.deliveries.judge.verdicts import OCCURS_FROM, UNITS, levels_of
+from controlplane.traffic.deliveries.plan.reader import NUMBERS
+from controlplane.traffic.deliveries.plan.types import (
+    CLASSES,
+    NEEDED,
+    OCCURS,
+    RARE,
+    Canary,
+    ComparisonGuard,
+    Plan,
+    Switchback,
+)
+from controlplane.traffic.deliveries.timing.durations import words
+from fleet.counted import percent, times
+
+ENOUGH = 0.9  # probability
+LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more next time
+LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
+Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric and class
+
+
+class Outlook(IntEnum):
+    """The outlook of a class in a step; higher is better."""
+
+    NEVER = 0  # the step pauses before judging it
+    LEFT = 1  # the step passes without it
+    LATE = 2  # the step waits for it
+    IN_TIME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    step: int  # from 1
+    pool: str
+    request_class: str  # empty: of all
+    text: str
+
+
+def foreseen(plan: Plan, pools: Mapping[str, RecentTraffic | None], spreads: Spreads) -> list[Foreseen]:
+    """The outlooks in the order of the steps, without pools that have no traffic."""
+    found: list[Foreseen] = []
+    for at, step in enumerate(plan.steps):
+        if isinstance(step, Switchback):
+            found += [Foreseen(at + 1, "", "", f"step {at + 1} · {text}") for text in _powers(plan, step, spreads)]
+        for pool, traffic in pools.items():
+            if traffic is not None and isinstance(step, Canary | Switchback):
+                where = [f"step {at + 1}", *([pool] if len(pools) > 1 else [])]
+                for name, text in _of_step(plan, at, traffic):
+                    found.append(Foreseen(at + 1, pool, name, f"{' · '.join([*where, name])}: {text}"))
+    return found
+
+
+def _of_step(plan: Plan, at: int, traffic: RecentTraffic) -> Iterator[tuple[str, str]]:
+    """(class, sentence)."""
+    step, classes = plan.steps[at], needed_classes(plan)
+    is_first = not any(isinstance(each, Canary | Switchback) for each in plan.steps[:at])  # said once
+    judged = [name for name in classes if traffic.shares.get(name, 0.0) >= OCCURS]
+    for name in classes:
+        if name not in judged:
+            text = _not_judged(traffic, name, is_left=bool(judged)) if is_first else ""
+        elif isinstance(step, Switchback):
+            text = _of_blocks(plan, step, traffic, name)
+        else:
+            text = _of_canary(plan, at, step, traffic, name) if isinstance(step, Canary) else ""
+        if text:
+            yield name, text
+
+
+def needed_classes(plan: Plan) -> dict[str, list[str]]:
+    """The metrics that must be fine, by class."""
+    guards = [each for each in plan.guards if isinstance(each, ComparisonGuard) and each.metric in NEEDED]
+    found = {name: [str(guard.metric) for guard in guards if name in guard.classes] for name in CLASSES}
+    return {name: metrics for name, metrics in found.items() if metrics}
+
+
+def _not_judged(traffic: RecentTraffic, name: str, *, is_left: bool) -> str:
+    share = percent(traffic.shares.get(name, 0.0), ".2g")
+    rest = "" if is_left else "; no other class is either, so the step pauses"
+    return f"{share} of the requests, and below {percent(OCCURS)} it is not judged{rest}"
+
+
+def _is_rare(plan: Plan, traffic: RecentTraffic, name: str) -> bool:
+    """True if a step may pass without it: another needed class has enough requests to wait for."""
+    others = any(traffic.shares.get(each, 0.0) >= RARE for each in needed_classes(plan))
+    return others and traffic.shares.get(name, 0.0) < RARE
+
+
+# Canaries
+
+
+def canary_outlook(plan: Plan, at: int, step: Canary, traffic: RecentTraffic, name: str) -> Outlook:
+    seconds, limit = max(_times(plan, step, traffic, name)), _limit_s(plan, step)
+    if seconds <= step.for_s:
+        return Outlook.IN_TIME
+    if _later(plan, at) and _is_rare(plan, traffic, name) and traffic.rate * limit >= OCCURS_FROM:
+        return Outlook.LEFT
+    return Outlook.LATE if seconds <= limit else Outlook.NEVER
+
+
+def _limit_s(plan: Plan, step: Canary) -> int:
+    return min(step.max_s, plan.hold.no_data_s)
+
+
+def _later(plan: Plan, at: int) -> int:
+    """The next step that compares, from 1; 0: none."""
+    later = (n for n, each in enumerate(plan.steps[at + 1 :], at + 2) if isinstance(each, Canary | Switchback))
+    return next(later, 0)
+
+
+def _times(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> tuple[float, float]:
+    """Seconds until the candidate's arm, which is the smaller one, has the least number of requests, of sessions."""
+    figures = [traffic.of(metric, name) for metric in needed_classes(plan)[name]]
+    requests, sessions = (min(getattr(each, key) for each in figures) for key in ("requests", "sessions"))
+    return _time(LEAST_REQUESTS, requests * step.share), _time(LEAST_SESSIONS, sessions * step.share)
+
+
+def _time(count: float, rate: float) -> float:
+    return count / rate if rate else math.inf
+
+
+def _of_canary(plan: Plan, at: int, step: Canary, traffic: RecentTraffic, name: str) -> str:
+    outlook, seconds = canary_outlook(plan, at, step, traffic, name), max(_times(plan, step, traffic, name))
+    if outlook is Outlook.IN_TIME:
+        return ""
+    said = f"{_expected(plan, step, traffic, name)} in {words(step.for_s)}"
+    if outlook is Outlook.LATE:
+        return f"{said}; the step waits for it, about {about(seconds)}"
+    if outlook is Outlook.LEFT:
+        longer = f", or give the step {about(seconds)}" if seconds <= LONGEST_S else ""
+        return f"{said}; it is left to step {_later(plan, at)}{longer}"
+    longer = f"give it {about(seconds)} (max_s, hold.no_data_s)" if seconds <= LONGEST_S else "no step is long enough"
+    return f"{said}; the step pauses after {words(_limit_s(plan, step))}: {longer}, or take {name} out of its guards"
+
+
+def _expected(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> str:
+    """The expected time until there are enough requests and sessions, whichever takes longer."""
+    requests_s, sessions_s = _times(plan, step, traffic, name)
+    if requests_s >= sessions_s:
+        return f"{_some(LEAST_REQUESTS * step.for_s / requests_s)} of the {LEAST_REQUESTS} requests needed"
+    return f"{_some(LEAST_SESSIONS * step.for_s / sessions_s)} of the {LEAST_SESSIONS} sessions needed"
+
+
+def _some(count: float) -> str:
+    return f"about {count:,.0f}" if count >= 0.5 else "hardly one"
+
+
+# Switchbacks
+
+
+def blocks_outlook(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> Outlook:
+    """In time if every block has enough requests; else the class is left out at the end, or the step pauses."""
+    measured_s, blocks = step.block_s - step.washout_s, 2 * step.pairs
+    if power.fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
+        return Outlook.IN_TIME
+    seen = traffic.rate * measured_s * blocks >= OCCURS_FROM
+    return Outlook.LEFT if seen and _is_rare(plan, traffic, name) else Outlook.NEVER
+
+
+def _rate(plan: Plan, traffic: RecentTraffic, name: str) -> float:
+    return min(traffic.of(metric, name).requests for metric in needed_classes(plan)[name])
+
+
+def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> str:
+    outlook, rate = blocks_outlook(plan, step, traffic, name), _rate(plan, traffic, name)
+    if outlook is Outlook.IN_TIME:
+        return ""
+    expected = rate * (step.block_s - step.washout_s)
+    said = f"{_some(expected)} of the {LEAST_REQUESTS} requests that each of the {2 * step.pairs} blocks needs"
+    then = "it is not judged" if outlook is Outlook.LEFT else "the step pauses at its end"
+    seconds = _time(_enough_for(2 * step.pairs), rate) + step.washout_s
+    if seconds <= NUMBERS["switchback.block_s"].range[1]:
+        return f"{said}; {then}: blocks of {about(seconds)} would do"
+    return f"{said}; {then}: no block is long enough, a canary may judge it"
+
+
+def _enough_for(blocks: int) -> int:
+    """Expected requests of a block with which probably all blocks have enough."""
+    found = LEAST_REQUESTS
+    while power.fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
+        found += 1
+    return found
+
+
+def _powers(plan: Plan, step: Switchback, spreads: Spreads) -> list[str]:
+    """One sentence for all metrics with the same limits and spread."""
+    found: dict[str, list[str]] = {}
+    for guard in plan.guards:
+        if isinstance(guard, ComparisonGuard) and guard.fine is not None:
+            known = [spreads[guard.metric, name] for name in guard.classes if (guard.metric, name) in spreads]
+            text = _power(plan, step, guard.worse, guard.fine, max(known, default=None))
+            found.setdefault(text, []).append(UNITS[guard.metric])
+    return [f"switchback: {' and '.join(metrics)}, {text}" for text, metrics in found.items()]
+
+
+def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float | None) -> str:
+    levels, spread = levels_of(plan), power.ASSUMED_SPREAD if known is None else max(known, LEAST_SPREAD)
+
+    def chance(pairs: int) -> float:
+        return power.passes(pairs, spread, fine, levels.fine)
+
+    def harm(pairs: int) -> str:
+        return times(power.fails_from(pairs, spread, worse, levels.fail))
+
+    passing = f"{percent(chance(step.pairs))} of equal candidates pass each comparison"
+    more = range(step.pairs + 1, int(NUMBERS["switchback.pairs"].range[1]) + 1) if chance(step.pairs) < ENOUGH else ()
+    better = next((n for n in more if chance(n) >= ENOUGH), 0)
+    rest = f"; with {better} pairs {percent(chance(better))} and {harm(better)}" if better else ""
+    where = "assumed" if known is None else "as in the latest switchback"
+    said = f"{step.pairs} pairs: {passing}, harm fails from {harm(step.pairs)} on"
+    return f"{said}{rest} (pairs that differ by {percent(spread)}, {where})"
+
+
+def about(seconds: float) -> str:
+    """A duration in words, rounded up."""
+    unit = next((unit for least, unit in ((86_400, 3600), (7200, 600), (120, 60)) if seconds > least), 1)
+    return words(math.ceil(seconds / unit) * unit)

@@ -1,0 +1,250 @@
+"""The rules about what pools route by, and which of them each way of going live must pass.
+
+Every entry point (page, REST, command, document, schedule) calls `check` before it changes anything; docs/security.md
+has the same table.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
+from django.utils import timezone
+
+from controlplane.people.audit import services as audit
+from controlplane.people.audit.services import Actor
+from controlplane.people.notices.services import notify
+from controlplane.people.permissions import can_administer
+from controlplane.traffic.deliveries import selectors
+from controlplane.traffic.deliveries.going_live.least_plan import evidence_missing, problems_of
+from controlplane.traffic.deliveries.models import Delivery
+from controlplane.traffic.deliveries.plan import stored_plan
+from controlplane.traffic.deliveries.plan.types import Full, Plan
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.drafts import services as drafts
+from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
+from router.contract.json_value import JsonObject
+from router.contract.problem import Problem
+
+
+class Way(StrEnum):
+    """A way in which a document comes to route the requests of pools."""
+
+    PUBLISH = "publish"  # a draft, at once
+    JOIN = "join"  # a pool takes this policy
+    LEAVE = "leave"  # the same pool takes over requests of this policy
+    RETURN = "return"  # a pool that rolls back to a configuration that worked takes over requests of this policy
+    REDIRECT = "redirect"  # an alias goes to other pools; checked for the policies of both sides
+    ADD_POOL = "add pool"  # a new pool that takes over no requests
+    PROPOSE = "propose"
+    START = "start"  # by a person or by schedule
+    RESUME = "resume"
+    ADVANCE = "advance"
+    ROLL_BACK = "roll back"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A wanted change of the document that a policy's pools route by."""
+
+    way: Way
+    policy: Policy  # whose rules apply; re-read from the database
+    actor: Actor
+    document: JsonObject | None = None  # the one that would go live
+    plan: Plan | None = None
+    delivery: Delivery | None = None
+    again: str = ""  # why a document that failed before is tried again
+    emergency: str = ""  # why an administrator bypasses the rules
+    at: datetime = field(default_factory=timezone.now)
+    target: PolicyVersion | None = None  # the version whose document would come back
+
+
+Refusal = PermissionDenied | Conflict | PolicyInvalid
+REFUSALS = (PermissionDenied, Conflict, PolicyInvalid)
+
+
+def check(change: Change) -> None:
+    """Raises the first refusal: PermissionDenied, Conflict or PolicyInvalid."""
+    check_emergency(change.actor, change.emergency)
+    for refusal in refusals(change):
+        raise refusal
+
+
+def refusals(change: Change) -> list[Refusal]:
+    """Every refusal of the rules at this moment."""
+    change.policy.refresh_from_db()
+    passed = PASSED_IN_EMERGENCY if change.emergency or (change.delivery and change.delivery.emergency) else ()
+    asked = [RULES[name] for name in ASKED[change.way] if name not in passed]
+    return [refusal for rule in asked if (refusal := rule(change)) is not None]
+
+
+def said(refusal: Exception) -> str:
+    """The refusal in one line."""
+    problems = refusal.errors if isinstance(refusal, PolicyInvalid) else ()
+    return "; ".join(problem.message for problem in problems) or str(refusal)
+
+
+# The rules
+
+
+def _open(change: Change) -> Refusal | None:
+    held = selectors.open_delivery(change.policy)
+    return None if held is None else open_conflict(held)
+
+
+def open_conflict(held: Delivery) -> Conflict:
+    name = f"{held.policy.name} v{held.candidate.number}"
+    text = f"{name} is being delivered ({held.state}); wait for it, or abort it"
+    return Conflict(text, kind="open", current=held.etag)
+
+
+def may_go_direct(policy: Policy, actor: Actor) -> bool:
+    return policy.direct == Direct.ALLOWED or (policy.direct == Direct.ADMIN and actor.is_admin)
+
+
+def _direct(change: Change) -> Refusal | None:
+    name = change.policy.name
+    if may_go_direct(change.policy, change.actor):
+        return None
+    if change.policy.direct == Direct.NEVER:
+        return PermissionDenied(f"policy {name} goes live by delivery only: propose a plan with a canary")
+    return PermissionDenied(f"only administrators publish policy {name} directly: propose a plan with a canary")
+
+
+def _approvals(change: Change) -> Refusal | None:
+    needed = change.policy.approvals_needed
+    if not needed:
+        return None
+    return PermissionDenied(f"policy {change.policy.name} needs {needed} approvals: propose a delivery")
+
+
+def _approved(change: Change) -> Refusal | None:
+    """At the start: as many approvals as the plan asks for, or the policy by now."""
+    delivery = _delivery(change)
+    needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
+    if selectors.is_approved(delivery, needed):
+        return None
+    return Conflict("approvals are missing", kind="state", current=delivery.etag)
+
+
+def _least_plan(change: Change) -> Refusal | None:
+    """A plan of somebody who may not go live directly must have steps that show enough."""
+    plan = change.plan or stored_plan.read(_delivery(change).plan)
+    if not isinstance(plan.steps[-1], Full) or _by_right(change):
+        return None
+    if plan.is_direct:
+        return _direct(change)
+    pools = [pool.name for pool in policies.pools_of(change.policy)]
+    problems = problems_of(plan, change.policy.least_plan, pools)
+    return PolicyInvalid(f"policy {change.policy.name} asks for more of a plan", problems) if problems else None
+
+
+def _by_right(change: Change) -> bool:
+    """True if this person, or the proposer of the delivery, may go live directly."""
+    if may_go_direct(change.policy, change.actor):
+        return True
+    if change.delivery is None or change.policy.direct == Direct.NEVER:
+        return False
+    proposer = get_user_model().objects.filter(username=change.delivery.proposer).first()
+    return proposer is None or can_administer(proposer)  # None: a command on the host
+
+
+def _evidence(change: Change) -> Refusal | None:
+    """A person who may not go live directly may not skip a step either."""
+    if change.actor.is_admin or may_go_direct(change.policy, change.actor):
+        return None
+    missing = evidence_missing(_delivery(change), change.at)
+    return PermissionDenied(f"{missing}; an administrator may skip it") if missing else None
+
+
+def _freeze(change: Change) -> Refusal | None:
+    frozen = selectors.freeze_in_force(change.policy, change.at)
+    if frozen is None:
+        return None
+    rule, occurrence = frozen
+    return Conflict(f"the freeze {rule.name} is in force until {occurrence.end:%Y-%m-%d %H:%M} UTC", kind="freeze")
+
+
+def _again(change: Change) -> Refusal | None:
+    failed = selectors.failed_before(change.policy, change.document) if change.document is not None else None
+    if failed is None:
+        return None
+    said = f"v{failed.candidate.number} decided alike and was {failed.state.replace('_', ' ')}: {failed.why}"
+    if change.plan is None or not change.plan.from_shadow_on:
+        message = f"{said}; deliver it from a shadow step on, with a canary"
+        return PolicyInvalid("this document has failed before", (Problem("plan.steps", None, message),))
+    if not change.again.strip():
+        problem = Problem("again", change.again, f"{said}; say why again")
+        return PolicyInvalid("this document has failed before", (problem,))
+    drafts.check_reason(change.again, "again")
+    return None
+
+
+def _was_live(change: Change) -> Refusal | None:
+    """A version that was never live cannot come back by a rollback: it needs a publication or a delivery."""
+    if change.target is None:
+        raise ValueError(f"to {change.way} needs a version")
+    if change.target.live_since is not None:
+        return None
+    number = change.target.number
+    problem = Problem("to", number, f"v{number} was never live: only a delivery brings it there")
+    return PolicyInvalid("that version cannot come back", (problem,))
+
+
+def _delivery(change: Change) -> Delivery:
+    if change.delivery is None:
+        raise ValueError(f"to {change.way} needs a delivery")
+    return change.delivery
+
+
+RULES: Mapping[str, Callable[[Change], Refusal | None]] = {
+    "open": _open,
+    "direct": _direct,
+    "approvals": _approvals,
+    "approved": _approved,
+    "least plan": _least_plan,
+    "evidence": _evidence,
+    "freeze": _freeze,
+    "again": _again,
+    "was live": _was_live,
+}
+ASKED: Mapping[Way, tuple[str, ...]] = {
+    Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # an open delivery: `overtake`, in the transaction
+    Way.JOIN: ("open", "direct", "approvals", "freeze"),
+    Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
+    Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep a pool from what worked
+    Way.REDIRECT: ("direct", "approvals", "freeze"),
+    Way.ADD_POOL: ("open",),
+    Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
+    Way.START: ("approved", "least plan", "freeze"),
+    Way.RESUME: ("freeze",),
+    Way.ADVANCE: ("evidence", "freeze"),
+    Way.ROLL_BACK: ("was live",),
+    Way.ABORT: (),
+}
+PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan", "evidence", "freeze"})
+
+
+# Emergencies
+
+
+def check_emergency(actor: Actor, emergency: str) -> str:
+    """Why an administrator bypasses the rules; empty if none does."""
+    if not emergency:
+        return ""
+    if not actor.is_admin:
+        raise PermissionDenied("only an administrator may go past the rules")
+    return drafts.check_reason(emergency, "emergency")
+
+
+def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str) -> None:
+    """An audit entry and a notice, in the transaction of the change."""
+    audit.record(actor, "policy.emergency", subject, emergency)
+    pools = [pool.name for pool in policies.pools_of(policy)]
+    facts: JsonObject = {"policy": policy.name, "by": actor.name, "pools": [*pools]}
+    text = f"{subject}: past the rules by {actor.name}: {emergency}"
+    notify("policy.emergency", subject, text, facts, actor.name)

@@ -1,0 +1,223 @@
+"""The guards of a plan against the evidence of one pool: a finding for each. Pure."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+from controlplane.traffic.deliveries.judge.findings import GuardFinding, Verdict
+from controlplane.traffic.deliveries.judge.margins import margin
+from controlplane.traffic.deliveries.judge.statistics import comparisons, counts
+from controlplane.traffic.deliveries.judge.statistics.comparisons import Estimate
+from controlplane.traffic.deliveries.judge.statistics.counts import Counted
+from controlplane.traffic.deliveries.judge.sums import Evidence
+from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
+from fleet.counted import percent, times
+from router.contract.redis.delivery import Arm
+
+ARMS: tuple[Arm, Arm] = ("candidate", "control")
+SIZES_ALPHA = 0.001  # of the check of the arms' sizes
+LEAST_SESSIONS = 16  # expected in the smaller arm
+OCCURS_FROM = 300  # requests before a class counts as rare
+UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
+SUBJECTS = {**{metric: f"{{}} {unit}" for metric, unit in UNITS.items()}, "slow": "slow {} requests"}
+ARM_WORDS = ("the candidate's arm", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How often a judgement may be wrong.
+
+    One wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every comparison
+    is fine, so each may use the whole α (intersection-union test, Berger 1982).
+    """
+
+    fail: float
+    fine: float
+
+
+def levels_of(plan: Plan) -> Levels:
+    looks_at = sum(len(guard.classes) for guard in plan.guards if isinstance(guard, ComparisonGuard))
+    looks_at += sum(isinstance(guard, CountGuard) for guard in plan.guards)
+    return Levels(plan.alpha / max(looks_at * max(plan.canaries, 1) * max(len(plan.pools), 1), 1), plan.alpha)
+
+
+def judge(evidence: Evidence, plan: Plan, share: float) -> list[GuardFinding]:
+    """Judge a canary of this share: first the arms' sizes, then the guards in their order."""
+    levels = levels_of(plan)
+    found = [sizes(evidence, share)]
+    for guard in plan.guards:
+        if isinstance(guard, ComparisonGuard):
+            found += [compare(evidence, guard, name, levels) for name in guard.classes]
+        elif isinstance(guard, CountGuard):
+            found.append(count(evidence, guard, levels))
+    return found
+
+
+# Comparisons
+
+
+def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Levels) -> GuardFinding:
+    """One class."""
+    finding = partial(
+        GuardFinding,
+        metric=guard.metric,
+        request_class=name,
+        worse=guard.worse,
+        fine=guard.fine,
+        needed=guard.metric in NEEDED,
+    )
+    if is_rarer(evidence, name, OCCURS):
+        return finding(
+            verdict="not_judged", text=f"fewer than {percent(OCCURS)} of the requests are {name}: not judged"
+        )
+    estimate = estimated(evidence, guard.metric, name)
+    if estimate is None or not estimate.is_enough:
+        return finding(
+            verdict="no_data",
+            text=f"{SUBJECTS[guard.metric].format(name)}: {_too_few(estimate)}",
+            n=estimate.n if estimate else (0, 0),
+            cells=estimate.cells if estimate else (0.0, 0.0),
+            candidate=_of_candidate(guard.metric, estimate) if estimate else None,
+            control=_level(guard.metric, estimate.control) if estimate else None,
+        )
+    low, high = (in_unit(guard.metric, end) for end in (estimate.lower(levels.fail), estimate.upper(levels.fine)))
+    middle = in_unit(guard.metric, estimate.difference)
+    return finding(
+        verdict=verdict_of(guard, low, high),
+        text=sentence(guard, name, low, middle, high),
+        estimate=middle,
+        lower=low,
+        upper=high,
+        n=estimate.n,
+        cells=estimate.cells,
+        candidate=_of_candidate(guard.metric, estimate),
+        control=_level(guard.metric, estimate.control),
+    )
+
+
+def _of_candidate(metric: str, estimate: Estimate) -> float:
+    """The level of the candidate's arm: also of too few requests, which pages draw pale."""
+    control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
+    return control * (1 + middle) if metric in NEEDED else control + middle
+
+
+def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
+    """True if the class is less than this share of the requests."""
+    every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
+    mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
+    return every >= OCCURS_FROM and mine < than * every
+
+
+def estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
+    candidate, control = evidence.both(name)
+    if metric == "slow":
+        return comparisons.shares(*([(cell.slow, cell.streamed) for cell in cells] for cells in (candidate, control)))
+    return comparisons.adjusted(*([getattr(cell, metric) for cell in cells] for cells in (candidate, control)))
+
+
+def in_unit(metric: str, difference: float) -> float:
+    """Relative, or points of the share."""
+    if metric not in NEEDED:
+        return difference
+    return math.expm1(difference) if difference < 700 else math.inf
+
+
+def _level(metric: str, mean: float) -> float:
+    return math.exp(mean) if metric in NEEDED else mean
+
+
+def verdict_of(guard: ComparisonGuard, low: float, high: float) -> Verdict:
+    """`low`, `high`: the bounds of the difference, in the guard's unit."""
+    if low > guard.worse:
+        return "fail"
+    return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
+
+
+def _too_few(estimate: Estimate | None) -> str:
+    """Which arm has too few requests or cells to compare, and how many."""
+    n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
+    arm = min((0, 1), key=lambda at: (n[at], cells[at]))
+    if n[arm] < comparisons.LEAST_REQUESTS:
+        return f"{n[arm]} of {comparisons.LEAST_REQUESTS} requests in {ARM_WORDS[arm]}"
+    arm = min((0, 1), key=lambda at: cells[at])
+    return f"{cells[arm]:.1f} of {comparisons.LEAST_CELLS} effective cells in {ARM_WORDS[arm]}"
+
+
+def shown(metric: str, name: str, middle: float) -> str:
+    """`middle`: the estimate, in the unit of the metric."""
+    value = times(1 + middle) if metric in NEEDED else f"{100 * middle:+.1f} points"
+    return f"{SUBJECTS[metric].format(name)} {value}"
+
+
+def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
+    """warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high`: in the unit of the metric.
+
+    Of a guard that does not fail, the margin that is sure: a limit beside an interval that holds it would read as kept.
+    """
+    said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
+    if low <= guard.worse:
+        bounds = f"{1 + low:.2f}–{times(1 + high)}" if relative else f"{100 * low:+.1f} to {100 * high:+.1f}"
+        return f"{said} ({bounds}): {margin(guard.metric, low, high, guard.worse, guard.fine)}"
+    if relative:
+        return f"{said} slower ({1 + low:.2f}–{times(1 + high)}, limit {times(1 + guard.worse)})"
+    return f"{said} (at least {100 * low:+.1f}, limit {100 * guard.worse:+.3g})"
+
+
+# Counts
+
+
+def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding:
+    candidate, control = (_counted(evidence, arm, guard.metric) for arm in ARMS)
+    value = counts.e_value(candidate, control, guard.ratio)
+    noun = "an error" if guard.metric == "errors" else "a refusal"
+    arms = [f"{arm.hits} of {arm.sessions}" for arm in (candidate, control)]
+    return GuardFinding(
+        metric=guard.metric,
+        verdict="fail" if value >= 1 / levels.fail else "inconclusive",
+        text=f"{arms[0]} sessions with {noun}, {arms[1]} in control",
+        candidate=candidate.rate,
+        control=control.rate,
+        worse=guard.ratio,
+        n=(candidate.sessions, control.sessions),
+        e_value=value,
+    )
+
+
+def _counted(evidence: Evidence, arm: Arm, metric: Count) -> Counted:
+    sessions = sum(tally.sessions for tally in evidence.tallies(arm))
+    hits = sum(getattr(tally, metric) for tally in evidence.tallies(arm))
+    return Counted(max(sessions, hits), hits)
+
+
+# The arms
+
+
+def sizes(evidence: Evidence, share: float) -> GuardFinding:
+    """Whether the candidate has the share of sessions that it should have; if not, the sums cannot be trusted."""
+    arms: dict[Arm, dict[int, int]] = {arm: evidence.sessions(arm) for arm in ARMS}
+    candidate, control = (sum(cells.values()) for cells in arms.values())
+    finding = partial(GuardFinding, metric="arms", n=(candidate, control), worse=share)
+    total = candidate + control
+    if total * min(share, 1 - share) < LEAST_SESSIONS:
+        return finding(verdict="no_data", text=f"{total} sessions: too few to see how large the arms are")
+    found = candidate / total
+    off = [arms["candidate"].get(cell, 0) - share * n for cell, n in _sessions(arms).items()]
+    squares = sum(difference * difference for difference in off)
+    se = max(math.sqrt(squares) / total, math.sqrt(share * (1 - share) / total))
+    half = comparisons.half_width(se, total * share * (1 - share), SIZES_ALPHA / 2)
+    return finding(
+        verdict="error" if abs(found - share) > half else "fine",
+        text=f"the candidate has {percent(found, '.1f')} of {total} sessions, expected {percent(share, '.3g')}",
+        estimate=found,
+        lower=max(0.0, found - half),
+        upper=min(1.0, found + half),
+    )
+
+
+def _sessions(arms: dict[Arm, dict[int, int]]) -> dict[int, int]:
+    cells = sorted({cell for sessions in arms.values() for cell in sessions})
+    return {cell: sum(sessions.get(cell, 0) for sessions in arms.values()) for cell in cells}
+
+
+def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
+    return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)

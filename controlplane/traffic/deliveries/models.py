@@ -1,0 +1,176 @@
+"""Deliveries of candidates, their approvals and looks, and freezes."""
+
+import msgspec
+from django.db import models
+from django.utils import timezone
+
+from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.states import OPEN, Hold, State
+from controlplane.traffic.deliveries.timing.freezes import FreezeRule
+from controlplane.traffic.policies.models import Policy, PolicyVersion
+
+
+class Delivery(models.Model):
+    """The delivery of a candidate. Only controlplane.traffic.deliveries.services changes it, and raises `revision`."""
+
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
+    candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
+    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")  # live at the proposal
+    plan = models.JSONField()  # canonical, every default filled in: plan.parse reads it
+    plan_sha256 = models.CharField(max_length=64)
+    state = models.CharField(max_length=12, choices=[(state.value, state.value) for state in State])
+    revision = models.PositiveIntegerField(default=1)
+
+    # Progress
+    step = models.PositiveIntegerField(default=0)  # index into the plan's steps; meaningful once started
+    generation = models.PositiveIntegerField(default=0)  # of the rollout; grows across all deliveries of a policy
+    salt = models.CharField(max_length=16)  # assigns sessions to arms and cells; the same for the whole delivery
+    share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
+    shadow = models.FloatField(default=0.0)  # 0–1 of the requests that the candidate decides in shadow, in force
+    step_started_at = models.DateTimeField(null=True, blank=True)
+    step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run by `clock_at`, without holds
+    clock_at = models.DateTimeField(null=True, blank=True)  # when the clock was last started; empty: it is stopped
+    holds = models.JSONField(default=list)  # states.Hold: the reasons of the hold in force
+    holds_in_step = models.PositiveSmallIntegerField(default=0)
+    error_at = models.DateTimeField(null=True, blank=True)  # when the time that counts against `hold.error_s` began
+    good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive, during a hold
+    blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
+    block = models.PositiveIntegerField(default=0)  # index of the block in force; len(blocks) once all are over
+    slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
+    memory = models.JSONField(default=dict)  # what the judge keeps between looks: memory.Memory
+    results = models.JSONField(default=list)  # results.StepResult of each ended step
+
+    # Why, who, when
+    reason = models.TextField()
+    proposed_by = models.CharField(max_length=200)  # as shown: a user, or a token with its owner
+    proposer = models.CharField(max_length=150)  # the user behind it
+    drafters = models.JSONField(default=list)  # the users who saved the draft
+    again = models.TextField(blank=True)  # why a document that was aborted or rolled back before is tried again
+    emergency = models.TextField(blank=True)  # why an administrator bypassed approvals
+    what = models.CharField(max_length=12, blank=True)  # the latest transition: states.Trigger
+    why = models.TextField(blank=True)  # its sentence
+    by = models.CharField(max_length=200, blank=True)  # its actor, as shown
+    proposed_at = models.DateTimeField(default=timezone.now)
+    state_at = models.DateTimeField(default=timezone.now)  # start of the state
+    ready_at = models.DateTimeField(null=True, blank=True)
+    starts_at = models.DateTimeField(null=True, blank=True)  # instant of the plan's `start`
+    started_at = models.DateTimeField(null=True, blank=True)
+    promoted_at = models.DateTimeField(null=True, blank=True)  # the candidate went live
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["policy"], condition=models.Q(state__in=sorted(OPEN)), name="one_open_delivery_per_policy"
+            ),
+        ]
+        indexes = [
+            # the judge, every 5 s: everything open
+            models.Index(fields=["state"], name="delivery_by_state"),
+            # the page of a policy: its deliveries, newest first
+            models.Index(fields=["policy", "-id"], name="delivery_by_policy"),
+        ]
+
+    def __str__(self) -> str:
+        return f"delivery {self.pk} of {self.policy.name} v{self.candidate.number}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def why_held(self) -> tuple[Hold, ...]:
+        return msgspec.convert(self.holds, tuple[Hold, ...])
+
+    @property
+    def subject(self) -> str:
+        """The subject of audit entries and notices."""
+        return f"policy {self.policy.name} v{self.candidate.number}"
+
+    @property
+    def etag(self) -> str:
+        return f"y{self.pk}.{self.revision}"
+
+
+class Approval(models.Model):
+    """One person's approval of one delivery: of its document, plan and base."""
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="approvals")
+    person = models.CharField(max_length=150)  # the user, also behind a token
+    actor_name = models.CharField(max_length=200)  # as shown
+    sha256 = models.CharField(max_length=64)  # approvals.digest of what was approved
+    comment = models.TextField(blank=True)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [models.UniqueConstraint(fields=["delivery", "person"], name="one_approval_per_person")]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name} approves {self.delivery}"
+
+
+class Look(models.Model):
+    """One judgement. Kept for 30 days."""
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="looks")
+    at = models.DateTimeField(default=timezone.now)
+    state = models.CharField(max_length=12)  # of the delivery when it was judged
+    step = models.PositiveIntegerField()
+    generation = models.PositiveIntegerField()
+    findings = models.JSONField(default=list)  # of findings.GuardFinding
+    proposal = models.CharField(max_length=12)  # states.Trigger
+    why = models.TextField(blank=True)
+    facts = models.JSONField(default=dict)  # requests, routers, milliseconds, …
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            # the page and REST: the looks of a delivery, newest first
+            models.Index(fields=["delivery", "-id"], name="look_by_delivery"),
+            # the judge, once an hour: looks older than 30 days
+            models.Index(fields=["at"], name="look_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"look {self.pk} at {self.delivery}"
+
+    @property
+    def found(self) -> tuple[GuardFinding, ...]:
+        return msgspec.convert(self.findings, tuple[GuardFinding, ...])
+
+
+class Behaviour(models.TextChoices):
+    """What a freeze does to a delivery that is running when the freeze begins."""
+
+    HOLD = "hold"
+    ABORT = "abort"
+
+
+class Freeze(models.Model):
+    """Times in which nothing starts, advances or goes live."""
+
+    name = models.CharField(max_length=80)
+    policies = models.JSONField(default=list)  # names; empty: all
+    start = models.CharField(max_length=16)  # of the first occurrence, local: 2026-12-20T18:00
+    end = models.CharField(max_length=16)
+    zone = models.CharField(max_length=64)
+    rrule = models.CharField(max_length=200, blank=True)  # empty: once
+    behaviour = models.CharField(max_length=5, choices=Behaviour, default=Behaviour.HOLD)
+    reason = models.TextField()
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+    removed_at = models.DateTimeField(null=True, blank=True)
+    removed_by = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def rule(self) -> FreezeRule:
+        return msgspec.convert(self, FreezeRule, from_attributes=True)

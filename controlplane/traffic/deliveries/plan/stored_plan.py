@@ -1,0 +1,61 @@
+"""Reads plans from the database. They were checked at the proposal; reading converts them and checks nothing. Pure.
+
+Narrowing a limit must not make old or running deliveries unreadable. A stored plan keeps its text and its sha256, which
+people have approved; a new schema needs one more function in `UPGRADES`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.traffic.deliveries.plan.types import (
+    COMPARISONS,
+    COUNTS,
+    PROMETHEUS,
+    SCHEMA,
+    Approvals,
+    ComparisonGuard,
+    CountGuard,
+    Guard,
+    Plan,
+    PoolGuard,
+    PrometheusGuard,
+    Start,
+    Step,
+    Waits,
+)
+
+StoredPlan = Mapping[str, Any]
+UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each starts from
+
+
+def upgraded(document: StoredPlan) -> StoredPlan:
+    """The plan in the current schema."""
+    for schema in range(document["schema"], SCHEMA):
+        document = {**UPGRADES[schema](document), "schema": schema + 1}
+    return document
+
+
+def read(stored: StoredPlan) -> Plan:
+    document = upgraded(stored)
+    return Plan(
+        schema=SCHEMA,
+        pools=tuple(document["pools"]),
+        steps=msgspec.convert(document["steps"], tuple[Step, ...]),
+        guards=tuple(_guard(each) for each in document["guards"]),
+        alpha=document["alpha"],
+        hold=msgspec.convert(document["hold"], Waits),
+        approvals=msgspec.convert(document["approvals"], Approvals),
+        start=msgspec.convert(document.get("start"), Start | None),
+    )
+
+
+def _guard(guard: StoredPlan) -> Guard:
+    if guard["metric"] in COMPARISONS:
+        return msgspec.convert(guard, ComparisonGuard)
+    if guard["metric"] in COUNTS:
+        return msgspec.convert(guard, CountGuard)
+    if guard["metric"] == PROMETHEUS:
+        return msgspec.convert(guard, PrometheusGuard)
+    return msgspec.convert(guard, PoolGuard)

@@ -1,0 +1,88 @@
+"""The result of a step: a verdict in words for each comparison, stored with the delivery. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from controlplane.traffic.deliveries.judge.findings import GuardFinding, rounded
+from controlplane.traffic.deliveries.judge.margins import margin
+from controlplane.traffic.deliveries.plan.types import ComparisonGuard, Plan
+from controlplane.traffic.deliveries.states import Trigger
+
+Word = Literal["better", "no worse", "enough to go on", "cannot tell", "worse"]
+
+
+class Shown(Struct, frozen=True):
+    """A comparison that had to be fine, or a guard that failed. Shares and relative differences: 0–1."""
+
+    metric: str
+    word: Word
+    text: str
+    pool: str
+    request_class: str = field(name="class")
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    n: tuple[int, int] = (0, 0)
+
+
+class StepResult(Struct, frozen=True):
+    step: int  # from 1
+    at: str  # ISO 8601, UTC
+    what: str  # the transition that ended or stopped the step
+    shown: tuple[Shown, ...] = ()
+
+
+def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
+    """The result of a step as the delivery stores it."""
+    kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
+    return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
+
+
+def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
+    """The stored results; those of earlier versions said "no worse" of whatever was enough to go on."""
+    limits: dict[tuple[str, str], ComparisonGuard] = {
+        (guard.metric, name): guard
+        for guard in plan.guards
+        if isinstance(guard, ComparisonGuard)
+        for name in guard.classes
+    }
+    return tuple(
+        replace(each, shown=tuple(_worded(row, limits.get((row.metric, row.request_class))) for row in each.shown))
+        for each in msgspec.convert(stored, tuple[StepResult, ...])
+    )
+
+
+def _worded(row: Shown, guard: ComparisonGuard | None) -> Shown:
+    if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
+        return row
+    sure = margin(row.metric, row.lower, row.upper, guard.worse, guard.fine)
+    text = row.text if sure in row.text else f"{row.text}: {sure}"
+    return replace(row, word="enough to go on", text=text)
+
+
+def _shown(each: GuardFinding) -> Shown:
+    return Shown(
+        each.metric, word(each), each.text, each.pool, each.request_class, each.estimate, each.lower, each.upper, each.n
+    )
+
+
+def word(finding: GuardFinding) -> Word:
+    """The word for an ended step's comparison.
+
+    Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
+    to go on: it holds nothing beyond `fine`.
+    """
+    if finding.verdict == "fail":
+        return "worse"
+    if finding.verdict != "fine":
+        return "cannot tell"
+    if finding.upper is not None and finding.upper < 0:
+        return "better"
+    if finding.upper is None or finding.worse is None:
+        return "no worse"
+    return "no worse" if finding.upper <= finding.worse else "enough to go on"

@@ -1,0 +1,258 @@
+"""The states of a delivery and every transition between them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from controlplane.traffic.deliveries.plan.types import Canary, Full, Plan, Shadow, Switchback
+
+GOOD_LOOKS = 3  # consecutive ones that end a hold
+HOLDS_IN_STEP = 3  # at which the delivery pauses: a problem comes and goes
+FREEZE = "freeze"  # code of a hold that says nothing about the candidate
+
+
+class State(StrEnum):
+    PROPOSED = "proposed"  # waits for approvals
+    READY = "ready"  # waits for its start
+    ARMING = "arming"  # routers load both versions; live still decides everything
+    STEP = "step"  # a step runs and is judged
+    HOLDING = "holding"  # waits and continues by itself
+    WAITING = "waiting"  # the step has passed; a person must let it go on
+    PAUSED = "paused"  # needs a person
+    BAKING = "baking"  # the candidate is live and still watched
+    DELIVERED = "delivered"
+    FINISHED = "finished"  # every step has passed, and the plan has no `full`
+    ABORTED = "aborted"
+    ROLLED_BACK = "rolled_back"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    MISSED = "missed"
+
+
+CLOSED = frozenset(list(State)[list(State).index(State.DELIVERED) :])
+OPEN = frozenset(State) - CLOSED
+STILL = frozenset({State.HOLDING, State.WAITING, State.PAUSED})  # between steps: live decides every request
+IN_STEP = STILL | {State.STEP}  # a step runs, or has stopped
+SPLIT = IN_STEP | {State.ARMING}  # routers hold both versions
+
+
+class Origin(StrEnum):
+    PERSON = "person"
+    JUDGE = "judge"
+    ROUTER = "router"
+    SYSTEM = "system"  # the clock, a freeze, another publication
+
+
+class Trigger(StrEnum):
+    STAY = "stay"  # a look that changes nothing
+    APPROVE = "approve"  # the last approval that was missing
+    REJECT = "reject"
+    EXPIRE = "expire"
+    WITHDRAW = "withdraw"
+    START = "start"
+    MISS = "miss"
+    ARMED = "armed"  # every live router has acknowledged
+    LATE = "late"  # one did not in time
+    PASS = "pass"  # noqa: S105  (a step)
+    ADVANCE = "advance"  # a person lets the step pass
+    BLOCK = "block"  # the next block of a switchback
+    HOLD = "hold"
+    GOOD = "good"  # a look during a hold that finds nothing to hold for
+    PAUSE = "pause"
+    RESUME = "resume"
+    EXTEND = "extend"  # a switchback, by pairs of blocks
+    GIVE_UP = "give_up"  # paused for a day
+    ABORT = "abort"
+    FAIL = "fail"  # a guard
+    TRIP = "trip"  # a router
+    OVERTAKE = "overtake"  # another version was published
+    ROLL_BACK = "roll_back"  # an older version was brought back
+    DELIVER = "deliver"  # the bake is over
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The states that an action starts from, the state it leads to, and who may do it."""
+
+    what: Trigger
+    start: frozenset[State]
+    to: State | None  # None: computed, see `_computed`
+    who: frozenset[Origin]
+
+
+def _rule(what: Trigger, start: frozenset[State] | set[State], to: State | None, *who: Origin) -> Transition:
+    return Transition(what, frozenset(start), to, frozenset(who))
+
+
+_RUNNING = {State.STEP, State.HOLDING, State.WAITING}
+RULES: tuple[Transition, ...] = (
+    _rule(Trigger.APPROVE, {State.PROPOSED}, State.READY, Origin.PERSON),
+    _rule(Trigger.REJECT, {State.PROPOSED}, State.REJECTED, Origin.PERSON),
+    _rule(Trigger.EXPIRE, {State.PROPOSED}, State.EXPIRED, Origin.SYSTEM),
+    _rule(Trigger.WITHDRAW, {State.PROPOSED, State.READY}, State.WITHDRAWN, Origin.PERSON),
+    _rule(Trigger.START, {State.READY}, None, Origin.PERSON, Origin.SYSTEM),
+    _rule(Trigger.MISS, {State.READY}, State.MISSED, Origin.SYSTEM),
+    _rule(Trigger.ARMED, {State.ARMING}, State.STEP, Origin.SYSTEM),
+    _rule(Trigger.LATE, {State.ARMING}, State.PAUSED, Origin.SYSTEM),
+    _rule(Trigger.PASS, {State.STEP}, None, Origin.JUDGE),
+    _rule(Trigger.ADVANCE, _RUNNING, None, Origin.PERSON),
+    _rule(Trigger.BLOCK, {State.STEP}, State.STEP, Origin.JUDGE),
+    _rule(Trigger.HOLD, {State.STEP, State.HOLDING}, None, Origin.JUDGE, Origin.SYSTEM),
+    _rule(Trigger.GOOD, {State.HOLDING}, None, Origin.JUDGE),
+    _rule(Trigger.PAUSE, _RUNNING, State.PAUSED, Origin.PERSON, Origin.JUDGE, Origin.SYSTEM),
+    _rule(Trigger.RESUME, {State.PAUSED}, State.ARMING, Origin.PERSON),
+    _rule(Trigger.EXTEND, {State.STEP, State.HOLDING, State.PAUSED}, None, Origin.PERSON),
+    _rule(Trigger.GIVE_UP, {State.PAUSED}, State.ABORTED, Origin.SYSTEM),
+    _rule(Trigger.DELIVER, {State.BAKING}, State.DELIVERED, Origin.SYSTEM),
+    _rule(Trigger.ABORT, OPEN - {State.BAKING}, State.ABORTED, Origin.PERSON, Origin.SYSTEM),
+    _rule(Trigger.ABORT, {State.BAKING}, State.ROLLED_BACK, Origin.PERSON),
+    _rule(Trigger.FAIL, {State.STEP}, State.ABORTED, Origin.JUDGE),
+    _rule(Trigger.FAIL, {State.BAKING}, State.ROLLED_BACK, Origin.JUDGE),
+    _rule(Trigger.TRIP, SPLIT, State.ABORTED, Origin.ROUTER),
+    _rule(Trigger.OVERTAKE, OPEN, State.ABORTED, Origin.PERSON),
+    _rule(Trigger.ROLL_BACK, OPEN - {State.BAKING}, State.ABORTED, Origin.PERSON),
+    _rule(Trigger.ROLL_BACK, {State.BAKING}, State.ROLLED_BACK, Origin.PERSON),
+)
+TABLE: Mapping[tuple[Trigger, State], Transition] = {(rule.what, start): rule for rule in RULES for start in rule.start}
+
+
+class Hold(Struct, frozen=True):
+    """Why a delivery is on hold."""
+
+    code: str
+    text: str
+
+
+class Position(Struct, frozen=True):
+    """The columns of a delivery that transitions change."""
+
+    state: State
+    step: int = 0
+    generation: int = 0
+    share: float = 0.0  # 0–1
+    shadow: float = 0.0  # 0–1
+    clock_s: float = field(name="step_clock_s", default=0.0)  # of the step, as of now
+    holds: tuple[Hold, ...] = ()
+    holds_in_step: int = 0
+    good_looks: int = 0
+    blocks: tuple[int, ...] = ()
+    block: int = 0  # len(blocks): all are over, and late answers are awaited
+
+
+class TransitionRefused(Exception):
+    """The state, or the plan, does not allow it."""
+
+
+def next_position(
+    now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
+) -> Position:
+    """The position after `what`. Raises TransitionRefused. `blocks`: the longer schedule of EXTEND."""
+    rule = TABLE.get((what, now.state))
+    if rule is None:
+        raise TransitionRefused(refusal(now.state, what))
+    if what is Trigger.EXTEND:
+        return _extended(now, plan, blocks)
+    if rule.to is None:
+        return _computed(now, what, plan, holds)
+    if what is Trigger.BLOCK:
+        return _next_block(now, plan)
+    if rule.to is State.STEP:
+        return _again(now, plan)
+    return _to(now, rule.to)
+
+
+def refusal(state: State, what: Trigger) -> str:
+    starts = sorted(start for (trigger, start) in TABLE if trigger is what)
+    return f"the delivery is {state}: {what.replace('_', ' ')} needs one that is {' or '.join(starts) or 'never so'}"
+
+
+def _to(now: Position, state: State) -> Position:
+    moved = replace(now, state=state, good_looks=0, holds=())
+    ends_split = state in CLOSED and now.state in SPLIT
+    stands_still = state in STILL and now.state is State.STEP
+    if ends_split or stands_still or state in (State.ARMING, State.ROLLED_BACK):
+        return replace(moved, share=0.0, shadow=0.0, generation=now.generation + 1)
+    return moved
+
+
+def _computed(now: Position, what: Trigger, plan: Plan, holds: tuple[Hold, ...]) -> Position:
+    if what is Trigger.START:
+        return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING)
+    if what is Trigger.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
+        return _to(now, State.WAITING)
+    if what in (Trigger.PASS, Trigger.ADVANCE):
+        return _enter(now, now.step + 1, plan)
+    if what is Trigger.HOLD:
+        return _held(now, holds)
+    looks = now.good_looks + 1
+    if looks < GOOD_LOOKS:
+        return replace(now, good_looks=looks)
+    return replace(_again(now, plan), holds_in_step=now.holds_in_step)
+
+
+def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
+    if now.state is State.HOLDING:
+        return replace(now, holds=holds, good_looks=0)
+    count = now.holds_in_step + any(hold.code != FREEZE for hold in holds)
+    state = State.PAUSED if count >= HOLDS_IN_STEP else State.HOLDING
+    return replace(_to(now, state), holds=holds, holds_in_step=count)
+
+
+def _again(now: Position, plan: Plan) -> Position:
+    """The start of the same step with new counts; a switchback keeps its complete pairs."""
+    entered, step = _enter(now, now.step, plan), plan.steps[now.step]
+    if not isinstance(step, Switchback):
+        return entered
+    kept = now.block // 2 * 2
+    return replace(entered, block=kept, share=_share_of(now.blocks, kept), clock_s=float(kept * step.block_s))
+
+
+def _share_of(blocks: tuple[int, ...], block: int) -> float:
+    """The share of a block; 0 after the last one, when live has the pool."""
+    return float(blocks[block]) if block < len(blocks) else 0.0
+
+
+def _enter(now: Position, step: int, plan: Plan) -> Position:
+    """The start of a step with new counts."""
+    if step == len(plan.steps):
+        return _to(now, State.FINISHED)
+    entered = plan.steps[step]
+    if isinstance(entered, Full):
+        return _promoted(now, step)
+    fresh = Position(State.STEP, step, now.generation + 1, blocks=now.blocks)
+    if isinstance(entered, Shadow):
+        return replace(fresh, shadow=entered.sample)
+    if isinstance(entered, Canary):
+        return replace(fresh, share=entered.share)
+    return replace(fresh, share=float(fresh.blocks[0]))
+
+
+def _promoted(now: Position, step: int) -> Position:
+    return Position(State.BAKING, step, now.generation + 1)
+
+
+def _next_block(now: Position, plan: Plan) -> Position:
+    """The next block, or the end after the last one, when live decides."""
+    block = now.block + 1
+    if not isinstance(plan.steps[now.step], Switchback):
+        raise TransitionRefused(f"step {now.step + 1} is no switchback")
+    if block > len(now.blocks):
+        raise TransitionRefused("the switchback has no further block")
+    return replace(now, block=block, share=_share_of(now.blocks, block), generation=now.generation + 1)
+
+
+def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
+    """More blocks with the counts so far; a paused delivery continues."""
+    if not isinstance(plan.steps[now.step], Switchback):
+        raise TransitionRefused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
+    if now.state is State.PAUSED:
+        return _to(replace(now, blocks=blocks), State.ARMING)
+    was_over = now.block == len(now.blocks)
+    longer = replace(now, blocks=blocks)
+    if now.state is State.HOLDING or not was_over:
+        return longer
+    return replace(longer, share=_share_of(blocks, now.block), generation=now.generation + 1)

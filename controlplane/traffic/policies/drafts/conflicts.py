@@ -1,0 +1,109 @@
+"""Two people changed the same policy: base, theirs and mine of each field, and the form that settles them."""
+
+import json
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.people.audit.differences import differences, flatten
+from controlplane.traffic.policies import selectors
+from controlplane.traffic.policies.drafts.editor import shown
+from controlplane.traffic.policies.errors import Conflict, Dispute
+from controlplane.traffic.policies.models import Policy
+from router.contract.json_value import JsonObject
+from router.policy.schema import document as documents
+from router.policy.schema.document import upgrade_if_known
+from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
+
+
+def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject | None) -> HttpResponse:
+    """412: the fields that somebody else changed meanwhile, and the form that settles them."""
+    draft = selectors.open_draft(policy)
+    fields = disputes(base or error.base, error.theirs, error.mine)
+    context = {
+        "policy": policy,
+        "said": str(error),
+        "fields": [
+            {
+                "path": field.path,
+                "title": PARAMETERS[field.path].title if field.path in PARAMETERS else field.path,
+                "id": field.path.replace(".", "-"),
+                "base": shown(field.base, _unit(field.path)),
+                "theirs": shown(field.theirs, _unit(field.path)),
+                "mine": shown(field.mine, _unit(field.path)),
+                "suggested": suggestion(field),
+            }
+            for field in fields
+        ],
+        "mine": json.dumps(error.mine),
+        "theirs": json.dumps(error.theirs),
+        "current": draft.etag if draft else "",
+        "live": selectors.live_version(policy),
+        # After a conflict with the live version the draft is based on it; after one with another save its base stays.
+        "based_on": error.current.removeprefix("v") if error.kind in ("live", "gone") else "",
+        "nothing_left": not fields,
+    }
+    return render(request, "policies/conflict.html", context, status=412)
+
+
+def _unit(path: str) -> str:
+    return PARAMETERS[path].unit if path in PARAMETERS else ""
+
+
+def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
+    """A valid document in a hidden field; None when it is missing or was tampered with."""
+    try:
+        return documents.dump(documents.parse(json.loads(request.POST.get(key, ""))))
+    except (ValueError, RecursionError):
+        return None
+
+
+def loaded(request: HttpRequest) -> JsonObject | None:
+    """The document that the form was made from, its values unchecked; None when it is missing or no object."""
+    try:
+        document = json.loads(request.POST.get("loaded", ""))
+    except (ValueError, RecursionError):
+        return None
+    return upgrade_if_known(document) if isinstance(document, dict) else None
+
+
+def chosen(request: HttpRequest) -> JsonObject | None:
+    """The document that results from the choices on the conflict page; None when one is missing."""
+    mine, theirs = posted_document(request, "mine"), posted_document(request, "theirs")
+    if mine is None or theirs is None:
+        return None
+    paths = [dispute.path for dispute in disputes(theirs, theirs, mine)]
+    sides = {path: request.POST.get(f"choose-{path}", "") for path in paths}
+    if any(side not in ("mine", "theirs") for side in sides.values()):
+        return None
+    return merged(theirs, mine, [path for path, side in sides.items() if side == "mine"])
+
+
+def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
+    """Every field that differs between mine and theirs, with its value before. Two strategies are one dispute: their
+    parameters do not mix."""
+    before, differing = flatten(base), differences(theirs, mine)
+    if STRATEGY_NAME.path in differing:
+        differing = {
+            path: pair
+            for path, pair in differing.items()
+            if path == STRATEGY_NAME.path or not path.startswith("strategy.")
+        }
+    return tuple(Dispute(path, before.get(path), their, my) for path, (their, my) in differing.items())
+
+
+def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> JsonObject:
+    """Theirs with the named fields taken from mine; a strategy comes with its parameters."""
+    values = flatten(mine)
+    taken = {path: values[path] for path in take_mine}
+    if STRATEGY_NAME.path in taken:
+        taken |= {path: value for path, value in values.items() if path.startswith("strategy.")}
+    return documents.apply_overrides(theirs, taken)
+
+
+def suggestion(dispute: Dispute) -> str:
+    """The side that changed the field if only one did; else empty, and a person has to choose."""
+    if dispute.mine == dispute.base:
+        return "theirs"
+    return "mine" if dispute.theirs == dispute.base else ""

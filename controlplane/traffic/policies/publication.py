@@ -1,0 +1,323 @@
+"""Policies in Redis: publish them, collect the acknowledgements of routers, republish what is missing.
+
+The database is authoritative; routers learn of it through Redis.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import redis
+import structlog
+from django.db.models import F, Q
+
+from controlplane.traffic.deliveries.models import Delivery
+from controlplane.traffic.deliveries.rollout import rollout
+from controlplane.traffic.policies import selectors
+from controlplane.traffic.policies.drafts.editor import strategy_of
+from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from controlplane.traffic.policies.selectors import Scope
+from fleet.models import Pool
+from fleet.redis import connect, drop_unless, live_routers, ordered_write, values_of
+from fleet.redis.ordered_write import Published
+from fleet.tries import tries
+from router.contract.pools import is_ephemeral
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.codec import OrderedValue
+from router.contract.redis.published import PolicyAck, PolicyValue
+from router.contract.redis.router_status import RouterStatus
+from router.policy.strategies import STRATEGIES, Strategy
+
+log = structlog.get_logger(__name__)
+
+WAIT_S = 1.0  # for the routers' acknowledgements
+STRAYS = "pools that are no longer declared"
+
+
+def publish(policy: Policy) -> None:
+    """Write what the policy's pools must serve now, also one that is only observed so far: the live version, with the
+    split of its open delivery."""
+    ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.declared_pools(policy)))
+
+
+def tell(policy: Policy) -> bool:
+    """Publish; False if Redis could not be written: then republish_missing does it later."""
+    try:
+        publish(policy)
+    except ordered_write.FAILURES as error:
+        log.warning("policy.stored_only", policy=policy.name, error=str(error))
+        return False
+    return True
+
+
+def publish_ephemeral(value: PolicyValue) -> None:
+    """Publish for an experiment's pool, unless the experiment has removed it meanwhile."""
+    key = redis_keys.policy_key(value.pool)
+    ordered_write.publish(lambda: {key: value if _lasts(value.pool) else None})
+
+
+def remove_ephemeral(pool: str) -> None:
+    """The policy of a pool that its experiment has removed."""
+    ordered_write.publish(lambda: {} if _lasts(pool) else {redis_keys.policy_key(pool): None})
+
+
+def _lasts(pool: str) -> bool:
+    return Pool.objects.exclude(ephemeral_owner="").filter(name=pool, removed=False).exists()
+
+
+def as_stored(pools: Iterable[str]) -> Published:
+    """The pools' policies in the database, except those of experiments' pools and those without a version.
+
+    A pool that is no longer declared loses its fleet, too.
+    """
+    names = set(pools)
+    rows = Pool.objects.filter(name__in=names).values_list("name", "policy", "ephemeral_owner")
+    declared = {name: (policy, owner) for name, policy, owner in rows}
+    values: dict[str, OrderedValue | None] = {}
+    for undeclared in names - declared.keys():
+        values |= {redis_keys.policy_key(undeclared): None, redis_keys.fleet_key(undeclared): None}
+    live = {policy: _live(policy) for policy, owner in declared.values() if not owner}
+    for pool, (policy, owner) in declared.items():
+        if not owner and (version_and_delivery := live[policy]) is not None:
+            values[redis_keys.policy_key(pool)] = _value(pool, *version_and_delivery)
+    return values
+
+
+def _live(policy: str) -> tuple[PolicyVersion, Delivery | None] | None:
+    """The live version and the policy's latest delivery at one moment: the delivery's row is read with its policy's.
+
+    Generations grow over the deliveries of a policy, so a closed one still has the generation in force.
+    """
+    deliveries = Delivery.objects.select_related("policy", "base", "candidate").filter(policy__name=policy)
+    delivery = deliveries.order_by("-pk").first()
+    live = Q(number=F("policy__live") if delivery is None else delivery.policy.live)
+    version = PolicyVersion.objects.select_related("policy").filter(live, policy__name=policy).first()
+    return (version, delivery) if version is not None else None
+
+
+def _value(pool: str, version: PolicyVersion, delivery: Delivery | None) -> PolicyValue:
+    return PolicyValue(
+        pool=pool,
+        policy=version.policy.name,
+        version=version.number,
+        sha256=version.sha256,
+        document=version.document,
+        rollout=rollout(delivery, pool),
+    )
+
+
+def served_pools() -> set[str]:
+    """The pools that routers serve, as Redis has them."""
+    names: Any = connect().smembers(redis_keys.POOLS)
+    return {name.decode() for name in names}
+
+
+def published(pools: list[str]) -> dict[str, PolicyValue]:
+    """The readable policies in Redis, by pool."""
+    return values_of(PolicyValue, redis_keys.policy_key, pools)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    router: str
+    ms: float  # from writing the version to Redis until the router acknowledged it for every pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """The routers that a publication reached."""
+
+    acks: tuple[Ack, ...] = ()
+    missing: tuple[str, ...] = ()  # live routers that had not answered within a second
+    pools: tuple[str, ...] = ()
+    stored_only: bool = False  # Redis was away: routers take the version up when it is back
+    dry_run: bool = False
+
+    @property
+    def summary(self) -> str:
+        """As one sentence."""
+        if self.dry_run:
+            return "would be published; nothing was changed"
+        if self.stored_only:
+            return "stored; routers will take it up when Redis is back"
+        if not self.pools:
+            return "no pool uses this policy yet"
+        routers = len(self.acks) + len(self.missing)
+        if not routers:
+            return "no router is running; the first one to start will take it up"
+        slowest = f", {max(ack.ms for ack in self.acks):.0f} ms" if self.acks else ""
+        late = f"; not heard from {', '.join(self.missing)}" if self.missing else ""
+        return f"{len(self.acks)}/{routers} routers{slowest}{late}"
+
+
+class AckWaiter:
+    """Subscribes before the version is published, so that no acknowledgement is missed."""
+
+    def __init__(self) -> None:
+        client: Any = connect()
+        self._pubsub = client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub.subscribe(redis_keys.ACKS)
+
+    def close(self) -> None:
+        self._pubsub.close()
+
+    def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
+        """The routers that acknowledged `version` for all pools, until all did or WAIT_S after `since` (monotonic)."""
+        missing = {router: set(pools) for router in routers}
+        acks: list[Ack] = []
+        while missing and (left := since + WAIT_S - time.monotonic()) > 0:
+            message = self._pubsub.get_message(timeout=left)
+            ack = codec.decode(PolicyAck, message["data"]) if message else None
+            if ack is None or ack.version < version:  # of an earlier publication
+                continue
+            waiting = missing.get(ack.router)
+            if waiting is not None:
+                waiting.discard(ack.pool)
+                if not waiting:
+                    del missing[ack.router]
+                    acks.append(Ack(ack.router, round((time.monotonic() - since) * 1000, 1)))
+        return tuple(acks)
+
+
+def open_waiter() -> AckWaiter | None:
+    """None when Redis is away."""
+    try:
+        return AckWaiter()
+    except redis.RedisError:
+        return None
+
+
+@contextmanager
+def subscribed() -> Iterator[AckWaiter | None]:
+    waiter = open_waiter()
+    try:
+        yield waiter
+    finally:
+        if waiter is not None:
+            waiter.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RouterVersion:
+    """The version of a pool's policy that one live router runs."""
+
+    router: str
+    pool: str
+    version: int | None  # None: the router does not serve the pool yet
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """How many routers run a version."""
+
+    running: tuple[RouterVersion, ...]
+    behind: tuple[RouterVersion, ...]
+    redis_away: bool = False
+
+    @property
+    def routers(self) -> int:
+        return len({r.router for r in (*self.running, *self.behind)})
+
+    @property
+    def current(self) -> int:
+        return self.routers - len({r.router for r in self.behind})
+
+
+def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
+    """Live routers and whether they run version `number` of the policy in each of `pools`, by their last report."""
+    try:
+        rows = _router_versions(policy_name, list(pools))
+    except redis.RedisError:
+        return Acknowledgement((), (), redis_away=True)
+    running = tuple(row for row in rows if row.version == number)
+    return Acknowledgement(running, tuple(row for row in rows if row.version != number))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """A policy as lists show it."""
+
+    policy: Policy
+    live: PolicyVersion
+    draft: Draft | None
+    scope: Scope
+    ack: Acknowledgement  # of the live version
+
+    @property
+    def strategy(self) -> Strategy:
+        return STRATEGIES[strategy_of(self.live.upgraded)]
+
+
+def state_of(policy: Policy) -> PolicyState:
+    live, scope = selectors.live_version(policy), selectors.scope_of(policy)
+    return PolicyState(
+        policy, live, selectors.open_draft(policy), scope, acknowledgement(policy.name, live.number, scope.pools)
+    )
+
+
+def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
+    names = live_routers() if pools else []
+    statuses = values_of(RouterStatus, redis_keys.router_key, names)
+    rows = []
+    for name in names:
+        for pool in pools:
+            served = statuses[name].pools.get(pool) if name in statuses else None
+            runs = served.version if served is not None and served.policy == policy_name else None
+            rows.append(RouterVersion(name, pool, runs))
+    return rows
+
+
+def behind_generation(policy_name: str, generation: int, pools: Iterable[str]) -> list[str]:
+    """Live routers that have not acknowledged this generation of the rollout in each of `pools`, with both versions."""
+    names = live_routers()
+    statuses = values_of(RouterStatus, redis_keys.router_key, names)
+    wanted = list(pools)
+    return [name for name in names if not all(_split(statuses.get(name), policy_name, generation, p) for p in wanted)]
+
+
+def _split(status: RouterStatus | None, policy_name: str, generation: int, pool: str) -> bool:
+    served = status.pools.get(pool) if status is not None else None
+    if served is None or (served.policy, served.generation) != (policy_name, generation):
+        return False
+    return served.split in ("on", "off")
+
+
+def republish_missing() -> list[str]:
+    """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools.
+
+    Each policy is tried by itself: one that cannot be read or written does not hold up the others. RowsFailed names it.
+    """
+    drop_unless("set", redis_keys.POOLS)
+    by_policy = _pools_by_policy()
+    refused = ordered_write.refused_by_routers()
+    expected: dict[str, OrderedValue | None] = {}
+    changed: list[str] = []
+    with tries() as attempt:
+        for name, pools in by_policy.items():
+            with attempt(name):
+                expected |= as_stored(pools)
+        wrong = {*ordered_write.differing(expected, refused), *(key for key in expected if _is_stray(key, by_policy))}
+        for name, pools in by_policy.items():
+            if to_write := pools.intersection(map(redis_keys.pool_of, wrong)):
+                with attempt(name):
+                    ordered_write.publish(partial(as_stored, to_write))
+                    changed += to_write
+    if changed:
+        log.info("policy.republished", pools=sorted(changed))
+    return sorted(changed)
+
+
+def _pools_by_policy() -> dict[str, set[str]]:
+    """Declared pools by policy, and pools that are only listed in Redis."""
+    declared: dict[str, set[str]] = {}
+    for policy, pool in Pool.objects.filter(ephemeral_owner="").values_list("policy", "name"):
+        declared.setdefault(f"policy {policy}", set()).add(pool)
+    listed = {pool for pool in served_pools() if not is_ephemeral(pool)}
+    return declared | {STRAYS: listed.difference(*declared.values())}
+
+
+def _is_stray(key: str, by_policy: Mapping[str, set[str]]) -> bool:
+    return redis_keys.pool_of(key) in by_policy[STRAYS]

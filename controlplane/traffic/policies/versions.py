@@ -1,0 +1,45 @@
+"""Adds versions to a policy and makes one live, in the caller's transaction."""
+
+from typing import Any
+
+from django.db.models import F, Max
+
+from controlplane.people.audit.services import Actor
+from controlplane.traffic.policies import served
+from controlplane.traffic.policies.models import Policy, PolicyVersion
+from router.contract.json_value import JsonObject
+from router.policy.schema import document as documents
+
+
+def next_number(policy: Policy) -> int:
+    """Candidates that never went live keep their numbers."""
+    highest: int | None = policy.versions.aggregate(highest=Max("number"))["highest"]
+    return (highest or 0) + 1
+
+
+def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
+    """IntegrityError if a concurrent call took the number. PolicyInvalid if the document could not serve one of the
+    policy's pools.
+    """
+    served.check(policy, document)
+    return PolicyVersion.objects.create(
+        policy=policy,
+        number=next_number(policy),
+        document=document,
+        sha256=documents.sha256(document),
+        reason=reason,
+        actor_kind=actor.kind,
+        actor_name=actor.name,
+        **links,
+    )
+
+
+def go_live(version: PolicyVersion, instead_of: int) -> bool:
+    """False if `instead_of` is no longer the live version."""
+    return bool(Policy.objects.filter(pk=version.policy_id, live=instead_of).update(live=version.number))
+
+
+def lock(*names: str) -> None:
+    """Until the transaction ends, nobody else can change which version these policies' pools route by."""
+    for name in sorted(names):  # always in this order, against deadlocks
+        Policy.objects.filter(name=name).update(live=F("live"))

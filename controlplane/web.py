@@ -1,0 +1,6 @@
+"""`python -m controlplane.web`: the address of the web process for units, images and charts."""
+
+from controlplane.doors.web.__main__ import main
+
+if __name__ == "__main__":
+    main()
