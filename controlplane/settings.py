@@ -123,12 +123,12 @@ INDEX_SOCKET = Path(env.text("WEIR_INDEX_SOCKET", str(DATA_DIR / "run" / "index.
 REDIS_URL = env.text("REDIS_URL", f"unix://{quote(str(DATA_DIR / 'run' / 'redis.sock'))}")
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
-JOBS_APP = "controlplane.celery.app"  # that sends the tasks of jobs
+JOBS_APP = "controlplane.celery.app"  # the application that sends the tasks of jobs
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
 NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresses, those that notices may be sent to
 
-PROMETHEUS_URL = env.http_url("WEIR_PROMETHEUS_URL")  # that guards of deliveries ask; empty: none
+PROMETHEUS_URL = env.http_url("WEIR_PROMETHEUS_URL")  # Prometheus for guards of deliveries; empty: none
 PROMETHEUS_TOKEN = env.text("WEIR_PROMETHEUS_TOKEN")
 
 # The node that this process runs on: the address at which routers reach its engines, and their ports.
@@ -157,7 +157,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-BUDGET_TIME_ZONE = env.time_zone("WEIR_BUDGET_TIME_ZONE")  # of the days, weeks and months of budgets
+BUDGET_TIME_ZONE = env.time_zone("WEIR_BUDGET_TIME_ZONE")  # time zone for the days, weeks and months of budgets
 SPANS = span_settings.read()  # None: no spans
 OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
 LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)
@@ -175,7 +175,7 @@ SECURE_HSTS_SECONDS = env.seconds("WEIR_HSTS_SECONDS", 2_592_000)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-EMBED_ORIGINS = embed_origins.read()  # whose pages may frame a shared wall
+EMBED_ORIGINS = embed_origins.read()  # origins whose pages may frame a shared wall
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

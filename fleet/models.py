@@ -72,7 +72,7 @@ class Node(models.Model):
 
     name = models.CharField(max_length=63, unique=True)
     hostname = models.CharField(max_length=255, blank=True)
-    address = models.CharField(max_length=255, default="127.0.0.1")  # of its instances, for routers
+    address = models.CharField(max_length=255, default="127.0.0.1")  # address of its instances, for routers
     last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
     inventory = models.JSONField(default=dict)  # found by its worker (fleet/kinds/resources.py)
     labels = models.JSONField(default=dict)  # options of its worker, matched by placement
@@ -107,7 +107,7 @@ class Pool(models.Model):
     access = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: it gets no requests
     scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
-    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # of these, where it scales both sides
+    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # where both sides scale
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
     removed = models.BooleanField(default=False)  # deleted once its instances are drained and stopped
@@ -179,7 +179,7 @@ class Instance(models.Model):
     reason = models.TextField(blank=True)  # for the state
     since = models.DateTimeField(default=timezone.now)  # start of the state
     epoch = models.PositiveIntegerField(default=0)  # +1 at each start; orders with an older epoch are void
-    node = models.CharField(max_length=63, default="local", blank=True)  # of the latest start
+    node = models.CharField(max_length=63, default="local", blank=True)  # node of the latest start
     gpus = models.JSONField(default=list)  # numbers of the GPUs assigned to it
     pid = models.PositiveIntegerField(null=True, blank=True)
     pid_started = models.FloatField(null=True, blank=True)  # seconds after boot
@@ -191,7 +191,7 @@ class Instance(models.Model):
     # What the source of its pool says of it; empty: there is no source
     listed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
-    config_hash = models.CharField(max_length=16, blank=True)  # of `config`
+    config_hash = models.CharField(max_length=16, blank=True)  # hash of `config`
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
     asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # for the next sleep
@@ -289,7 +289,7 @@ class AdapterHome(models.Model):
     source = models.CharField(max_length=1000, blank=True)  # empty: somebody else loads it
     state = models.CharField(max_length=8, choices=State, default=State.LOADING)
     failures = models.PositiveSmallIntegerField(default=0)
-    text = models.TextField(blank=True)  # of the engine, why it failed
+    text = models.TextField(blank=True)  # the engine's words on why it failed
     since = models.DateTimeField(default=timezone.now)  # start of the state
 
     class Meta:
@@ -364,13 +364,13 @@ class Calibration(jobs.Job):
     node = models.CharField(max_length=63, blank=True)
     kind = models.CharField(max_length=40)
     model = models.CharField(max_length=200)
-    config_hash = models.CharField(max_length=16)  # of what the engine was started from, as Instance.config_hash
-    seconds = models.FloatField()  # that the sweep may take
+    config_hash = models.CharField(max_length=16)  # hash of what the engine was started from, as Instance.config_hash
+    seconds = models.FloatField()  # longest sweep
     anyway = models.BooleanField(default=False)  # also while other requests run on the instance
-    source = models.CharField(max_length=10, default="sweep")  # of the measured times: sweep, traffic
+    source = models.CharField(max_length=10, default="sweep")  # source of the measured times: sweep, traffic
     step = models.CharField(max_length=80, blank=True)  # the round of the sweep
     asked_at = models.DateTimeField(default=timezone.now)
-    constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, api_s and api_s_per_token
+    constants = models.JSONField(default=dict)  # constants of fleet.engine.law.Law, api_s and api_s_per_token
     limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
     points = models.JSONField(default=list)  # fleet.calibration.fit.CalibrationPoint each
     ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|

@@ -13,7 +13,7 @@ from router.telemetry.recorder import Recorder
 
 
 class PoolSource(Protocol):
-    id: str  # of the router
+    id: str  # id of the router
     pools: Pools  # kept up to date by `tasks`
     recorder: Recorder
     sessions: Sessions

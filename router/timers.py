@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 GRAIN_S = 0.05  # between two checks
-PASSES = 8  # of the loop before a late check counts: more than a connection needs from its SYN to its first bytes
+PASSES = 8  # loop passes before a late check counts: a connection needs fewer from SYN to first bytes
 
 Item = TypeVar("Item")
 
@@ -25,7 +25,7 @@ class Deadlines(Generic[Item]):
         self._due: dict[Item, float] = {}  # s, loop time
         self._timer: asyncio.Handle | None = None
         self._next = 0.0  # time when the timer fires
-        self._passes = 0  # that a late check still waits for
+        self._passes = 0  # passes that a late check still waits for
 
     def __len__(self) -> int:
         return len(self._due)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fleet.subprocess import run_in_subprocess
 
 AT_ONCE = 2
-WAITING = 2  # of one user, beside the one that runs; each occupies a thread
+WAITING = 2  # waiting computations per user, beside the running one; each occupies a thread
 WAIT_S = 20.0
 LONGEST_S = 60.0  # on a crowded machine; the work itself is bounded by its inputs
 REMEMBERED = 256  # answers, of some kilobytes each

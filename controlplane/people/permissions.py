@@ -59,11 +59,11 @@ class Principal:
     """The caller of an API request: a user's session or a token."""
 
     kind: Literal["user", "token"]
-    name: str  # of the user, or of the token with its owner: "ci (ada)"
-    role: str  # of the user behind it
+    name: str  # the user, or the token with its owner: "ci (ada)"
+    role: str  # role of the user behind it
     scopes: frozenset[str]  # effective: the token's, cut down to what the role allows
     user_id: int
-    owner: str = ""  # of a token: its user
+    owner: str = ""  # a token's user
     token_id: int = 0  # 0: the session of the user
     is_authenticated: bool = True
 

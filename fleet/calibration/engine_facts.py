@@ -33,7 +33,7 @@ class EngineFacts:
     time_scale: float  # 10: ten times faster than real time
     version: Version | None = None  # as vLLM names its own
     max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None  # of a step, the chunk budget
+    max_num_batched_tokens: int | None = None  # chunk budget of a step
     async_scheduling: bool | None = None  # plans a step while the one before it runs
 
 

@@ -44,10 +44,10 @@ class CalibrationPoint:
     """
 
     concurrency: int
-    prompt_tokens: int  # of each request
-    output_tokens: int  # of each request
+    prompt_tokens: int  # prompt length of each request
+    output_tokens: int  # output length of each request
     context: float  # tokens attended to by all of them, at the middle of the `tpot_s` interval
-    ttft_s: float | None  # of a single request on an idle engine
+    ttft_s: float | None  # TTFT of a single request on an idle engine
     tpot_s: float | None  # while all requests decoded
     n: int  # repetitions
 

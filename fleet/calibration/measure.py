@@ -58,8 +58,8 @@ class Calibrated:
     limits: EngineLimits
     notes: tuple[str, ...]
     api_s_per_token: float = 0.0  # a sweep measures it as a part of the steps
-    held_out: ReplayErrors | None = None  # of a fit to recorded requests
-    load_range: LoadRange | None = None  # of these
+    held_out: ReplayErrors | None = None  # errors of a fit to recorded requests
+    load_range: LoadRange | None = None  # range of their loads
 
 
 async def measure(

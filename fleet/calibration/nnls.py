@@ -7,7 +7,7 @@ A handful of unknowns and some dozens of rows need no library.
 import math
 from collections.abc import Sequence
 
-_RIDGE = 1e-12  # of a column's square: equal columns share their weight instead of dividing by zero
+_RIDGE = 1e-12  # part of a column's square: equal columns share their weight instead of dividing by zero
 _LEAST_GAIN = 1e-11
 
 Matrix = list[list[float]]

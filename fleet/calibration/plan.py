@@ -11,7 +11,7 @@ LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # tokens of prompt of a single requ
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
 FULL = 0.95  # share of the window: the number of tokens of a text is not known exactly
-KV_SHARE = 0.8  # of the KV cache: a larger group would be preempted
+KV_SHARE = 0.8  # share of the KV cache: a larger group would be preempted
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 

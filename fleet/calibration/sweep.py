@@ -19,7 +19,7 @@ from fleet.calibration.fit import CalibrationPoint
 from fleet.calibration.plan import ALONE, SweepLoad, prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
-SHARE = 0.08  # of the total time that a load may take to be repeated
+SHARE = 0.08  # share of the total time in which a load may be repeated
 # Of the total time, before a request alone: in traffic it finds an engine that has idled, whose caches are cold. On a
 # core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after 800 ms.
 IDLE = 1 / 300
@@ -44,7 +44,7 @@ class Sample:
 class Sweep:
     client: httpx.AsyncClient
     model: str
-    seconds: float  # of the whole sweep, wall clock
+    seconds: float  # length of the whole sweep, wall clock
     time_scale: float
     report: Callable[[str], None] = lambda text: None
     draw: random.Random = field(default_factory=random.Random)

@@ -27,8 +27,8 @@ from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 120.0  # of a load, for which the engine reads the adapter from disk
-ASK_S = 5.0  # of a request for the list of models
+TIMEOUT_S = 120.0  # limit for a load, for which the engine reads the adapter from disk
+ASK_S = 5.0  # limit for a request for the list of models
 AGAIN_S = 5.0  # before an order that was not carried out, or failed, is sent again
 LOOK_S = 30.0  # between two checks of what an instance lists
 LARGEST = 1024 * 1024  # bytes of an answer

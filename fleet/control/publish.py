@@ -103,7 +103,7 @@ class HeldGpus:
     pool: str
     since: datetime
     gpus: int
-    dollars_per_hour: float  # of them and of its memory for KV
+    dollars_per_hour: float  # price of the GPUs and of the memory for KV
 
 
 def held_gpus() -> list[HeldGpus]:

@@ -18,7 +18,7 @@ from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, Record, Reply,
 from fleet.kinds.listed import ListedEngine
 
 LEAST_S, MOST_S = 5.0, 300.0  # between two questions
-TIMEOUT_S = 2.0  # of one question to one server
+TIMEOUT_S = 2.0  # limit for one question to one server
 _LARGEST = 65_535
 Server = tuple[str, int]
 

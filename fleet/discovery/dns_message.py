@@ -21,7 +21,7 @@ class Record:
     kind: int
     ttl_s: int
     value: str  # an address; of SRV and CNAME the target's name
-    port: int = 0  # of SRV
+    port: int = 0  # port in an SRV record
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 @dataclass(slots=True)
 class FileSource:
     path: str
-    stamp: tuple[int, int, int] = (0, 0, 0)  # of what was read: inode, time of change, size
+    stamp: tuple[int, int, int] = (0, 0, 0)  # inode, time of change and size when it was read
     found: list[ListedEngine] = field(default_factory=list)
 
     def look(self) -> list[ListedEngine]:

@@ -16,7 +16,7 @@ class OutOfBlocks(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    hashes: tuple[int, ...]  # of consecutive blocks of one chain; below HBM: of any blocks, without the rest
+    hashes: tuple[int, ...]  # consecutive blocks of one chain; below HBM, any blocks
     parent: int | None  # hash of the block before them
     first: int  # index of the first block in its chain
     content: Any  # the request's own representation of its tokens
@@ -53,7 +53,7 @@ class BlockPool:
         self.free = blocks  # blank or cached, and not in use
         self._references: list[int] = []  # by block, of those ever used
         self._hashes: list[int | None] = []
-        self._blank: list[int] = []  # of them
+        self._blank: list[int] = []  # used blocks without content
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
         self._cached: dict[int, int] = {}  # hash -> a block that holds it
         self._copies: dict[int, list[int]] = {}  # hash -> other blocks with the same content
@@ -197,7 +197,7 @@ class BlockPool:
         idle, hashes, cached, copies = self._idle, self._hashes, self._cached, self._copies
         blocks: list[int] = []
         gone: list[int] = []
-        last: list[int] = []  # of them, held by no other block
+        last: list[int] = []  # hashes that no other block holds
         for _ in range(count):
             block, _ = idle.popitem(last=False)
             key = hashes[block]

@@ -10,10 +10,10 @@ class DecodeRun:
     """Decode steps of the same batch: each is longer than the previous one by one token of context per sequence."""
 
     steps: int  # until the first sequence ends
-    first_s: float  # of the next step
+    first_s: float  # length of the next step
     growth_s: float
     batch: int  # sequences
-    context: int  # of the next step, all sequences together
+    context: int  # context in the next step, all sequences together
 
     def after(self, steps: int) -> "DecodeRun":
         first_s, context = self.first_s + steps * self.growth_s, self.context + steps * self.batch

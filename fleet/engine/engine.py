@@ -68,8 +68,8 @@ class Stats:
     cache_hits: int  # tokens
     preemptions: int
     pull_queries: int = 0  # prompt tokens requested from elsewhere
-    pull_hits: int = 0  # of them, arrived
-    held_blocks: int = 0  # of finished requests, until another engine pulls them
+    pull_hits: int = 0  # pulled tokens that arrived
+    held_blocks: int = 0  # blocks of finished requests, held until another engine pulls them
     transferring: int = 0  # requests whose KV leaves, until it has left, or comes
     blocked_s: float = 0.0  # virtual, in which requests waited though nothing was computed
     tiers: TiersStats | None = None  # below HBM
@@ -113,7 +113,7 @@ class Engine:
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
         self._decode_run: DecodeRun | None = None  # the coming steps; None: not computed yet
-        self._equal_steps = 0  # of that run before a request joins or is preempted; 0: not computed yet
+        self._equal_steps = 0  # equal steps before a request joins or is preempted; 0: not computed yet
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished, their blocks still in use
         self._pulls: list[EngineRequest] = []  # for `take_pulls`

@@ -56,7 +56,7 @@ class EngineModel:
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
     tiers: TiersModel | None = None  # KV below HBM
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
-    api_s_per_token: float = API_S_PER_TOKEN  # of the prompt
+    api_s_per_token: float = API_S_PER_TOKEN  # time per token of the prompt
     calibrated: LoadRange | None = None  # the load that its constants are known for; None: they are not measured
 
     @property

@@ -48,7 +48,7 @@ TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PE
 # Of a token's products, those in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
 # MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not tell them apart.
 EXPERTS_SHARE = 0.7
-GRAPH_TOKENS = 512  # of the largest step that vLLM captures as a CUDA graph; of others the host launches each kernel
+GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; in larger ones the host launches each kernel
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
 

@@ -14,7 +14,7 @@ class LoadRange:
     """From the 5th to the 95th percentile of the requests."""
 
     in_flight: tuple[int, int]  # requests on the instance when one arrives, that one included
-    new_tokens: tuple[int, int]  # of a prompt: not cached
+    new_tokens: tuple[int, int]  # uncached tokens of a prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fleet.engine.engine import Engine, StepResult
 class _Coming:
     """Steps in which no rank does anything but decode."""
 
-    runs: tuple[DecodeRun | None, ...]  # of each engine; None: it is idle
+    runs: tuple[DecodeRun | None, ...]  # run of each engine; None: it is idle
     pace: DecodeRun  # the slowest
     steps: int
 
@@ -26,7 +26,7 @@ class Lockstep:
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = tuple(engines)
         self._clock_s = 0.0  # the end of the last step
-        self._end_s: float | None = None  # of the step in progress
+        self._end_s: float | None = None  # end of the step in progress
 
     def next_event_s(self) -> float | None:
         """As `Engine.next_event_s`."""

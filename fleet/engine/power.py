@@ -41,7 +41,7 @@ class Clock:
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
-        self._share = 0.0  # of the last second in which the GPU computed
+        self._share = 0.0  # busy share in the last second in which the GPU computed
         self._at_s = 0.0  # when it did
 
     def step_s(self, start_s: float, step_s: float, computing_s: float) -> float:

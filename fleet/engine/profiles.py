@@ -37,14 +37,14 @@ class UnknownProfile(LookupError):
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     params: int  # weights in each token's matrix products
-    weight_bytes: float  # of the whole model, without the embeddings: a step reads a few rows of those
-    kv_bytes_per_token: float  # of the whole model
+    weight_bytes: float  # whole model without the embeddings: a step reads a few rows of those
+    kv_bytes_per_token: float  # whole model
     layers: int
     q_heads: int
     head_dim: int
     embedding_bytes: float
     hidden: int
-    expert_bytes: float = 0.0  # of the weights, those in experts: a step reads the experts that its tokens use
+    expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
     expert_share: float = 0.0  # 0–1 share of the experts that one token uses
 
 
@@ -63,7 +63,7 @@ class Fit:
     weight_bandwidth: float  # 0–1 share of peak bandwidth
     kv_bandwidth: float  # 0–1 share of peak bandwidth
     allreduce_us_per_token: float
-    allreduce_ms_per_step: float = 0.0  # of a step with few tokens
+    allreduce_ms_per_step: float = 0.0  # time in a step with few tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Profile:
     sizes: ModelProfile
     peak: Peak
     fit: Fit | Tables
-    version: Version = VERSION  # of vLLM
+    version: Version = VERSION  # version of vLLM
     transferred: str = ""  # the fit that its efficiencies are from; empty: fitted itself
 
     @property
@@ -192,11 +192,11 @@ DEFAULT_GPU = "h100_sxm"
 DEFAULT_MODEL = "Llama-3.1-8B"
 
 MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
-ACTIVATION_BYTES = 1.3e9  # of an 8192-token step, and CUDA graphs
+ACTIVATION_BYTES = 1.3e9  # activations of an 8192-token step, and CUDA graphs
 
 
 TP_SIZES = (1, 2, 4, 8)
-T0_MS_PER_LAYER = 0.043  # of models that nothing was fitted to
+T0_MS_PER_LAYER = 0.043  # for models that nothing was fitted to
 LEAST_KV_TOKENS = 16_384  # else the model does not fit
 
 

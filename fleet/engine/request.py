@@ -80,7 +80,7 @@ class EngineRequest:
         self.held = held  # its blocks stay until `Engine.release_held`: another engine pulls them
         self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
         self.awaits_prefill = False  # until `Engine.prefilled`: its prompt is being computed by another engine
-        self.pulled_tokens = 0  # of them, arrived; tokens in the local cache are not requested
+        self.pulled_tokens = 0  # pulled tokens that arrived; tokens in the local cache are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
         self.cached_tokens = 0  # prompt tokens in the prefix cache at first admission, or pulled

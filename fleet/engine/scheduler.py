@@ -70,9 +70,9 @@ class Scheduler:
         self.pulling: list[EngineRequest] = []  # have their blocks and wait for the KV
         self.blocked = False  # the first waiting request cannot start until a running one ends
         self.cache_queries = 0  # prompt tokens looked up
-        self.cache_hits = 0  # of them, cached
+        self.cache_hits = 0  # cached part of the asked tokens
         self.pull_queries = 0  # prompt tokens requested from another engine or a store
-        self.pull_hits = 0  # of them, arrived
+        self.pull_hits = 0  # arrived part of the pulled tokens
         self.preemptions = 0
 
     def plan(self, now_s: float) -> StepPlan:

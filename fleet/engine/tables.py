@@ -38,11 +38,11 @@ class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     tp: Count
     dp: Count = 1  # ranks that share the experts
     ep: Count = 1  # GPUs among which whole experts are dealt; 1: every GPU has a slice of each
-    formats: str  # of products, experts and KV
+    formats: str  # formats of products, experts and KV
     family: Family
     layers: Count
     weight_bytes: Size  # embeddings included
-    kv_bytes_per_token: Size  # of a window as long as the model's: layers with a shorter one count less
+    kv_bytes_per_token: Size  # size for a window as long as the model's: layers with a shorter one count less
     prefill: Points
     decode: Points
     pair_ns: Time  # attention of a prefill, per (new token, token before it) pair

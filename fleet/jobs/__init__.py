@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 class Job(models.Model):
     TASK: ClassVar[str]  # the Celery task that performs it, given its id
     AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
-    SHARE_A_THREAD: ClassVar[bool] = False  # of one worker, which performs them beside each other
+    SHARE_A_THREAD: ClassVar[bool] = False  # one worker's jobs of this kind run beside each other in one thread
 
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    cause = models.TextField(blank=True)  # of a failure or a cancellation
+    cause = models.TextField(blank=True)  # cause of a failure or a cancellation
     actor = models.CharField(max_length=200)
     sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
     started_at = models.DateTimeField(null=True, blank=True)

@@ -31,7 +31,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SELECTOR = re.compile(r"[A-Za-z0-9 ,=!()._/-]{1,500}")
 _DNS = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?")
 _EVENTS = re.compile(r"tcp://(\{host\}|[\w.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
-_MOST_PORTS = 64  # of one address: an engine for each data-parallel rank
+_MOST_PORTS = 64  # ports per address: an engine for each data-parallel rank
 
 
 @dataclass(frozen=True)

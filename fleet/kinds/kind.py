@@ -28,8 +28,8 @@ class Launch:
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
     ordinal: int = 0  # number of the instance in its pool
-    folder: str = "."  # of the instance: files are written there before each start
-    base: str = "."  # of the installation: paths in the document that begin with ./ are relative to it
+    folder: str = "."  # folder of the instance: files are written there before each start
+    base: str = "."  # folder of the installation: paths in the document that begin with ./ are relative to it
     peers: Mapping[str, str] = field(
         default_factory=dict
     )  # needed pool → host:port of its service; paired instance → that of its own
@@ -53,7 +53,7 @@ class Requirement:
     """A precondition of a start on a node; fleet/node/prerequisites.py checks it."""
 
     kind: RequirementKind
-    name: str  # of a program, module or folder, or the id of a GPU
+    name: str  # a program, module or folder, or the id of a GPU
     of: str = ""  # module or GPU: the interpreter that must find it
     need_gb: float = 0.0  # folder: free space; GPU: free memory
     advice: str = ""  # what to do when it is missing
@@ -64,10 +64,10 @@ class TwinModel:
     """How the twin computes an instance whose constants are known without a calibration."""
 
     engine: EngineModel
-    source: str  # of the constants, for people
+    source: str  # source of the constants, for people
     not_modelled: tuple[str, ...] = ()  # for people
     transferred: bool = False  # nothing was fitted to this model and number of GPUs
-    family: str = ""  # of models (fleet/engine/tables.py) whose measured tables it is from; empty: other constants
+    family: str = ""  # family (fleet/engine/tables.py) whose measured tables it is from; empty: other constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Kind:
     port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; left out: one; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
-    key_variable: str = ""  # in which the process looks for the key that it asks for; empty: it asks for none
+    key_variable: str = ""  # variable in which the process looks for the key that it asks for; empty: it asks for none
     health_path: str = "/health"
     models_path: str = "/v1/models"  # empty: it has none
     metrics_path: str = "/metrics"
@@ -103,7 +103,7 @@ class Kind:
     wire: Callable[[Any, Launch], Wire] = lambda spec, launch: Wire()
     serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
-    url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of an instance that is not launched
+    url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # address of an instance that is not launched
     # Options that may change without another start of an instance, and ones that an older version of Weir did not have:
     # at their default they change no configuration, as an upgrade must not restart engines
     free_options: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Kind:
     # A source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery)
     has_source: Callable[[Any], bool] = lambda spec: False
     service: str = ""  # use of the port at which other pools reach it; empty: none does
-    max_replicas: Callable[[Any], int | None] = lambda spec: None  # that the options allow; None: any number
+    max_replicas: Callable[[Any], int | None] = lambda spec: None  # largest number that the options allow; None: any
     # An instance's role or share of a list depends on its number in the pool: the numbers stay 0 … n-1
     numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
@@ -124,12 +124,12 @@ class Kind:
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
     # What an instance of a role costs; None: its devices are its GPUs
     hardware: Callable[[Any, str], "Hardware"] | None = None
-    connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)
+    connectors: tuple[str, ...] = ()  # connectors that its options can choose (router/contract/connectors.py)
     facts: Callable[[Any, Launch], tuple[tuple[str, str], ...]] = lambda spec, launch: ()  # (label, text) for its page
     whole_prompts: bool = False  # it batches as fleet/engine/neuron_batches.py
     simulated: bool = False  # its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
-    bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
+    bytes_per_token: float | None = None  # bytes per token of its tokenizer; None: ask POST /tokenize
     # The store that this kind is in the twin, by bytes of KV per token; None: it is no store, or unknown
     twin_store: Callable[[Any, float], StoreModel] | None = None
     # Of an instance whose law was measured: KV that moves, or lies below the GPU
@@ -144,8 +144,8 @@ class Hardware:
     """What is paid for by the hour."""
 
     gpus: int = 0
-    dram_gb: float = 0.0  # of host memory for KV
-    ssd_gb: float = 0.0  # of drives for KV
+    dram_gb: float = 0.0  # host memory for KV
+    ssd_gb: float = 0.0  # drives for KV
 
 
 def hardware_of(kind: Kind, spec: Any, role: str) -> Hardware:

@@ -28,12 +28,12 @@ class ModelConfig(msgspec.Struct, frozen=True):
     num_local_experts: int | None = None
     num_experts: int | None = None
     n_routed_experts: int | None = None
-    text_config: "ModelConfig | None" = None  # of a model that reads images, too
+    text_config: "ModelConfig | None" = None  # set for a model that reads images, too
 
 
 @dataclass(frozen=True, slots=True)
 class KvSizes:
-    bytes_per_token: float  # of the whole model
+    bytes_per_token: float  # whole model
     layers: int
 
 

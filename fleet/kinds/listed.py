@@ -13,4 +13,4 @@ class ListedEngine(Struct, frozen=True, omit_defaults=True):
     node: str = ""  # machine of its Pod
     labels: dict[str, str] = {}
     role: InstanceRole | None = None  # by its labels; None: they say nothing
-    starts: int = 0  # of its container
+    starts: int = 0  # starts of its container

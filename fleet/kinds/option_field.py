@@ -12,7 +12,7 @@ SWITCH = (("true", "on"), ("false", "off"))  # value, label
 @dataclass(frozen=True, slots=True)
 class OptionField:
     option: Field
-    name: str  # of the input element
+    name: str  # name of the input element
     value: str  # as typed
     error: str = ""
     can_be_left_out: bool = True  # a choice offers the default beside its values

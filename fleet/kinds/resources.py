@@ -37,8 +37,8 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     gpus_why: str | None = None  # why they are not known
     system: str | None = None
     python: str | None = None
-    machines: int | None = None  # of a cluster
-    pods: PodsOfNode | None = None  # of a node that is a namespace of a cluster
+    machines: int | None = None  # machines of a cluster
+    pods: PodsOfNode | None = None  # Pods of a node that is a namespace of a cluster
     trouble: str | None = None  # why it cannot start instances
 
 

@@ -32,7 +32,7 @@ class Transfer:
     files: dict[str, str] = field(default_factory=dict)  # name → text
     routed_as: str = ""  # the connector as routers name it; empty: they move nothing
     bootstrap: str = ""  # URL at which the engines meet
-    modules: tuple[str, ...] = ()  # that the engine's Python must find
+    modules: tuple[str, ...] = ()  # modules that the engine's Python must find
     volume: str = ""  # folder that fills up
     metrics_folder: str = ""  # emptied at each start
 

@@ -12,7 +12,7 @@ from fleet.engine.tiers.sizes import KvLayout
 from fleet.kinds.kv_size import KvSizes
 from router.contract.connectors import NEURON
 
-EFA_BYTES_PER_S = 6.25e9  # of one chip of trn1.32xlarge: 100 GB/s over 16
+EFA_BYTES_PER_S = 6.25e9  # one chip of trn1.32xlarge: 100 GB/s over 16
 STORE_LINK = TransferLink(
     setup_s=REMOTE.setup_s,
     idle_bytes_per_s=REMOTE.read_bytes_per_s,
@@ -27,7 +27,7 @@ class TwinKv:
     sizes: KvSizes | None = None  # None: unknown, so nothing of it can be computed
     gpus: int = 1
     tiers: tuple[TierModel, ...] = ()  # fastest first
-    store_bytes: float = 0.0  # that it provides to a store that the instances share
+    store_bytes: float = 0.0  # bytes that it provides to a store shared by the instances
 
     def transfers(self, connector: str) -> TransferModel | None:
         if not connector or self.sizes is None:

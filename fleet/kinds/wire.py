@@ -10,13 +10,13 @@ from router.contract.redis.published import KvFacts as KvFacts
 
 class Wire(Struct, frozen=True):
     role: InstanceRole = "both"
-    connector: str = ""  # that moves KV blocks (router/contract/connectors.py); empty: none
+    connector: str = ""  # connector that moves KV blocks (router/contract/connectors.py); empty: none
     kv: KvFacts = KvFacts()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
     dp: DataParallel = DataParallel()
     server: str = ""  # behind a URL that Weir did not start (fleet/kinds/servers.py)
-    version: str = ""  # of it
+    version: str = ""  # version of the connector
 
     def stored(self) -> dict[str, object]:
         """Without defaults, as Instance.wire and annotations of Pods keep it."""

@@ -28,7 +28,7 @@ class BadPodSettings(ValueError):
 class PodSettings:
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)  # kind → image
-    capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: from the cluster
+    capacity: Mapping[str, float] = field(default_factory=dict)  # capacity of the node; empty: from the cluster
     template: Json = field(default_factory=dict)  # metadata and spec, merged into each Pod
 
     def image(self, kind: str, asked: str | None) -> str:

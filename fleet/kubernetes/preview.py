@@ -21,8 +21,8 @@ from fleet.spec.sections import placement_of
 class PodPreview:
     node: str
     image: str = ""
-    command: str = ""  # of the container, as a shell command
-    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the Pod
+    command: str = ""  # command of the container, as a shell command
+    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # resources of the Pod
     manifests: str = ""  # YAML, secrets hidden
     lacks: str = ""  # why there is no preview
 

@@ -54,7 +54,7 @@ class LaunchSite:
     host: str  # address to listen on
     python: str  # interpreter with Weir's modules
     base: str  # Weir's folder
-    folder: str  # of the instance
+    folder: str  # folder of the instance
     gpus: tuple[str, ...] = ()  # for the engine; empty: all visible ones
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.contract.redis.sample import EngineMetrics, TierSample
 
-WINDOW_S = 60.0  # of rates
+WINDOW_S = 60.0  # window for rates
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an in
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
 KEY_AGAIN_S = 5.0  # between two looks whether an engine still takes its key
-MOST_REASONS = 20  # of refused answers, per instance
+MOST_REASONS = 20  # reasons of refused answers, per instance
 HEARTBEAT_S = 5.0
 TRIM_EVERY_S = 20.0  # the logs of running instances
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
@@ -62,7 +62,7 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
-    models: dict[str, int | None] = field(default_factory=dict)  # that it lists, with their max_model_len
+    models: dict[str, int | None] = field(default_factory=dict)  # models that it lists, with their max_model_len
     listed_at: float = 0.0  # monotonic: the last question for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
@@ -78,7 +78,7 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
-    identified: Identified | None = None  # of an engine that something else started, while it is loading
+    identified: Identified | None = None  # identity of an engine that something else started, while it is loading
     has_page: bool = True  # it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty: not asked for in this step
     key_refused: str = ""  # it asks for a key that it was not shown, or does not take it

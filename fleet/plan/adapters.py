@@ -11,7 +11,7 @@ from typing import Literal
 
 import xxhash
 
-FAILURES = 2  # of a load, until another home is chosen
+FAILURES = 2  # failed loads until another home is chosen
 FULL_S = 30.0  # all homes are full for that long: one more
 CALM_S = 600.0  # none is: one less
 
@@ -23,7 +23,7 @@ class WantedAdapter:
     pool: str
     name: str
     source: str
-    homes: int  # of each role
+    homes: int  # homes per role
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AdapterHost:
     pool: str
     slots: int
     role: str = "both"
-    homes: Mapping[str, HomeState] = field(default_factory=dict)  # of its present epoch
+    homes: Mapping[str, HomeState] = field(default_factory=dict)  # homes in its present epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ Needs = Callable[[LoadPoint, Autoscale], "Advice"]
 class Advice:
     replicas: int
     why: str
-    prefills: int | None = None  # of the replicas; None: not scaled by themselves
+    prefills: int | None = None  # prefill replicas; None: not scaled by themselves
 
 
 def advise_sides(

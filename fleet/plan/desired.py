@@ -19,7 +19,7 @@ AT_REST = ("stopped", "failed")  # nothing runs
 class DesiredPool:
     name: str
     replicas: int  # declared, scheduled or set by the autoscaler
-    config_hash: str  # of the current configuration
+    config_hash: str  # hash of the current configuration
     load_timeout_s: float
     drain_timeout_s: float
     removed: bool = False
@@ -45,12 +45,12 @@ class ObservedInstance:
     desired: str  # "running", "drained", "asleep" or "stopped"
     reason: str
     since: float  # Unix seconds, in that state
-    config_hash: str  # of its latest start
+    config_hash: str  # hash of its latest start
     restart_asked: str  # who asked for a restart and why; empty: no request
     idle: bool  # while draining: its sample shows no request
     next_start_at: float | None  # end of the back-off
     stop_deadline: float | None  # time of the SIGKILL
-    node: str = ""  # of its latest start
+    node: str = ""  # node of its latest start
     gpus: tuple[int, ...] = ()  # assigned on that node
     retired: str = ""  # why it is being removed; empty: it stays
     load: int = 0  # running and waiting requests

@@ -11,7 +11,7 @@ from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow
 class Scale:
     replicas: int
     because: str = ""  # empty: as declared
-    prefills: int | None = None  # of the replicas; None: as many as the document declares
+    prefills: int | None = None  # prefill replicas; None: as many as the document declares
 
 
 def current_scale(

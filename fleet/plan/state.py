@@ -48,7 +48,7 @@ class Observation:
     serves_model: bool  # /v1/models names it
     has_metrics: bool  # /metrics answered
     silent_s: float  # since its last answer
-    error: str  # of the probe
+    error: str  # error of the probe
     failure_cause: str  # from its log, when the process ended
     suspended_why: str = ""
     waits_for: str = ""  # before it runs

@@ -20,7 +20,7 @@ class Layout:
     dp: int = 1
     ep: int = 1
     gemm: str = ""  # format of products, as the library names it; empty: as the model is published
-    moe: str = ""  # of experts
+    moe: str = ""  # layout of experts
     kv: str = ""
     name: str = ""
     config: dict[str, Any] | None = None  # config.json of a model that the library does not know

@@ -44,7 +44,7 @@ CHAINED, FUSED = "gb200", "b200_sxm"
 # MiniMax-M2 norms the queries and the keys of all heads together, which the library does not count: in vLLM four more
 # small kernels a layer, and over several GPUs a reduction of two numbers for each token. A kernel: as in that chain.
 NORM_KERNELS, KERNEL_MS = 4, 2.5e-3
-NORM_BYTES = 8  # of a token
+NORM_BYTES = 8  # bytes per token
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def _sampled(layout: dict[str, Any]) -> dict[str, Any]:
     files = _files(layout)
     if "config.json" not in files:
         raise LookupError(f"the library has no configuration of {layout['model']}: give its config.json")
-    with tempfile.TemporaryDirectory() as folder:  # of a name the library would ask a hub
+    with tempfile.TemporaryDirectory() as folder:  # a local folder, since the library would ask a hub for a name
         for name, text in files.items():
             Path(folder, name).write_text(text)
         config = json.loads(files["config.json"])

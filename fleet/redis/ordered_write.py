@@ -31,7 +31,7 @@ FAILURES = (
     OperationalError,
     InternalError,
     InterfaceError,
-)  # of a write: the periodic steps write it later
+)  # errors of a write: the periodic steps write it later
 TRIES = 3
 # On PostgreSQL, where a suspended process would keep the lock: how long others wait for it, and when it loses it.
 WAIT_MS = 5_000

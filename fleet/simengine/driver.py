@@ -37,8 +37,8 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._origin = time.monotonic() if origin_s is None else origin_s  # the loop's clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # of the timer
-        self._earliest = 0.0  # of the next tick that delivers
+        self._due = 0.0  # when the timer is due
+        self._earliest = 0.0  # earliest next tick that delivers
         self._lags = (0.0, 0.0)  # maximum of this window and of the previous one
         self._window_end = 0.0
 

@@ -26,7 +26,7 @@ class RequestParams:
     salt: str = ""
     n: int = 1  # answers per prompt
     stream: bool = False
-    usage_at_end: bool = False  # of a stream
+    usage_at_end: bool = False  # streams only
     usage_in_chunks: bool = False
     logprobs: int | None = None  # alternatives to list of each token; None: no log probabilities
     kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
@@ -63,7 +63,7 @@ class Choice:
     sent: int = 0  # tokens
     taken: range = range(0)  # tokens of the last call of `take`
     hold_as: str | None = None  # hold its blocks under this name when it is finished
-    source: TransferSource | None = None  # of its KV, until that is requested
+    source: TransferSource | None = None  # source of its KV, until that is requested
 
     def take(self) -> str:
         """The text of the tokens generated since the last call."""
@@ -90,7 +90,7 @@ class EngineJob:
     failed: ApiError | None = None  # the request cannot be completed
     kv: msgspec.Struct | None = None  # the answer's transfer parameters
     has_news: bool = False
-    media: tuple[str, ...] = ()  # of the engine's tiers below the GPU
+    media: tuple[str, ...] = ()  # the engine's tiers below the GPU
     head: bytes = b""  # start of every chunk of a stream, for the format
     _waiter: "asyncio.Future[None] | None" = None
 

@@ -38,7 +38,7 @@ class EngineInfo:
     time_scale: float
     window: int  # tokens
     caches_prefixes: bool = True
-    media: tuple[str, ...] = ()  # of its tiers below the GPU, as in KV events
+    media: tuple[str, ...] = ()  # its tiers below the GPU, as in KV events
     rank: int = 0  # data-parallel, in its group
     pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
 

@@ -22,7 +22,7 @@ TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
 IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
 PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
 ONE_ENGINE, DEP, DWDP, DWDP_SLICES = CONTEXT_SERVERS = ("plain", "dep", "dwdp", "dwdp-slices")
-CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # of a server, unless tp says another number
+CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # GPUs per server, unless tp says another number
 PREFILL: Role = "prefill"
 
 

@@ -32,10 +32,10 @@ Resolve = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class AllowLists:
-    programs: Patterns = None  # of the options program, python and image
+    programs: Patterns = None  # allowed values of the options program, python and image
     folders: Patterns = None  # absolute; of every path in options and arguments
-    variables: Patterns = None  # of names in `environment`, and of `engine_key`
-    arguments: Patterns = None  # of flags in `arguments`
+    variables: Patterns = None  # allowed names in `environment`, and of `engine_key`
+    arguments: Patterns = None  # allowed flags in `arguments`
 
 
 def configured() -> AllowLists:

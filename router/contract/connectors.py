@@ -19,7 +19,7 @@ class KvConnector:
     name: str
     cached_as: str = "p2p"  # `source` of vLLM's counters for tokens that arrived through it
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
-    api_paths: frozenset[str] = frozenset()  # that a pair of instances can serve; empty: all
+    api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
     is_shared: bool = False  # an instance reads what others have computed by itself, so that nothing is to be pulled
     counts_fetched: bool = True  # an answer's cached tokens include those that came from the prefill
 

@@ -25,7 +25,7 @@ class Field:
     default: Any = REQUIRED  # None: may be null, and is unless given
     kind: str = ""  # a key of KINDS; else from choices or default, "int" for None
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
-    range: tuple[float, float] = (-math.inf, math.inf)  # of a number; both ends are allowed
+    range: tuple[float, float] = (-math.inf, math.inf)  # range of a number; both ends are allowed
     choices: tuple[Any, ...] = ()
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes

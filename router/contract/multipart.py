@@ -28,7 +28,7 @@ class InvalidMultipart(ValueError):
 class Part:
     name: bytes
     is_file: bool
-    start: int  # of its value in the body
+    start: int  # start of its value in the body
     end: int
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from router.contract.json_value import JsonObject
 
-VALUE_CHARS = 200  # of a rejected value in an answer
+VALUE_CHARS = 200  # characters of a rejected value in an answer
 
 
 @dataclass(frozen=True, slots=True)

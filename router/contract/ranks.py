@@ -1,7 +1,7 @@
 """Names of data-parallel ranks: `chat-0#2` is rank 2 of the instance chat-0. Pure."""
 
-HEADER = b"x-data-parallel-rank"  # of a request: the rank that computes it
-LABEL = b"engine"  # of a metric: the rank that it belongs to
+HEADER = b"x-data-parallel-rank"  # header of a request: the rank that computes it
+LABEL = b"engine"  # label of a metric: the rank that it belongs to
 SEPARATOR = "#"
 
 

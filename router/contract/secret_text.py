@@ -14,7 +14,7 @@ _SHAPES = tuple(
     for shape, shown in (
         # API tokens weir_1a2b3c4d_…, shares weir_share_… and keys sk-weir-1a2b3c4d-…; the prefix tells which one it was
         (r"\b(weir_(?:share_)?[0-9a-f]{8}_|sk-weir-[0-9a-f]{8}-)[\w-]{16,}", rf"\1{HIDDEN}"),
-        (r"\b(whsec_)[\w+/=]{16,}", rf"\1{HIDDEN}"),  # of webhooks
+        (r"\b(whsec_)[\w+/=]{16,}", rf"\1{HIDDEN}"),  # secrets of webhooks
         # redis://user:password@host, postgresql://…
         (r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", rf"\1:{HIDDEN}@"),
         (r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}", rf"\1\2{HIDDEN}"),

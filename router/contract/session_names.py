@@ -20,7 +20,7 @@ MOST_NAMES = 64
 @dataclass(frozen=True, slots=True)
 class Row:
     place: str  # header, body
-    path: str  # of a field, by dots; JSON inside a text is read as if it were the field's value
+    path: str  # path of a field, by dots; JSON inside a text is read as if it were the field's value
     beside: bytes = b""  # a header without which the name is another thing
     of_many: bool = False  # a person or an application, who may hold several conversations at once
     words: str = field(init=False)
@@ -30,7 +30,7 @@ class Row:
 
 
 class Name(Struct, frozen=True, order=True, gc=False):
-    rank: int  # of its row; the lower, the more trusted, and no two have the same
+    rank: int  # rank of its row; the lower, the more trusted, and no two have the same
     text: str
     row: Row
 

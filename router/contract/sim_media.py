@@ -3,7 +3,7 @@
 import orjson
 import xxhash
 
-IMAGE_TOKENS = 256  # of one part: what Gemma 3 makes of an image of any size
+IMAGE_TOKENS = 256  # tokens per part: what Gemma 3 makes of an image of any size
 _TEXT = 16  # characters of a hash
 
 

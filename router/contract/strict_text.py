@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 DEPTH_LIMIT = 50
-NODES_LIMIT = 100_000  # of YAML, some seconds of CPU
+NODES_LIMIT = 100_000  # nodes of YAML, some seconds of CPU
 NUMBER_CHARS = 80
 
 

@@ -98,7 +98,7 @@ async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Off
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
     """None when the request cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
-    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # of an attempt before
+    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # an earlier attempt's
     offload = Offload(endpoint.connector, decision.prefill, reason=reason, pull_ms=decision.pull_ms)
     call.outcome.offload = offload
     document = call.request.prompt.document

@@ -19,7 +19,7 @@ from router.request.offload import Offload
 from router.upstream.response import EngineResponse
 
 UNFINISHED = ("length", "not_finished", None)  # finish reasons of a context server's answer; any other: it is complete
-GLOBAL_ID = 1 << 62  # of a request on both servers; those below 2**42 are local to a server
+GLOBAL_ID = 1 << 62  # id of a request on both servers; those below 2**42 are local to a server
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:

@@ -8,7 +8,7 @@ from typing import Any
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
 
-Message = dict[str, Any]  # of ASGI, also its scopes
+Message = dict[str, Any]  # a message or scope of ASGI
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]

@@ -20,7 +20,7 @@ class ClientConnections:
     limit: int = 1_000_000
     stall_s: float = STALL_S
     most_body_bytes: int = BODIES
-    body_bytes: int = 0  # of requests that are not answered yet
+    body_bytes: int = 0  # body bytes of requests that are not answered yet
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # no room
     closed: int = 0  # idle, to make room

@@ -67,8 +67,8 @@ class HttpExchange:
         self._crowded_out = False  # by the bodies of other requests
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
-        self._head = b""  # of the response, not written yet
-        self._lines = b""  # of the response's head
+        self._head = b""  # head of the response, not written yet
+        self._lines = b""  # lines of the response's head
         self._written = b""  # the last bytes of the response
 
     # The protocol's side

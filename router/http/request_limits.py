@@ -45,7 +45,7 @@ class RequestLimits(Generic[Connection]):
         self._deadlines = deadlines
         self.awaited = HEAD
         self._timed = NOTHING  # the part that the running deadline is for; NOTHING: none, or keep-alive
-        self._head_bytes = 0  # of the head, in the reads before the present one
+        self._head_bytes = 0  # bytes of the head in the reads before the present one
         self._read_bytes = 0
         self._framing_bytes = 0  # since the body's last byte, in the reads before the present one
         self.trailers = Trailers()

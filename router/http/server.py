@@ -19,7 +19,7 @@ from router.timers import Deadlines
 BACKLOG = 2048
 LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
 SEARCHED = 64  # how many of the oldest connections to scan for an idle one
-NEW_S = 0.1  # that a new connection has for its head before it makes room for others
+NEW_S = 0.1  # time that a new connection has for its head before it makes room for others
 UNSENT = 64 * 1024  # unsent bytes of a connection that the kernel holds; its own limit is 4 MB
 CANCELLED_S = 1.0  # for requests that were cancelled at the end, to say so to their clients
 

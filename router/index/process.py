@@ -49,10 +49,10 @@ STEP_S = 0.5
 KEPT_S = 30.0  # how long a router's engines are followed after it left: it may be restarting
 LOOK_UPS_KEPT = 1_024  # the latest look-ups of a router: it says later where their prompts went
 FEEDS_AT_ONCE = 50  # feeds whose state is gathered before the event loop serves others
-SLICE_S = 0.0003  # of an iteration of the event loop, for KV events: about what a look-up may wait
+SLICE_S = 0.0003  # share of an iteration of the event loop for KV events: about what a look-up may wait
 PAGE = resource.getpagesize()
 
-Hashes = dict[int, "array[int]"]  # of a prompt, by tokens in a block
+Hashes = dict[int, "array[int]"]  # hashes of a prompt, by tokens in a block
 
 
 class PoolIndex:

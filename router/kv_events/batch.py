@@ -36,7 +36,7 @@ LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
 LARGEST_MAP = 64  # fields of an event
 LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
 LARGEST_BLOCK = 65_536  # tokens
-MOST_COPIES = 1_000_000  # of a block
+MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
 # Pinned memory is SGLang's, in its earlier versions tier 1. All others are slower: STORAGE, DISK, EXTERNAL, FS …
 _MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}

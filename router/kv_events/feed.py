@@ -31,8 +31,8 @@ ANSWER_S = 5.0  # time-out of a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
 MOST_REFUSED = 10  # batches and messages of one connection
-MOST_BLOCKS = 4_000_000  # of one engine: the index has room for four times as many
-NUMBER_BYTES = 8  # of a sequence number
+MOST_BLOCKS = 4_000_000  # blocks of one engine: the index has room for four times as many
+NUMBER_BYTES = 8  # length of a sequence number
 
 Discover = Callable[[], Awaitable[KvEventSource]]
 

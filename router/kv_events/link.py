@@ -49,9 +49,9 @@ class Link:
         self.path = path
         self.seed: int | None = None  # until it was connected once
         self.why = f"the index process at {path} has not been connected to yet"  # "" while it is
-        self.resident_bytes, self.cpu_s = 0, 0.0  # of the process, as it tells
+        self.resident_bytes, self.cpu_s = 0, 0.0  # memory and CPU time of the process, as it reports them
         self.answered = self.late = self.lost = 0  # look-ups
-        self.seconds = Histogram(LOOK_UP_BOUNDS)  # of those that were answered
+        self.seconds = Histogram(LOOK_UP_BOUNDS)  # duration of the answered look-ups
         self.names: dict[str, list[str]] = {}  # keys by slot, for each pool
         self.status: dict[str, Status] = {}  # by pool
         self.feeds: dict[str, FeedStatus] = {}  # by key

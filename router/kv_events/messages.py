@@ -26,9 +26,9 @@ class Engine(Struct, array_like=True, frozen=True):
     """An engine process, or one of its data-parallel ranks."""
 
     key: str  # different for each process: a restarted engine has another one
-    url: str  # that tells where its KV events are
+    url: str  # address that says where its KV events are
     rank: tuple[int, int, int]  # number, position behind the address, ranks there
-    kv_tokens: int  # of its cache, 0 when unknown
+    kv_tokens: int  # capacity of its cache, 0 when unknown
     block_size: int  # tokens, until its events tell
     engine_key: str = ""  # the reference of the key that it asks for
 
@@ -58,12 +58,12 @@ class Sent(Struct, array_like=True, tag="sent"):
 
 
 class Over(Struct, array_like=True, tag="over"):
-    number: int  # of a Sent
+    number: int  # number of a Sent
 
 
 class Welcome(Struct, array_like=True, tag="welcome"):
     version: int
-    seed: int  # of the hash chains
+    seed: int  # seed of the hash chains
 
 
 class Slots(Struct, array_like=True, tag="slots"):
@@ -98,7 +98,7 @@ class FeedStatus(Struct, array_like=True):
 
 class Status(Struct, array_like=True, tag="status"):
     pool: str
-    bytes: int  # of the pool's index
+    bytes: int  # size of the pool's index
     has_lower: bool
     feeds: list[FeedStatus]
 

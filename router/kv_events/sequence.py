@@ -7,7 +7,7 @@ be filled: the state before the gap is then unreliable.
 from collections.abc import Callable
 
 KEPT = 20_000  # batches held back while missing ones are requested
-KEPT_BYTES = 8 * 1024 * 1024  # of them: they are applied in one go
+KEPT_BYTES = 8 * 1024 * 1024  # bytes kept: they are applied in one go
 
 
 class Sequence:

@@ -57,7 +57,7 @@ class SharedIndex:
         self._links = links
         self._feeds: dict[str, SharedFeed] = {}  # by endpoint
         self._endpoints: dict[str, str] = {}  # by key
-        self._asked: Sequence[Link] = ()  # that hold a part of it
+        self._asked: Sequence[Link] = ()  # links that hold a part of it
         self._names: dict[Link, tuple[Sequence[str], Sequence[str]]] = {}  # keys, endpoints
 
     @property
@@ -148,7 +148,7 @@ class LookedUp:
 
     def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[Link, int], index: SharedIndex) -> None:
         self.held = held  # tokens by instance, at the admission of a request sent now
-        self.numbers = numbers  # of the look-up, at each process
+        self.numbers = numbers  # number of the look-up, at each process
         self._index = index
 
     def sent(self, instance: str, block_size: int, foreseen: int) -> "SharedSent | None":

@@ -32,13 +32,13 @@ class Held:
     """An answer: what the router may spend beyond what it had spent when it asked."""
 
     hold: int
-    rest: int | None  # of the whole budget beyond all that is spent and held; None: not known yet
+    rest: int | None  # rest of the whole budget beyond all that is spent and held; None: not known yet
 
 
 class BudgetStore(Protocol):
     """The spending of all routers (sync/budget_store.py)."""
 
-    routers: int  # that share a budget
+    routers: int  # routers that share a budget
 
     async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
         """Report what was spent and hold `want` of the rest, as far as it goes, in place of what it `had`. None: nobody

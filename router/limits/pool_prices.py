@@ -7,7 +7,7 @@ list price of its dearest instance, as if that served one request alone, at the 
 from router.contract.redis.budgets import MICRO
 from router.pool.pool import Pool
 
-ALONE_TOKENS_PER_S = 50.0  # of one stream; requests that share an instance are cheaper
+ALONE_TOKENS_PER_S = 50.0  # rate of one stream; requests that share an instance are cheaper
 REMEMBERED_TOKENS = 10_000_000.0  # then the older half counts half as much
 MOST_POOLS = 1_000  # pools of experiments come and go
 

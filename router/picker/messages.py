@@ -20,8 +20,8 @@ LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
 MOST_HEADERS = 500
 LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, which frames each with some bytes more than HTTP does
 
-NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # of BodySendMode
-OVERWRITE_OR_ADD = 2  # of HeaderAppendAction
+NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # values of BodySendMode
+OVERWRITE_OR_ADD = 2  # a HeaderAppendAction
 CHUNK = 62 * 1024  # bytes of a body that is sent back: Envoy takes up to 64 KiB in one message
 
 

@@ -38,7 +38,7 @@ from router.tokenize.prompt import TOO_DEEP, TooComplex
 from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
-PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
+PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an instance that was not measured
 DECODE_S = 0.02  # for an output token of a response whose end is not reported
 
 

@@ -93,7 +93,7 @@ class RecordedColumns:
         self.ids: list[str] = made["id"]
         self.prefill: str = made.get("prefill", "")
         self.refused: dict[str, str] = made.get("refused") or {}  # by index, as text
-        self.left_out: dict[str, int] = made.get("left_out") or {}  # of instances that were not compared, by reason
+        self.left_out: dict[str, int] = made.get("left_out") or {}  # instances that were not compared, by reason
 
     def column(self, name: str) -> Sequence[Any]:
         column = self._made.get(name)

@@ -13,7 +13,7 @@ from router.policy.types import InstanceState
 
 COLUMNS_KEPT = 32  # more are left over from policies that are no longer in force
 
-InstanceValue = Callable[..., Any]  # of an instance and further arguments
+InstanceValue = Callable[..., Any]  # value of an instance, from it and further arguments
 
 
 class FleetColumns(Sequence[InstanceState]):

@@ -18,14 +18,14 @@ Role = Literal["both", "prefill", "decode"]
 class Rates:
     """Rates measured from the pool's answers; 0: not known yet."""
 
-    prefill_tokens_per_s: float = 0.0  # of one instance that computes nothing else
+    prefill_tokens_per_s: float = 0.0  # rate of one instance that computes nothing else
     kv_bytes_per_token: float = 0.0
-    transfer_bytes_per_s: float = 0.0  # of one KV transfer between instances, under the present load
+    transfer_bytes_per_s: float = 0.0  # rate of one KV transfer between instances, under the present load
     transfer_setup_s: float = 0.0  # t0: of a transfer, however small
-    context_cost: float = 0.0  # of the engines' law: a decode step reads a context of one token / prefill of one token
-    compute_tokens_per_s: float = 0.0  # of the tokens by which one prompt is longer than another, on one instance
-    pull_extra_s: float = 0.0  # of a pull, beyond what the rates above predict: the API, steps beside other requests
-    equal_cost_tokens: float = 0.0  # of the engines' law: context that costs a new token as much as everything else
+    context_cost: float = 0.0  # the engines' law: a decode step reads a context of one token / prefill of one token
+    compute_tokens_per_s: float = 0.0  # rate for the tokens by which one prompt is longer than another, on one instance
+    pull_extra_s: float = 0.0  # a pull's time beyond what the rates above predict: the API, steps beside other requests
+    equal_cost_tokens: float = 0.0  # the engines' law: context that costs a new token as much as everything else
 
     def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
         """To move the KV of that many tokens; `assumed_bytes_per_s` holds until a transfer was measured."""
@@ -53,14 +53,14 @@ class RoutingRequest(Value, frozen=True):
         None  # h_i by instance id, none is 0; when given, Instance.cached_tokens is not read
     )
     held_tiers: Mapping[str, tuple[int, int, int]] | None = (
-        None  # of h_i, the tokens on (device, host, disk) by instance id; None: all of them on the device
+        None  # parts of h_i, the tokens on (device, host, disk) by instance id; None: all of them on the device
     )
     rates: Rates = UNKNOWN
     prefix_key: int = 0  # 0–65535, from the hash of the prompt's first 1,024 bytes: equal beginnings, equal keys
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
     indivisible: str = ""  # why one instance must compute the prompt and the answer; empty when two may
     generates: bool = True  # an answer of tokens; others need no instance that decodes
-    band: int = 0  # of priority; those below 0 leave some capacity to the others
+    band: int = 0  # band of priority; those below 0 leave some capacity to the others
     pool: PoolLoad | None = None  # None: the decision sees every instance
 
 
@@ -84,8 +84,8 @@ class InstanceState(Value, frozen=True):
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
     pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
     pace: float = 1.0  # how fast it computes prompts, against the pool's median instance
-    pulls: int = 0  # of KV, under way from it
-    pull_tokens: int = 0  # of PP_i, those that this router's pulls to it stand for: no GPU computes them
+    pulls: int = 0  # KV pulls under way from it
+    pull_tokens: int = 0  # part of PP_i that this router's pulls to it stand for: no GPU computes it
 
     @property
     def known(self) -> dict[str, float | int | None]:

@@ -124,10 +124,10 @@ class Pick(Value, frozen=True):
     rule: str
     reasons: tuple[str, ...]
     ranked: Sequence[InstanceState] = ()  # the compared instances
-    scores: Sequence[float] = ()  # of each of `ranked`; the least wins
+    scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
     prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
     refused: bool = False  # no instance may take the request now; `instance` would have been the best
-    pull_ms: float | None = None  # of a pull (rules/pull.py): as predicted, until the KV has come from `prefill`
+    pull_ms: float | None = None  # predicted time of a pull (rules/pull.py), until the KV has come from `prefill`
     pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
     weighed: bool = False  # a pull against computing
 

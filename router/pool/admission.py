@@ -19,7 +19,7 @@ from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import Hold
 
-NO_LIMIT = 2**31  # of requests that wait: the hold has its own
+NO_LIMIT = 2**31  # bound on waiting requests: the hold has its own
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
 CODES = (
@@ -72,8 +72,8 @@ class Admission:
         self._callback: Callable[[], None] | None = None
         self._queued_at = 0.0
         self.state: State = "deciding"
-        self.queued_s = 0.0  # of all attempts
-        self.held_s = 0.0  # of these, until an instance was ready
+        self.queued_s = 0.0  # waiting time of all attempts
+        self.held_s = 0.0  # part of it until an instance was ready
         self._hold: Hold | None = None  # while it waits for one
         self.wait: Wait | None = None  # the present or last one
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from router.pool.ranks import StepGroup
 
 
-MOST_REASONS = 20  # of refused answers
+MOST_REASONS = 20  # reasons of refused answers
 DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
@@ -38,38 +38,38 @@ class Endpoint:
         self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None: the only one
         self.id = instance.id if self.rank is None else ranks.named(instance.id, self.rank)
         self.rank_line = b""  # header of its requests
-        self.step_group: StepGroup | None = None  # of ranks that step together
+        self.step_group: StepGroup | None = None  # ranks that step together
         self.epoch = instance.epoch
         self.upstream = shared.upstream
         self.breaker = shared.breaker
-        self.requests = 0  # of this router, in flight
+        self.requests = 0  # this router's requests in flight
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
-        self.prefilling: set[Lease] = set()  # of requests without a first token
-        self.unheld = 0  # of `requests`, those of which no token is due: it has them not yet, or they pass elsewhere
+        self.prefilling: set[Lease] = set()  # requests without a first token
+        self.unheld = 0  # those of `requests` that no token is due from: it has them not yet, or they pass elsewhere
         self.progress = Progress()
-        self.pulls = 0  # of KV, under way from it (router/pool/pull.py)
-        self.pull_tokens = 0  # of `prefill_tokens`
+        self.pulls = 0  # KV pulls under way from it (router/pool/pull.py)
+        self.pull_tokens = 0  # part of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
         self.others_pulls = 0
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
-        self.models: Lengths = {}  # that its engine lists; empty: not known
+        self.models: Lengths = {}  # models that its engine lists; empty: not known
         self.sampled_at = 0.0  # by the clock of its node
-        self.heard_at = 0.0  # of that sample, by the clock of this host: clocks differ
+        self.heard_at = 0.0  # time of that sample, by the clock of this host: clocks differ
         self._tells = (False, False)  # KV usage, waiting requests
         self.engine_id = ""  # from its bootstrap server, where its connector has one
-        self.refused: Counter[str] = Counter()  # of its answers: reason → how often
+        self.refused: Counter[str] = Counter()  # refused answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
         self.unconfirmed = 0  # hits predicted from its KV events while it reports none at all
-        self.feed: EventFeed | None = None  # of its KV events, while they are followed
+        self.feed: EventFeed | None = None  # feed of its KV events, while they are followed
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()
         self.belief = GUESS
         self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for all others; empty: `belief` holds for all
-        self.changes: set[str] = set()  # of its pool: ids of changed instances
+        self.changes: set[str] = set()  # ids of changed instances in its pool
         self.pace = 1.0  # its speed against the pool's median instance (router/telemetry/rates.py)
         self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
         self.gpu_clock = GpuClock()

@@ -60,7 +60,7 @@ class FleetView(Generic[E]):
         self._in_order = list(endpoints.values())
         self._fleet: FleetColumns | None = None
         self._places = {name: place for place, name in enumerate(endpoints)}
-        self._stale: set[int] = set()  # of a large pool: places in `_fleet` that are not up to date
+        self._stale: set[int] = set()  # places in `_fleet` that are not up to date, in a large pool
         self._changed, self._suspects = set(), set()
         self._readers: dict[str, list[set[str]]] = {}  # by id: where a change is noted; empty while there are no parts
         self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason

@@ -32,7 +32,7 @@ class GpuClock:
 
     def __init__(self) -> None:
         self.gpus = 0.0
-        self.dollars_per_s = 0.0  # of one GPU and its share of the instance's memory
+        self.dollars_per_s = 0.0  # price of one GPU and its share of the instance's memory
         self.reading = 0.0  # GPU-seconds for each unit of weight
         self._at = 0.0
         self._own = 0.0  # weight

@@ -22,7 +22,7 @@ class Outcomes:
 
     predicted: int = 0
     actual: int = 0
-    error: Histogram = field(default_factory=lambda: Histogram(ERROR_BOUNDS))  # of |predicted − actual|
+    error: Histogram = field(default_factory=lambda: Histogram(ERROR_BOUNDS))  # distribution of |predicted − actual|
 
     def add(self, predicted: int, actual: int) -> None:
         self.predicted += predicted
@@ -87,8 +87,8 @@ class IndexLink(Protocol):
     answered: int  # look-ups
     late: int
     lost: int
-    seconds: Histogram  # of those that were answered
-    resident_bytes: int  # of the process; 0 when unknown
+    seconds: Histogram  # duration of the answered look-ups
+    resident_bytes: int  # memory of the process; 0 when unknown
     cpu_s: float
 
     @property
@@ -99,15 +99,15 @@ class KvEventState:
     """Empty until an engine publishes KV events; until then it costs requests nothing."""
 
     def __init__(self) -> None:
-        self.index: ExactIndex | None = None  # that this router keeps
+        self.index: ExactIndex | None = None  # index that this router keeps
         self.shared: SharedIndex | None = None  # instead, if it was given index processes
         self.reader: Tokenizer | None = None
         self.reader_name = ""  # as the fleet has it: a folder, or "sim"
         self.reader_at = 0.0  # s, monotonic: the last attempt to load it
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" when they can
-        self.chains: dict[int, PromptChains] = {}  # of prompts' blocks, by tokens in a block
+        self.chains: dict[int, PromptChains] = {}  # chains of prompts' blocks, by tokens in a block
         self.sizes: tuple[int, ...] = ()  # tokens per block, of all instances: usually one size
-        self.believed_of_all = False  # of every instance: the approximate index is not asked
+        self.believed_of_all = False  # the exact index knows every instance: the approximate one is not asked
         self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does

@@ -31,7 +31,7 @@ class LoadOrder:
         self._weight, self._limit, self._kv_limit = key
         self._loads, self._group_of = loads, group_of
         self._full = FULL * len(loads)
-        self._positions: dict[int, list[int]] = {}  # of the able instances of a group
+        self._positions: dict[int, list[int]] = {}  # positions of a group's able instances
         self._changed: set[int] = set()  # positions whose values are older than their loads
         self.values = [self._value(position) for position in range(len(loads))]
         self._sorted: list[list[int]] = [[] for _ in range(groups)]

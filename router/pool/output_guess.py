@@ -1,7 +1,7 @@
 """Guesses the tokens of a request's answer from the last answers of its pool. Pure."""
 
 UNKNOWN = 512  # output tokens expected before any answer has ended
-WEIGHT = 1 / 64  # of one answer in the mean
+WEIGHT = 1 / 64  # weight of one answer in the mean
 
 
 class OutputGuess:

@@ -26,13 +26,13 @@ from router.pool.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
 
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
-OWN_PROMPTS = 20  # of an instance, before they correct the rate of its group
+OWN_PROMPTS = 20  # prompts of an instance before they correct the rate of its group
 SLOWEST, FASTEST = 0.25, 4.0  # correction of a group's rate at most
 EVEN = 0.1  # relative: a correction or pace closer to 1 is noise, and would only cost decisions time
 PACES_S = 1.0  # between two computations of the paces, which cost time in a large pool
 FORGET = 0.95  # weight of an offload against the one after it
 LEARN = 0.1  # weight of the latest pull in how much longer than predicted they take
-SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
+SPREAD = 0.05  # relative spread of sizes below which setup and rate cannot be separated
 
 Computed = tuple[Terms, float]  # a prompt, and the s that it took
 

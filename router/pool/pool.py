@@ -39,31 +39,31 @@ class Pool:
         self.ephemeral = is_ephemeral(name)
         self.name_in_use = pool_in_use(name)
         self.model = ""
-        self.adapters: frozenset[str] = frozenset()  # that an instance lists
+        self.adapters: frozenset[str] = frozenset()  # adapters that an instance lists
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # it is shown only, and serves nothing here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
-        self._sha256 = ""  # of the version's document
+        self._sha256 = ""  # digest of the version's document
         self._rollout: Rollout = FullRollout()
-        self.generation = 0  # of the rollout in force
+        self.generation = 0  # generation of the rollout in force
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
         self.trips = 0  # since the start
-        self.stalls = 0  # of engines, since the start
+        self.stalls = 0  # stalls of engines since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
         self._by_instance: dict[str, list[Endpoint]] = {}
-        self.is_mixed = False  # of several speed groups
+        self.is_mixed = False  # several speed groups
         self.block_size = 0  # tokens per KV block, if it is the same on all endpoints
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
-        self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
+        self.decode_connectors: tuple[str, ...] | None = None  # connectors of those that only decode; None: all do both
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
-        self.trouble = ""  # of the worker registry that amends them
+        self.trouble = ""  # trouble of the worker registry that amends them
         self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
         self.fleet_view: FleetView[Endpoint] = FleetView()
@@ -77,7 +77,7 @@ class Pool:
         self.queue.follow(self.policy)
         self.tokens = TokenRatio()
         self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py
-        self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # of `rates`, what comes with the fleet
+        self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # part of `rates` that comes with the fleet
         self.turn = 0
 
     def adapter(self, model: str) -> str:

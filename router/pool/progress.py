@@ -15,10 +15,10 @@ LEAST_S = 10.0  # a shorter silence is never too long
 CONFIRM_S = 3.0  # beyond the limit, for an answer to the router's own request
 KEPT_S = 1800.0  # a silence is remembered for one to two times as long
 SURPRISE = 2.0  # times the limit: as much as one silence can teach, so that a hang does not hide the next one
-ASSUMED_TOKENS_PER_S = 1_000.0  # of a prefill, until one was measured
-EQUAL_COST_TOKENS = 32_768.0  # of context that costs a new token as much as everything else, until it is known
+ASSUMED_TOKENS_PER_S = 1_000.0  # assumed rate of a prefill, until one was measured
+EQUAL_COST_TOKENS = 32_768.0  # context that costs a new token as much as everything else, until it is known
 SERVED = 3  # answers, after which counters must have moved
-UNMOVED_READINGS = 5  # of a page that does not count them
+UNMOVED_READINGS = 5  # readings of a page that does not count them
 TRIAL_S = 10.0  # between two trials of a stalled engine
 
 
@@ -55,7 +55,7 @@ class Progress:
         self._longest_s = self._before_s = 0.0  # silences that a token ended: lately, and before
         self._kept_s = 0.0  # since lately began
         self._limit_s = inf  # as last asked
-        self._explained_s = 0.0  # of its silence, by the prompts that it holds
+        self._explained_s = 0.0  # part of its silence that the prompts it holds explain
         self._counted: float | None = None  # tokens and preemptions of its page
         self._page_holds = False
         self._served = 0  # answers since its counters moved

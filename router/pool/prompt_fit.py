@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from math import sqrt
 
 FORGET = 0.99  # weight of a prompt against the one after it
-LEAST_SHARE = 0.0025  # of a term's square that the terms before it leave; with less they cannot be told apart
+LEAST_SHARE = 0.0025  # part of a term's square that the terms before it leave; with less they cannot be separated
 TERMS = 4
 
-Terms = tuple[float, float, float, float]  # of a prompt: new, new·(cached + new/2), prompt, 1
+Terms = tuple[float, float, float, float]  # terms of a prompt: new, new·(cached + new/2), prompt, 1
 Factors = tuple[float, float, float, float]
 
 
@@ -51,7 +51,7 @@ class PromptFit:
     def _solved(self, used: Sequence[int]) -> dict[int, float]:
         """The factors by term, of those that can be told apart (elimination, each term scaled to a square of 1)."""
         scale = {place: sqrt(self._squares[place][place]) for place in used if self._squares[place][place] > 0}
-        rows: list[tuple[int, dict[int, float], float]] = []  # of each term, those from it on; and its sum
+        rows: list[tuple[int, dict[int, float], float]] = []  # one row per term: its column from itself on, and the sum
         for place, scaled in scale.items():
             row = {other: self._squares[place][other] / scaled / scale[other] for other in scale}
             total = self._sums[place] / scaled

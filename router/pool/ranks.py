@@ -63,7 +63,7 @@ class StepGroup:
 
     def __init__(self, endpoints: Iterable["Endpoint"]) -> None:
         self._endpoints = tuple(endpoints)
-        self._decodes: int | None = None  # of all routers; None: to be counted
+        self._decodes: int | None = None  # decodes of all routers; None: to be counted
         for endpoint in self._endpoints:
             endpoint.step_group = self
             endpoint.touch()

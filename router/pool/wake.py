@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from router.contract.redis.published import WakeRule
 
-MOST_BYTES = 256 * 2**20  # of bodies that wait, whatever their number
+MOST_BYTES = 256 * 2**20  # bytes of waiting bodies, whatever their number
 UNKNOWN_S = 30.0  # told before any wake was seen
 KEPT = 20  # wakes
 

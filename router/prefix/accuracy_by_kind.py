@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import Belief, believe
 
-MOST_KINDS = 32  # of one instance; further ones are one
+MOST_KINDS = 32  # kinds per instance; further ones are one
 OTHER = "other"
 
 

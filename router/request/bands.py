@@ -12,7 +12,7 @@ from router.policy.types import ParsedPolicy
 from router.tokenize.prompt import Prompt
 
 HEADER = b"x-weir-priority"
-TIERS = {"priority": 10, "flex": -10}  # of OpenAI's service_tier; auto, default and scale ask for none
+TIERS = {"priority": 10, "flex": -10}  # values of OpenAI's service_tier; auto, default and scale ask for no band
 LONGEST = 20  # characters of a number
 
 

@@ -23,7 +23,7 @@ from router.request.request import NOT_READ, ProxiedRequest
 from router.request.spending import Spending
 from router.request.tracing import Tracing
 
-NO_POOL = Pool("")  # of a request that was refused before its pool was known
+NO_POOL = Pool("")  # stands for the pool of a request that was refused before its pool was known
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Prediction:
     """What the router knows of a prompt before an engine has answered: its tokens, and where its prefix is cached."""
 
     prompt_tokens: int = 0  # L
-    kind: str = ""  # of the request (router/prefix/request_kind.py)
+    kind: str = ""  # kind of the request (router/prefix/request_kind.py)
     reads_cache: bool = True
     # (tokens in a block, hashes) where engines publish KV events
     block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
@@ -40,7 +40,7 @@ class Prediction:
     under_way: UnderWay | None = None  # on the instance that computes it
     # Cached tokens on the instance that was chosen
     exact_tokens: int | None = None  # None when the exact index was not asked
-    tiers: Tokens | None = None  # of the exact index, when it is in force and some of them are below the device
+    tiers: Tokens | None = None  # the exact index's answer, when it is in force and some tokens are below the device
     approximate_tokens: int = 0
     index: str = "none"  # the index in force: exact, approximate or none
 
@@ -59,31 +59,31 @@ class Call:
     own_id: str = ""  # drawn by the router, where `id` may be the client's
     deadline: float | None = None
     asked_band: AskedBand = NOT_ASKED
-    band: int = 0  # of priority, as granted
+    band: int = 0  # band of priority, as granted
     # serving/prepare.py
     pool: Pool = NO_POOL
     request: ProxiedRequest = NOT_READ  # until the request has ended
     session: str | None = None  # as the client names it, else by its prompt (serving/sessions.py)
     session_by: str = ""  # what names the session, or why nothing does
-    adapter: str = ""  # of the pool's model
+    adapter: str = ""  # adapter of the pool's model
     alias: Chosen | None = None  # where the document Models sends it
     # picker/picking.py
     # Instances that its gateway does not reach, or that do not store the response which it continues; None: none
     outside: Mapping[str, str] | None = None
     # serving/stored.py
-    owner: StoredResponse | None = None  # of that response
+    owner: StoredResponse | None = None  # owner of that response
     # limits/api_key_auth.py
     key: PublishedKey | None = None
     most: int | None = None  # tokens that it may need, where the key has limits or budgets
     charged: float | None = None  # tokens that the key's limit was charged
-    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # of the budgets of its key and its pool
+    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # from the budgets of its key and its pool
     limits: bytes = b""  # header lines with what is left
     # serving/sessions.py
     session_key: str | None = None  # hash of pool and session, for policies and receipts
     pause_s: float | None = None  # since the session's previous request
     # serving/delivery.py
     assigned: Assignment | None = None  # to an arm of the pool's delivery
-    candidate: ParsedPolicy | None = None  # that decides; None: the live version does
+    candidate: ParsedPolicy | None = None  # candidate that decides; None: the live version does
     # telemetry/shadow.py
     shadow: ShadowDecision | None = None
     # telemetry/tracer.py
@@ -91,7 +91,7 @@ class Call:
     # serving/proxy.py
     admission: Admission | None = None  # to the pool
     decision: Decision | None = None
-    version: int = 0  # of the policy that decided
+    version: int = 0  # version of the policy that decided
     policy: str = ""
     prediction: Prediction = field(default_factory=Prediction)
     outcome: Outcome = field(default_factory=Outcome)

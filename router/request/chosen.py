@@ -11,7 +11,7 @@ Hashed = dict[int, Sequence[int]]  # chain hashes of the prompt, by their salt
 
 @dataclass(slots=True)
 class Chosen:
-    name: str  # of the alias
+    name: str  # name of the alias
     alias: Alias
     prompt: Prompt  # as the client sent it
     body: bytes  # the same

@@ -13,7 +13,7 @@ class PrefillFailed(Exception):
 
     timed_out = False
     elsewhere = False  # another instance may compute the prompt
-    status = 502  # of the answer if no other instance computes it
+    status = 502  # status of the answer if no other instance computes it
 
 
 class PrefillBroken(PrefillFailed):
@@ -44,7 +44,7 @@ class Offload:
     sent: float | None = None  # s, same clock: decode request sent
     arrived: float | None = None  # s, same clock: first byte of the decoder's stream; none of a whole answer
     transfer_bytes: int | None = None  # None when the size is not known
-    pull_ms: float | None = None  # of a pull, as predicted: until the KV is there
+    pull_ms: float | None = None  # predicted time of a pull until the KV is there
     pull: Pull | None = None  # under way
     unheld: Unheld | None = None  # at the decoder, until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router

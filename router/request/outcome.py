@@ -27,8 +27,8 @@ class Attempt:
     # Times as in `Outcome`
     deciding: float = 0.0  # admission and decision began
     began: float = 0.0  # it was decided, and sent
-    ended: float = 0.0  # of one that another followed
-    code: str = ""  # of a failure without an answer
+    ended: float = 0.0  # end of an attempt that another followed
+    code: str = ""  # code of a failure without an answer
     result: Result | None = None  # None while it runs
 
 
@@ -45,16 +45,16 @@ class Outcome(GpuSpent):
     attempts: list[Attempt] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     queued_s: float = 0.0
-    held_s: float = 0.0  # of these, until the pool had woken
+    held_s: float = 0.0  # part of the wait until the pool had woken
     deciding: float = 0.0  # as of the latest attempt, like the next
     decided: float = 0.0
     alone: bool = False  # until the first content the instance had nothing else of this router's to do
     first_byte: float | None = None
     first_content: float | None = None  # anything generated; of a whole answer its end
     # flows/
-    offload: Offload | None = None  # of the prefill, when the policy wanted one
+    offload: Offload | None = None  # offload of the prefill, when the policy wanted one
     # serving/relay.py
-    status: int = 0  # of a refusal: serving/proxy.py
+    status: int = 0  # status of a refusal: serving/proxy.py
     streamed: bool = False
     begun: bool = False  # the client has been sent something
     streamed_tokens: int = 0  # about, of a stream; counted where a limit in tokens is charged

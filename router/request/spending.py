@@ -14,8 +14,8 @@ class Spending:
     period: Period
     spent: int = 0  # by requests that have ended
     reserved: int = 0  # for those under way, as estimated
-    ceiling: int = 0  # that both together may reach
-    rest: int | None = None  # of the whole budget, when it was last known; None: never
+    ceiling: int = 0  # sum that both together may reach
+    rest: int | None = None  # rest of the whole budget, when it was last known; None: never
     alone: bool = False  # the share of that rest is in the ceiling
     refused: int = 0
     units: float = 0.0  # tokens of the requests in `spent`, for the price of the next ones

@@ -29,7 +29,7 @@ class Tracing:
     state: str = ""  # tracestate, unchanged
     base: int = field(default_factory=context.new_base)
     prefills: list[PrefillSpan] = field(default_factory=list)
-    attempt: int = 0  # that the header names as the engine's parent
+    attempt: int = 0  # attempt that the header names as the engine's parent
 
     def id(self, number: int) -> str:
         return context.span_id(self.base, number)

@@ -5,7 +5,7 @@ from router.flows import bodies
 from router.request.call import Call
 
 Division = tuple[str, bool]  # why one instance must do it all (empty: two may), whether the request generates tokens
-UNDIVIDED: Division = ("", True)  # of a pool whose instances all prefill and decode: not used there
+UNDIVIDED: Division = ("", True)  # division of a pool whose instances all prefill and decode: not used there
 BY_GATEWAY = "a gateway sends a request to one instance"
 
 

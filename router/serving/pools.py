@@ -28,7 +28,7 @@ class ServedModel:
     created: int  # Unix s
     root: str
     parent: str | None  # the base model of an adapter
-    pools: tuple[str, ...]  # that may serve it
+    pools: tuple[str, ...]  # pools that may serve it
     max_model_len: int | None  # tokens: the least of those that serve it; None: not known
 
 
@@ -37,14 +37,14 @@ class Pools:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
         self.aliases: Models = {}  # merged from the two below
-        self._document: Models = {}  # of the published document Models
+        self._document: Models = {}  # the published document Models
         self._listed: Models = {}  # further names that engines list
-        self.models_version = 0  # of that document; 0: there is none
+        self.models_version = 0  # version of that document; 0: there is none
         self._models_sha256 = ""
         self.session_names = DEFAULT_NAMES
         self.shared_names = SharedNames()
         self.auth = ApiKeyAuth()
-        self.index_sockets: Sequence[str] = ()  # of the host's index processes; none: this router follows KV events
+        self.index_sockets: Sequence[str] = ()  # the host's index processes; none: this router follows KV events
         self.index_links: Sequence[IndexLink] = ()  # to them
 
     def all(self) -> Iterable[Pool]:

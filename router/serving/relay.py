@@ -34,8 +34,8 @@ class BegunAnswer:
     streams: bool
     result: Result = "served"  # so far
     error: AnswerError | None = None  # inside an answer of status 200
-    beginning: Beginning | None = None  # of a stream that has had no content yet
-    ended: Ended | None = None  # of an answer that is whole
+    beginning: Beginning | None = None  # beginning of a stream that has had no content yet
+    ended: Ended | None = None  # end of an answer that is whole
     on_content: Callable[[], None] | None = None  # called at the first content that comes later
 
 

@@ -8,7 +8,7 @@ import orjson
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
 LARGEST = 1024 * 1024  # bytes of a whole answer, or of an event, that is read for the engine's name of the model
-MOST_EVENTS = 8  # of a stream that are read for it
+MOST_EVENTS = 8  # events of a stream that are searched for the name
 # A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
@@ -33,7 +33,7 @@ class Rename:
         self._named = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
         self._held = b""
         self._beginning: bytes | None = b""  # not passed on yet; None: the engine's name is known, or not looked for
-        self._events = 0  # that were read for it
+        self._events = 0  # events searched for the name
 
     def feed(self, data: bytes) -> bytes:
         if self._beginning is not None:

@@ -8,7 +8,7 @@ import msgspec
 from router.http.client import ClientConnection
 
 LARGEST = 16 * 1024 * 1024  # bytes of an answer that are looked at; the first event repeats tools and instructions
-EVENTS = 8  # of a stream: the id is in the first, `response.created`
+EVENTS = 8  # events of a stream: the id is in the first, `response.created`
 SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
 
 

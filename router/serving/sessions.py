@@ -24,7 +24,7 @@ class SharedSessions(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
-PREFIX_CHUNKS = 4  # of 256 bytes: prompts with equal first chunks count as having the same beginning
+PREFIX_CHUNKS = 4  # chunks of 256 bytes: prompts with equal first chunks count as having the same beginning
 
 
 class Sessions:

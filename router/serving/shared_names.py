@@ -10,11 +10,11 @@ from typing import Any
 from router.tokenize.prompt import Prompt
 
 MOST = 64  # beginnings of one session in a stretch: an agent starts others of its own, and cuts its history
-MOST_OF_MANY = 16  # of a name that may stand for a person or an application
+MOST_OF_MANY = 16  # conversations under a name that may stand for a person or an application
 STRETCH_S = 600
 KEPT = 1_024  # names; the busiest stay
-SIGN_CHARS = 1_024  # of a beginning that tell it from others: its last ones, since instructions come first
-PLAIN_BYTES = 256  # of a prompt without messages
+SIGN_CHARS = 1_024  # last characters of a beginning, which separate it from others: instructions come first
+PLAIN_BYTES = 256  # bytes of a prompt without messages
 
 
 class _Beginnings:

@@ -9,19 +9,19 @@ SAMPLERS = (
     *("parentbased_traceidratio", "parentbased_always_on", "parentbased_always_off"),
     *("traceidratio", "always_on", "always_off"),
 )
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of an HTTP header
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # name of an HTTP header
 LARGEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SpanSettings:
-    url: str  # of the collector, with its path
+    url: str  # address of the collector, with its path
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they may hold a secret
-    timeout_s: float = 10.0  # of one export
+    timeout_s: float = 10.0  # limit for one export
     gzip: bool = False
     resource: Mapping[str, str] = field(default_factory=dict)  # attributes, service.name among them
     sampler: str = SAMPLERS[0]
-    ratio: float = 0.01  # of the requests that come without a parent
+    ratio: float = 0.01  # share of the requests that come without a parent
     per_s: int = 50  # requests at most, of all clients together
     errors: bool = False  # failed requests as well
     delay_s: float = 5.0  # between two exports

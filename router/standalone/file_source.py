@@ -186,7 +186,7 @@ class FileSource:
         endpoints = self._pool.endpoints_of(each.listed.id)
         beliefs = [(endpoint.rank, endpoint.belief) for endpoint in endpoints]
         stalled = stalled_why(endpoints) if each.state == "ready" else ""
-        _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # of several ranks, the least able
+        _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # among several ranks, the least able
         of_ranks: list[Json] = [{"rank": rank, "index": one.index, "index_reason": one.why} for rank, one in beliefs]
         return {
             "id": each.listed.id,

@@ -18,8 +18,8 @@ from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 
-TIMEOUT_S = 0.9  # of one answer: a hanging engine is asked again at the next look
-PATIENCE_S = 0.5  # of a look; later answers are taken by the next one
+TIMEOUT_S = 0.9  # limit for one answer: a hanging engine is asked again at the next look
+PATIENCE_S = 0.5  # limit for a look; later answers are taken by the next one
 AT_ONCE = 64  # instances
 MODELS_LARGEST = 1024 * 1024  # bytes
 NAMES_SHOWN = 5
@@ -36,8 +36,8 @@ class WatchedAnswer:
     slow: bool = False  # no answer in time
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
-    adapters: frozenset[str] = frozenset()  # of them, those that name another one as their parent
-    lengths: Lengths = field(default_factory=dict)  # of them
+    adapters: frozenset[str] = frozenset()  # models that name another one as their parent
+    lengths: Lengths = field(default_factory=dict)  # context lengths of the models
     refused: str = ""  # what it means that /v1/models asks for a key; empty: it does not
     unseen: str = ""  # likewise of /metrics
 
@@ -52,7 +52,7 @@ class Watched:
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
         self.lengths: Lengths = {}
-        self.refused = ""  # of the last question for its models
+        self.refused = ""  # refusal of the last question for its models
         self.models_at = float("-inf")  # s, monotonic, of the last question for them
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
@@ -131,7 +131,7 @@ class InstanceWatch:
         self._model = model  # empty: the first model that an instance names
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # whose answer was not taken yet
+        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # questions whose answer was not taken yet
         self.watched: list[Watched] = []
         self._trusted_keys: frozenset[str] = frozenset()
         self._instances: tuple[PublishedInstance, ...] | None = ()  # as the pool has them

@@ -20,8 +20,8 @@ class _Peer:
     def __init__(self) -> None:
         self.heard = 0.0  # monotonic s
         self.whole: dict[str, Load] = {}  # by instance
-        self.by_rank: dict[str, Load] = {}  # of that, by data-parallel rank
-        self.pulls: dict[str, int] = {}  # of KV, by the instance or rank that they come from
+        self.by_rank: dict[str, Load] = {}  # parts of that load, by data-parallel rank
+        self.pulls: dict[str, int] = {}  # KV pulls by the instance or rank that they come from
         self.named: set[str] = set()  # instances whose ranks the router names; an older one names none
 
     def take(self, value: RouterLoadChanges) -> None:

@@ -47,7 +47,7 @@ class RouterPeers:
         self._life = f"{router_id}:{os.urandom(8).hex()}"
         self._others = PeerLoads(pools)
         self._pending: deque[SentPrompt] = deque()
-        self._pending_bytes = 0  # of hashes
+        self._pending_bytes = 0  # bytes of pending hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
         self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: also of what has not changed
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id

@@ -33,10 +33,10 @@ FLUSH_S = 0.2
 BATCH = 100  # receipts in one command
 SESSIONS_BATCH = 500  # in one command, some milliseconds of work here and in Redis
 SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0.3 ms
-SLICE_S = 0.0003  # of shadow decisions, which take longer in a large pool
-KEY_TTL_S = 60  # of weir:router:<id>; its age is in the value
+SLICE_S = 0.0003  # time for shadow decisions, which take longer in a large pool
+KEY_TTL_S = 60  # lifetime of weir:router:<id>; its age is in the value
 ID_TTL_S = 3600  # a silent router is removed from the list after this
-RECEIPT_BYTES = 45_000_000  # of receipts kept by id, in a large pool 6 kB each: more traffic shortens their TTL
+RECEIPT_BYTES = 45_000_000  # bytes of receipts kept by id, in a large pool 6 kB each: more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands

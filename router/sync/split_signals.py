@@ -17,7 +17,7 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 COMMANDS = 3  # per pool
-A_PERSON = "by a person"  # whose reason is not for everybody who reads /healthz
+A_PERSON = "by a person"  # stands for a person's reason, which not everybody who reads /healthz may see
 
 
 class SplitSignals:

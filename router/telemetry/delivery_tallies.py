@@ -9,8 +9,8 @@ from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
 
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
-INSTANCES_KEPT = 20  # of a shadow's shares
-DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
+INSTANCES_KEPT = 20  # instances of a shadow's shares
+DIGITS = 6  # digits of a sum: more would not fit 384 cells into 60 KB
 
 
 class _Seen:

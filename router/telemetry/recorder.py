@@ -20,7 +20,7 @@ from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
-KEPT_GENERATIONS = 4  # of a delivery, besides the newest: blocks of a switchback last 30 s at least, answers minutes
+KEPT_GENERATIONS = 4  # besides the newest: blocks of a switchback last 30 s at least, answers minutes
 NO_CLASS = "unknown"  # request rejected before classification, or without model work
 
 
@@ -62,7 +62,7 @@ class Recorder:
         if tallies is None or tallies.identity != split.identity:
             self._close(pool.name, split.rollout.delivery)
             tallies = self.deliveries[pool.name] = DeliveryTallies(split)
-        tallies.split = split  # that of a republished generation
+        tallies.split = split  # split of a republished generation
         return tallies
 
     def _close(self, pool: str, delivery: int) -> None:

@@ -16,7 +16,7 @@ from router.policy.types import Decision, ParsedPolicy
 from router.request.call import Call
 from router.telemetry.delivery_tallies import ShadowCounts
 
-COST = 0.05  # of the router's CPU
+COST = 0.05  # share of the router's CPU
 CHEAP = 0.02  # below it sampling doubles
 WINDOW_S = 1.0
 LEAST_SAMPLE = 2.0**-12
@@ -28,7 +28,7 @@ class ShadowDecider:
     def __init__(self, own_s: Clock = time.thread_time, process_s: Clock = time.process_time) -> None:
         """The clocks count the CPU time of this thread and of the whole process."""
         self._own_s, self._process_s = own_s, process_s
-        self._scale = 1.0  # of the share that the delivery asks for
+        self._scale = 1.0  # factor on the share that the delivery asks for
         self._spent_s = 0.0  # in this window
         self._window_at = float("-inf")  # s, monotonic
         self._process_at = 0.0  # CPU s

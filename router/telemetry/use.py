@@ -4,7 +4,7 @@ from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
 
-MOST_IMAGES = 1_000  # of one request; the field is the client's own word
+MOST_IMAGES = 1_000  # images of one request; the field is the client's own word
 _Identity = tuple[str, str, str]  # key, pool, model
 
 

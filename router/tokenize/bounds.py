@@ -5,7 +5,7 @@ runs. Pure.
 import re
 from collections.abc import Iterator
 
-MAX_VALUES = 1_000_000  # of any kind: each token id is one
+MAX_VALUES = 1_000_000  # values of any kind: each token id is one
 MAX_CONTAINERS = 100_000  # objects and arrays
 SMALL = 128 * 1024  # bytes; too few to reach either by much
 

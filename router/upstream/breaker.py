@@ -21,7 +21,7 @@ class Breaker:
         self._failed = 0
         self._disputed = 0  # failures taken back since an answer was served
         self._rejected = 0  # requests in a row that it called wrong
-        self._tenant = ""  # whose request was the first in this row of failures
+        self._tenant = ""  # tenant whose request was the first in this row of failures
         self._several = False  # other tenants' requests failed, too
         self.opened_at: float | None = None  # None: closed
         self._probe = NO_PROBE  # the number of the request that is trying the instance

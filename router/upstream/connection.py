@@ -55,7 +55,7 @@ class Connection(HttpClientProtocol):
 
     def _expect_body(self) -> None:
         self._chunks.clear()
-        self._bare_bytes = 0  # that came since the last byte of the body
+        self._bare_bytes = 0  # bytes since the last byte of the body
         self._at_chunk = False  # the next byte is the first of a chunk
         self._heard = JUST_SENT
         self._quiet_s = 0.0

@@ -36,7 +36,7 @@ class FieldScan:
 
     def feed(self, data: bytes) -> None:
         data, self._cut = self._cut + data, b""
-        start = 0  # of what belongs to a wanted value
+        start = 0  # start of what belongs to a wanted value
         position = self._skip(data) if self._skipping else 0
         while (match := self._next(data, position)) is not None:
             position = match.end()

@@ -15,7 +15,7 @@ IDLE_ASK_S = 5  # without traffic, until the first keep-alive probe
 ASK_EVERY_S = 1
 ASKED = 3
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-_RETRANSMITS_UNACKED = struct.Struct("=2xB21xI")  # of struct tcp_info (linux/tcp.h)
+_RETRANSMITS_UNACKED = struct.Struct("=2xB21xI")  # part of struct tcp_info (linux/tcp.h)
 
 
 def ask_when_idle(transport: asyncio.BaseTransport) -> None:

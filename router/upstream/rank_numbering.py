@@ -12,7 +12,7 @@ from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
 LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
-TIMEOUT_S = 30.0  # of a probe: it computes a token
+TIMEOUT_S = 30.0  # limit for a probe: it computes a token
 _NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank"
 
 

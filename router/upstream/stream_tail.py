@@ -28,7 +28,7 @@ class Ended(Value, frozen=True):
     """What an answer said by its end."""
 
     usage: JsonObject | None = None  # the last one, as the engine wrote it
-    first_usage: JsonObject | None = None  # of a stream that reports its usage in two parts
+    first_usage: JsonObject | None = None  # first part of the usage, in a stream that reports it in two
     error: AnswerError | None = None
     is_whole: bool = False
     finishes: bool = False  # a finish reason was among the last events
@@ -58,7 +58,7 @@ class StreamTail:
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
-        self._scan: FieldScan | None = None  # of an unfinished event that is too large
+        self._scan: FieldScan | None = None  # scan of an unfinished event that is too large
         self._large: Said | None = None  # the latest event that was too large
 
     def add(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ from router.policy.value import Value
 
 TRIES = 16  # last keys "usage" in a part of a stream that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
-LONGEST_S = 1_000_000  # of audio
+LONGEST_S = 1_000_000  # longest audio
 LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums would overflow the fields
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
@@ -23,8 +23,8 @@ class Usage(Value, frozen=True):
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    cached_tiers: tuple[int, int, int] | None = None  # of the cached ones, from device, host memory and disk
-    audio_s: float | None = None  # of a transcription
+    cached_tiers: tuple[int, int, int] | None = None  # cached tokens from device, host memory and disk
+    audio_s: float | None = None  # audio in a transcription
 
 
 def parse(raw: JsonObject) -> Usage:

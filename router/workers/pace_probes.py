@@ -24,7 +24,7 @@ log = logging.getLogger("weir.router")
 STEP_S = 1.0
 MEASURED_S = 600.0  # a pace counts for so long
 TIMEOUT_S = 30.0
-WORDS = 1_500  # of the prompt: more than pace.SHORTEST tokens, whatever the tokenizer
+WORDS = 1_500  # words of the prompt: more than pace.SHORTEST tokens, whatever the tokenizer
 LARGEST = 1024 * 1024  # bytes of an answer
 
 

@@ -20,7 +20,7 @@ from router.workers.own_request import ask
 log = logging.getLogger("weir.router")
 
 STEP_S = 1.0
-TIMEOUT_S = 10.0  # of an answer; the engine is tried again later
+TIMEOUT_S = 10.0  # limit for an answer; the engine is tried again later
 LARGEST = 64 * 1024  # bytes of it
 PROMPTS: dict[str, JsonObject] = {"/v1/completions": {"prompt": "1", "max_tokens": 1}, "/v1/embeddings": {"input": "1"}}
 

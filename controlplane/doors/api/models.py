@@ -9,7 +9,7 @@ class IdempotentAnswer(models.Model):
 
     owner = models.CharField(max_length=80)  # "user:7" or "token:3": owners cannot see each other's keys
     key = models.CharField(max_length=200)
-    request_sha256 = models.CharField(max_length=64)  # of method, path and body
+    request_sha256 = models.CharField(max_length=64)  # digest of method, path and body
     status = models.PositiveSmallIntegerField(default=0)
     headers = models.JSONField(default=dict)
     body = models.TextField(default="")

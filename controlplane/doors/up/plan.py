@@ -11,7 +11,7 @@ Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
-THREADS = 9  # of a control or node worker: more than the jobs that it runs at the same time, so orders find one
+THREADS = 9  # threads per control or node worker: more than its concurrent jobs, so that an order finds one
 
 STOPPED_WITHIN_S = 10.0  # limit for the graces of all stages and the engines together
 
@@ -52,7 +52,7 @@ class Surroundings:
     python: str  # path of the interpreter
     redis_url: str
     redis_command: tuple[str, ...] = ()  # empty: `redis_url` is a server that we do not start
-    index_socket: str = ""  # of the index process; empty: each router follows KV events by itself
+    index_socket: str = ""  # socket of the index process; empty: each router follows KV events by itself
 
 
 @dataclass(frozen=True)

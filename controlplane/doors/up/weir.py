@@ -28,7 +28,7 @@ FLEET_IDLE_S = 60.0
 @dataclass
 class Weir:
     options: Options
-    password: str = ""  # of admin, when this start made it
+    password: str = ""  # admin's password, when this start made it
     held: sqlite3.Connection | None = None  # until this process ends: migrated.hold_open
 
     async def prepare(self) -> None:

@@ -34,7 +34,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
 
     _admitted = False
     _awaits_head = True
-    _bytes = 0  # of the present head, or of the present body
+    _bytes = 0  # bytes read of the present head or body
     _trailers = 0
     _began = 0.0  # loop time of the present head or body
     _timer: asyncio.TimerHandle | None = None

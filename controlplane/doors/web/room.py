@@ -6,7 +6,7 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
 MAX_CONNECTIONS = 1_000  # and at most half of the process's open files
-SHARE = 0.5  # of them for one address, unless it is a trusted proxy's
+SHARE = 0.5  # largest share for one address, unless it is a trusted proxy's
 
 
 class SpareConnection:

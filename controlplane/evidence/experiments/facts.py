@@ -50,14 +50,14 @@ class RunFacts(Struct, frozen=True):
     tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # this and the next: simulation/tier_facts.py
     loading: dict[str, float] | UnsetType = UNSET
     not_modelled: list[str] | UnsetType = UNSET
-    outside: list[str] | UnsetType = UNSET  # of the range of load that a calibration knows
+    outside: list[str] | UnsetType = UNSET  # loads outside the calibration's range
     # Of a replay
     context_tokens: int | UnsetType = UNSET
     host: HostFacts | UnsetType = UNSET
     nodes: dict[str, Any] | UnsetType = UNSET  # inventory by name
     wall_s: float | UnsetType = UNSET
     client_cpu_s: float | UnsetType = UNSET
-    sim_lag_p99_s: float | UnsetType | None = UNSET  # of the wall clock; None when no engine reports it
+    sim_lag_p99_s: float | UnsetType | None = UNSET  # wall clock; None when no engine reports it
     machine_busy: float | UnsetType | None = UNSET  # 0–1 share of all CPUs
     gpu_use: GpuUseFacts | UnsetType = UNSET
     records_sha256: str | UnsetType = UNSET

@@ -31,7 +31,7 @@ class Arm(msgspec.Struct, frozen=True):
 
     name: str
     policy: str  # empty for a strategy's default document
-    version: int  # of the policy, 0 without one
+    version: int  # version of the policy, 0 without one
     strategy: str
     overrides: dict[str, Any]
     document: dict[str, Any]
@@ -98,7 +98,7 @@ class Experiment(Job):
     queue = "experiments"
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
-    summary = models.JSONField(default=dict)  # of a cell that has ended: matrix/summary.py
+    summary = models.JSONField(default=dict)  # summary of a cell that has ended: matrix/summary.py
     runs_total: int  # annotated by selectors.matrices, like the next
     runs_done: int
     name = models.CharField(max_length=120)
@@ -107,7 +107,7 @@ class Experiment(Job):
     pool = models.CharField(max_length=63)
     mode = models.CharField(max_length=12, default="replay")
     pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
-    load_factor = models.FloatField()  # of the rate of arrivals
+    load_factor = models.FloatField()  # factor on the rate of arrivals
     duration_s = models.FloatField()  # window from the trace's start, in trace time
     time_scale = models.FloatField()  # engines and trace run this much faster than real time
     seeds = models.JSONField()  # [int, …]

@@ -71,7 +71,7 @@ class RecordedFleet(Struct, frozen=True):
     # Of the twin only
     calibration: Any = UNSET  # CALIBRATED of its row; null: it is not calibrated
     twin: RecordedTwin | UnsetType = UNSET
-    store: RecordedStore | UnsetType = UNSET  # that its instances share
+    store: RecordedStore | UnsetType = UNSET  # store shared by the instances
 
 
 class Repeated(Struct, frozen=True):

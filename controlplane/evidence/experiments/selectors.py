@@ -30,7 +30,7 @@ class ExperimentProgress:
     runs_done: int
     runs: int
     requests_done: int
-    requests: int  # of all runs; 0 until the first run has read its trace
+    requests: int  # requests of all runs; 0 until the first run has read its trace
     eta_s: float | None  # None when it has ended or nothing is known yet
     took_s: float | None  # since it began, None while queued
     queued_behind: int | None  # experiments that run or were queued earlier; None unless this one is queued

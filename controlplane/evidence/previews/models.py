@@ -23,7 +23,7 @@ class Preview(PolicyJob):
     total = models.PositiveIntegerField(default=0)  # compute.simulated requests
     asked_at = models.DateTimeField(default=timezone.now)  # last; asking the same question again returns this preview
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
-    first_result = models.JSONField(null=True, blank=True)  # of the first requests; null once the result is there
+    first_result = models.JSONField(null=True, blank=True)  # the first requests'; null once the whole is there
 
     class Meta:
         ordering = ["-pk"]

@@ -26,7 +26,7 @@ from fleet.subprocess import SubprocessFailed
 from router.contract.problem import InvalidDocument
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
-NUMBER_MAX = 2**31 - 1  # of a row, in every database
+NUMBER_MAX = 2**31 - 1  # largest row number that every database can store
 
 
 class PolicyJob(jobs.Job):

@@ -31,7 +31,7 @@ from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
-KEPT = 200  # of each policy, the newest
+KEPT = 200  # newest previews kept per policy
 ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")  # audited
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 

@@ -23,7 +23,7 @@ class TrafficPart:
     source: str  # built-in, upload, folder or recorded
     requests: int  # in the whole trace
     trace: LoadedTrace
-    until: str = ""  # of recorded traffic: its newest entry, by which the same part is found again
+    until: str = ""  # newest entry of recorded traffic, by which the same part is found again
 
     @property
     def content(self) -> str:

@@ -14,7 +14,7 @@ from router.contract.json_value import JsonObject
 
 TRACE = "prompts-8k"
 SMALLEST = 3  # GPUs of a DWDP group: two do not hold the weights
-MOST_GPUS = 64  # of one generation server
+MOST_GPUS = 64  # GPUs per generation server
 LOADS = (0.05, 20.0)  # factors that an experiment takes
 IN_FLIGHT = REQUESTS // 4  # at most: the others find the generation server as full as the point says
 POLICY = "lpwl flow.heavy=offload"
@@ -25,7 +25,7 @@ class Groups:
     """Of context GPUs."""
 
     count: int
-    gpus: int  # of each
+    gpus: int  # GPUs per group
 
     @property
     def total(self) -> int:

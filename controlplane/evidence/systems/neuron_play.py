@@ -16,8 +16,8 @@ from fleet.systems.neuron import Workload
 from router.policy.schema import document
 
 BLOCK = 512  # tokens, of the trace
-REQUESTS = 120  # of an open run
-LAPS = 5  # of a closed loop: each client's answers
+REQUESTS = 120  # requests per open run
+LAPS = 5  # answers per client of a closed loop
 SEED = 1
 POLICIES = {  # every request through both sides, or each instance in its turn
     True: document.parse(document.default("round_robin_pd")),

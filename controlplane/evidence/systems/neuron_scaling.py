@@ -9,8 +9,8 @@ from fleet.plan.balance import MeasuredInstance, decoders_for, prefills_for, sid
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
-REQUESTS = 120  # of a reading
-MOST_STEPS, MOST_WORKERS = 4, 16  # of a kind of traffic; of a side
+REQUESTS = 120  # requests per reading
+MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class OffloadFound:
     trace: ClassifiedTrace
     shares: dict[str, Share]
     kv_bytes: float
-    kv_tokens: float  # of an instance
+    kv_tokens: float  # KV capacity per instance
     resident: float  # tokens of KV of all requests that decode at a moment
     moved_s: float  # a heavy prompt's KV
 

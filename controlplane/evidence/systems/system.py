@@ -14,7 +14,7 @@ from fleet.systems.basis import Basis
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-Value = float | int | str | None  # of a cell; None: unknown
+Value = float | int | str | None  # value of a cell; None: unknown
 Preset = Mapping[str, Value]  # the inputs that differ from the defaults
 
 
@@ -81,7 +81,7 @@ class Play:
 
     title: str
     pool: str
-    body: JsonObject  # of `POST /api/v1/experiments`
+    body: JsonObject  # body for `POST /api/v1/experiments`
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 BLOCK_TOKENS = 64
 DOCUMENTS = 300
 SHORTEST, LONGEST = 8_000, 100_000  # tokens
-MEDIAN_TOKENS, SIGMA = 32_000, 0.6  # of the log-normal
+MEDIAN_TOKENS, SIGMA = 32_000, 0.6  # parameters of the log-normal
 QUESTION_TOKENS = (30, 200)
 MEAN_QUESTIONS = 4
 RETURN_S, LATEST_RETURN_S = 150.0, 900.0  # median and longest time until a reader's next question

@@ -62,7 +62,7 @@ class TraceEntry:
     source: str  # "built-in", "upload", "folder" or "recorded"
     bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
     summary: Summary | None
-    recorded: recorded_traffic.RecordedTraffic | None = None  # of recorded traffic only
+    recorded: recorded_traffic.RecordedTraffic | None = None  # set for recorded traffic only
 
 
 def store() -> Path:

@@ -8,9 +8,9 @@ class Trace(models.Model):
     name = models.CharField(max_length=120, unique=True)
     format = models.CharField(max_length=20)
     source = models.CharField(max_length=8, choices=[(s, s) for s in ("upload", "folder")])
-    sha256 = models.CharField(max_length=64)  # of the content
+    sha256 = models.CharField(max_length=64)  # digest of the content
     bytes = models.PositiveBigIntegerField()
-    mtime_ns = models.BigIntegerField(default=0)  # of a file in WEIR_TRACE_DIR; it is read again when this changes
+    mtime_ns = models.BigIntegerField(default=0)  # file in WEIR_TRACE_DIR; it is read again when this changes
     summary = models.JSONField(default=dict)
     actor = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)

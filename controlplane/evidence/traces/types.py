@@ -42,9 +42,9 @@ class MeasuredLatency:
     at: float  # arrival, Unix
     pool: str
     model: str
-    policy: str  # that decided; "" when unknown
-    version: int  # of the policy, 0 when unknown
-    ttft_ms: float | None  # of streamed answers only
+    policy: str  # deciding policy; "" when unknown
+    version: int  # version of the policy, 0 when unknown
+    ttft_ms: float | None  # streamed answers only
     tpot_ms: float | None
 
 
@@ -60,8 +60,8 @@ class TraceRequest:
     blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
     block_tokens: int  # tokens per block
     think_s: float  # from the end of the session's previous answer to this request
-    measured: MeasuredLatency | None = None  # of recorded traffic
-    band: int = 0  # of priority
+    measured: MeasuredLatency | None = None  # set for recorded traffic
+    band: int = 0  # band of priority
     tenant: str = ""  # shares a router's queue fairly with the others; "" when unknown
 
     def block_ids(self) -> Iterator[int]:

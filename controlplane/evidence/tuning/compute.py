@@ -38,7 +38,7 @@ class Tried:
 @dataclass(frozen=True, slots=True)
 class TuningInputs:
     fleet: TwinFleet
-    document: JsonObject  # of the live version
+    document: JsonObject  # document of the live version
     space: tuple[Dimension, ...]
     search: tuple[TraceRequest, ...]
     check: tuple[TraceRequest, ...]
@@ -49,7 +49,7 @@ class TuningInputs:
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
     objectives: tuple[str, ...] = goals.OBJECTIVES
-    time_limit_s: float | None = None  # of the search, on the wall clock; None: no limit
+    time_limit_s: float | None = None  # longest search, wall clock; None: no limit
     kept: tuple[Tried, ...] = ()  # trials of an earlier run with the same inputs
 
 

@@ -16,7 +16,7 @@ from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
 
-WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
+WIDTH, HEIGHT, MARGIN = 960, 400, 60  # size of the picture, px
 LABEL_HEIGHT = 14  # px
 
 
@@ -28,7 +28,7 @@ class Point:
     kind: str  # trial, front, winner or live
     label: str
     title: str
-    dx: float = 0.0  # of the label from the point
+    dx: float = 0.0  # offset of the label from the point
     dy: float = 0.0
 
 

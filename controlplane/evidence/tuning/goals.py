@@ -29,7 +29,7 @@ class Goals:
     n: int  # requests
     answered: int
     ttft_p90_ms: float | None  # None: more than a tenth had no answer, which counts as infinitely slow
-    tpot_p90_ms: float | None  # of answers with two tokens or more; None: there was none
+    tpot_p90_ms: float | None  # answers with two tokens or more; None: there was none
     goodput: float  # share of all requests that were answered within the limits
 
     @property

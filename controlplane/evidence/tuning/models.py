@@ -24,7 +24,7 @@ class Tuning(PolicyJob):
     workers = models.PositiveSmallIntegerField()
     limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as asked for; null: the live version's p90
     objectives = models.JSONField(default=all_objectives)
-    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # of the search; null: none
+    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest search; null: no limit
     held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
     space = models.JSONField()  # [Dimension.as_dict, …]
     total = models.PositiveIntegerField()  # trials

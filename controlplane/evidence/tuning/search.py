@@ -13,7 +13,7 @@ from router.contract.json_value import JsonObject
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
 ENDLESS = 1e9  # instead of infinity, which Optuna's models do not accept
-WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # of a point that is not a valid document
+WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # goals of a point that is not a valid document
 AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
 
 

@@ -24,13 +24,13 @@ from router.contract.fields import Field
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
-KEPT = 50  # of each policy, the newest
+KEPT = 50  # newest tunings kept per policy
 ABOUT = (  # audited
     *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
     *("objectives", "time_limit_s", "held_out", "space"),
 )
 LEAST_REQUESTS = 100
-LEAST_PART = 20  # of the requests to search on and of those held out: fewer get no verdict (stats.LOW_N)
+LEAST_PART = 20  # least requests to search on, and least held out: fewer get no verdict (stats.LOW_N)
 LIMIT_MS = 0.001, 86_400_000.0
 LIMIT_HELP = "of goodput; empty: p90 of the live version"
 FIELDS: Mapping[str, Field] = {

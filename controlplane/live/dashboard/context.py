@@ -41,7 +41,7 @@ HELP = ("/help", "First minutes", "circle-help")
 class NavLink:
     href: str
     label: str
-    icon: str  # of static/img/icons.svg
+    icon: str  # name in static/img/icons.svg
     current: bool  # the current page is this one or below it
     exact: bool  # the current page is this one
 

@@ -9,10 +9,10 @@ from typing import TypedDict
 from controlplane.live.dashboard.frame.types import HistoryRow
 from controlplane.live.dashboard.kept_row import STEPS, joined, names
 
-COLUMNS = 150  # of the heat map over any range
+COLUMNS = 150  # columns of the heat map over any range
 ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
 NO_DATA = 255
-PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # of a kept byte
+PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # by kept byte
 
 Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list[str], "cells": str})  # cells: base64
 

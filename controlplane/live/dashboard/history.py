@@ -35,7 +35,7 @@ class FrameHistory(TypedDict):
 
 
 class KeptHistory(FrameHistory):
-    kv: dict[str, list[float | None]]  # of the last minute, by instance
+    kv: dict[str, list[float | None]]  # the last minute, by instance
 
 
 class ChartedHistory(FrameHistory):

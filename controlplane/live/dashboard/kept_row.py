@@ -17,7 +17,7 @@ from controlplane.live.dashboard.frame.types import HistoryRow, KeptLoads
 
 PACKED, LOADS = "b", "l"  # fields: JSON in a zlib stream each
 DEFLATE_LEVEL = 1
-STEPS = 250  # of the KV usage from 0 to 1; a byte is a step + 1, and 0 where nothing is known
+STEPS = 250  # steps of KV usage from 0 to 1; a byte is a step + 1, and 0 where nothing is known
 
 
 def kv_bytes(usages: Iterable[float | None]) -> bytes:

@@ -9,7 +9,7 @@ from controlplane.live.dashboard.frame.types import Frame, HistoryRow, ShownEven
 from controlplane.live.dashboard.kept_row import kv_usage
 from controlplane.live.dashboard.kept_row import names as names_of
 
-COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by the subject of a page
+COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # column of a frame, by the subject of a page
 
 
 class MomentLoad(NamedTuple):
@@ -28,12 +28,12 @@ class LoadSeries(TypedDict):
     at: list[float]
     load: dict[str, list[float | None]]  # by fields of MomentLoad
     ttft: dict[str, list[float | None]]  # p90 in ms, by class of the pool
-    kv_limit: float | None  # of the pool's policy
+    kv_limit: float | None  # limit in the pool's policy
     events: list[ShownEvent]
 
 
 class ChosenInstances(NamedTuple):
-    names: frozenset[str]  # of instances
+    names: frozenset[str]  # names of instances
     pool: str  # theirs; empty: they have none, or several
 
 

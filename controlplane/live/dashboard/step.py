@@ -30,7 +30,7 @@ CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
 ROWS_PER_POINT = 2  # at most, that are read for a point of a chart, which shows the last
 THINNED_MS = 3_000  # between the rows that are read: Redis skips the others, which are most of 28 MB an hour
-FINE_S = 3600  # for which a row a second is kept
+FINE_S = 3600  # how long one row per second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
 
 # The newest row of each slot of ARGV[4] ms, newest first, without the field ARGV[5]

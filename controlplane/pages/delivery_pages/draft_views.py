@@ -89,7 +89,7 @@ class FormProblems:
 
     said: Sequence[str] = ()  # at the top
     errors: Mapping[str, str] = field(default_factory=dict)  # by field
-    others: Sequence[str] = ()  # of the plan, without a field
+    others: Sequence[str] = ()  # problems of the plan without a field
     again_error: str = ""
     reason_error: str = ""
 

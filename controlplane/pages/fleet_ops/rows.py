@@ -42,7 +42,7 @@ class InstanceRow:
     status: str  # its state, corrected by age and load of the sample
     reason: str
     sample: InstanceSample | None
-    age_s: float | None  # of the sample
+    age_s: float | None  # age of the sample
     uptime_s: float | None  # None: not running
     routable: bool
     kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
@@ -95,7 +95,7 @@ class SourceView:
     gone: int  # instances of the last hour that it no longer lists
     refused: tuple[str, ...]  # listed addresses that Weir does not connect to
     trouble: str  # why it does not answer; empty: it does
-    age_s: float  # of its latest answer; 0 while it answers
+    age_s: float  # age of its latest answer; 0 while it answers
 
     @property
     def describes(self) -> str:
@@ -114,7 +114,7 @@ class PoolRow:
     unplaceable: str  # why no node can take an instance; empty: one can
     waits_for_pools: str  # reason; empty: it does not wait
     policy_known: bool  # its policy has a version
-    advice: ScalingAdvice | None  # of its autoscaler
+    advice: ScalingAdvice | None  # advice of its autoscaler
     source: SourceView | None = None  # None: the document lists its instances
 
     @property
@@ -208,7 +208,7 @@ def _instance_row(
     instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float, nodes: Mapping[str, float]
 ) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
-        sample = None  # of an earlier process
+        sample = None  # sample from an earlier process
     status, why, last_known = shown_status(instance.state, sample, now.timestamp(), kv_limit, nodes.get(instance.node))
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)

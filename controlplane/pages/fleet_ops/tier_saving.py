@@ -26,7 +26,7 @@ class TierSaving:
     """What a tier saves in a day."""
 
     tokens: float  # loaded
-    gpu_hours: float  # that computing them would take
+    gpu_hours: float  # GPU hours that computing them would take
     dollars: float
     costs: float  # $ of the host memory and the drives
 

@@ -16,7 +16,7 @@ STARTED_S = 10  # window of `started_10s`
 @dataclass(frozen=True, slots=True)
 class RouterNode:
     id: str
-    version: int  # of the pool's policy
+    version: int  # version of the pool's policy
     rate: float  # requests/s of the pool
 
 

@@ -85,7 +85,7 @@ class CreatedPool:
     """A new pool as its review shows it: only what is set, without secrets."""
 
     spec: PoolSpec
-    options: list[tuple[str, str]]  # of its engine
+    options: list[tuple[str, str]]  # options of its engine
     sections: list[Section]
 
 

@@ -11,7 +11,7 @@ from fleet.spec import fleet_spec
 from router.contract.fields import Field
 from router.contract.problem import Problem
 
-POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # which is chosen first
+POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # the kind is chosen first
 PREFIX = "engine."
 
 

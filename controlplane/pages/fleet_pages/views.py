@@ -125,7 +125,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # which has a table of its own
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # the SLO has a table of its own
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )

@@ -15,7 +15,7 @@ class KeySeries(TypedDict):
     bin_s: float
     at: list[float]  # end of each bin
     load: dict[str, list[float | None]]  # by LINES: requests and tokens a minute; None before the oldest receipt
-    limits: dict[str, float | None]  # of a minute, by chart
+    limits: dict[str, float | None]  # limit per minute, by chart
 
 
 def series(

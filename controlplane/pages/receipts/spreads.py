@@ -19,7 +19,7 @@ from router.policy.columns import RecordedColumns
 from router.policy.types import CLASSES
 
 MOST = 2_000  # requests
-READINGS = 10_000  # of instances, by decisions
+READINGS = 10_000  # readings, counted as instances × decisions
 DECISIONS = 200
 FEW = 20  # recorded values
 PARTIAL = " that compared it; of a large pool mostly those with little load and a sample of the others are compared"
@@ -64,7 +64,7 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 class Quantity:
     what: str  # with its occasion
     read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and `load.request_tokens` of live
-    of_instances: bool = False  # of each one that a decision compared
+    of_instances: bool = False  # one value per compared instance, not per decision
 
 
 def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:

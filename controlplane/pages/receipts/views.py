@@ -47,7 +47,7 @@ class Choices:
     """The choices of the filters."""
 
     pools: Sequence[str] = ()
-    instances: Sequence[str] = ()  # of the asked pool
+    instances: Sequence[str] = ()  # instances of the chosen pool
     keys: Sequence[str] = ()
     classes: Sequence[str] = CLASSES
     outcomes: Sequence[str] = OUTCOMES

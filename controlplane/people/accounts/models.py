@@ -100,7 +100,7 @@ class OidcSession(models.Model):
 
     identity = models.ForeignKey(OidcIdentity, on_delete=models.CASCADE, related_name="sessions")
     session_key = models.CharField(max_length=40, unique=True)  # hashed, as in Django's table
-    sid = models.CharField(max_length=255, blank=True)  # of the provider's session
+    sid = models.CharField(max_length=255, blank=True)  # id of the provider's session
 
     class Meta:
         indexes = [models.Index(fields=["sid"])]  # a logout token names one

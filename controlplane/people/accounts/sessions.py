@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.sessions.backends import db
 from django.utils import timezone
 
-LENGTH = 40  # of the column; 160 bits of the hash
+LENGTH = 40  # length of the column; 160 bits of the hash
 
 
 def hashed(session_key: str | None) -> str | None:

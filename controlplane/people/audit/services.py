@@ -21,7 +21,7 @@ class Actor:
 
     kind: Literal["user", "token", "system"]
     name: str
-    owner: str = ""  # of a token: the user that it acts for
+    owner: str = ""  # a token's user, for whom it acts
     is_admin: bool = False
 
     @property

@@ -20,7 +20,7 @@ class Channel(models.Model):
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=ChannelKind)
     url = models.TextField()  # may hold a token; shown masked
-    secret = models.CharField(max_length=80, blank=True)  # of a webhook's signatures
+    secret = models.CharField(max_length=80, blank=True)  # key for a webhook's signatures
     old_secret = models.CharField(max_length=80, blank=True)  # signs beside the new one until `rotated_until`
     rotated_until = models.DateTimeField(null=True, blank=True)
     events = models.JSONField(default=list)  # names, groups such as "delivery.*", or "*"
@@ -65,9 +65,9 @@ class Notice(models.Model):
     at = models.DateTimeField(default=timezone.now)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(default=timezone.now)  # of the next attempt; a claim moves it on
+    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt; a claim moves it on
     ended_at = models.DateTimeField(null=True, blank=True)  # sent or given up
-    outcome = models.CharField(max_length=300, blank=True)  # of the last attempt
+    outcome = models.CharField(max_length=300, blank=True)  # outcome of the last attempt
 
     class Meta:
         ordering = ["-pk"]

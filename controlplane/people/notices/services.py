@@ -24,7 +24,7 @@ from router.contract.json_value import JsonObject
 
 NAME_MAX = 80
 NOTE_MAX = 500
-ROTATION = timedelta(hours=24)  # for which the old secret signs too
+ROTATION = timedelta(hours=24)  # how long the old secret signs too
 
 
 def notify(

@@ -45,7 +45,7 @@ class Message:
     attempts: int  # with the present one
     kind: str
     url: str
-    keys: tuple[str, ...]  # of the signatures: the new one first
+    keys: tuple[str, ...]  # signing keys: the new one first
     message_id: str
     event: str
     subject: str

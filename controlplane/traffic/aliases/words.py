@@ -8,7 +8,7 @@ from router.contract.models import CONDITIONS, Alias, Models, Target
 @dataclass(frozen=True, slots=True)
 class ShownTarget:
     target: Target
-    percent: float  # of the sessions
+    percent: float  # percentage of the sessions
 
     @property
     def share(self) -> str:

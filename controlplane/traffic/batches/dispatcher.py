@@ -28,7 +28,7 @@ from fleet.jobs import JobFailed, Stopped
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.5  # between two looks at the database, the routers and the engines
-TRIES = 4  # of a line that gets server errors, or no answer
+TRIES = 4  # tries per line that gets server errors or no answer
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 

@@ -9,7 +9,7 @@ import orjson
 MOST_LINES = 50_000
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
-MOST_TOKENS = 1_000_000_000  # of one answer; an engine that reports more is broken
+MOST_TOKENS = 1_000_000_000  # tokens per answer; an engine that reports more is broken
 MOST_FAULTS = 100  # errors that are reported
 
 
@@ -17,7 +17,7 @@ MOST_FAULTS = 100  # errors that are reported
 class Line:
     custom_id: str
     model: str  # the name that it asks for
-    start: int  # of the line in its file
+    start: int  # start of the line in its file
     size: int
 
 

@@ -63,7 +63,7 @@ class Batch(Job):
     failed = models.PositiveIntegerField(default=0)
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
-    faults = models.JSONField(default=list)  # of the lines: [{code, line, message, param}]
+    faults = models.JSONField(default=list)  # faults of the lines: [{code, line, message, param}]
 
     class Meta:
         ordering = ["-pk"]

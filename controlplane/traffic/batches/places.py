@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 PLACES = 32  # batches whose lines are in memory
 PLACES_OF_KEY = 2
-LEAST_S = 10.0  # that a batch keeps its place: its file is read again for the next one
+LEAST_S = 10.0  # least time for which a batch keeps its place: its file is read again for the next one
 TURN_S = 300.0  # after which a batch that can send makes room for a key without a place
 
 
@@ -31,7 +31,7 @@ def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
     chosen: list[int] = []
     left = list(queued)
     while left and len(placed) + len(chosen) < PLACES:
-        first = min(left, key=lambda batch: of_key[batch.key])  # of equals the one that has waited longest
+        first = min(left, key=lambda batch: of_key[batch.key])  # among equals, the longest waiting
         if of_key[first.key] >= PLACES_OF_KEY:
             break
         left.remove(first)

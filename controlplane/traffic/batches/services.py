@@ -26,8 +26,8 @@ from fleet.jobs import CANCELLED, DONE, ENDED, QUEUED
 from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
-MOST_FILES = 1_000  # of a key
-MOST_BATCHES = 1_000  # of a key that have not ended
+MOST_FILES = 1_000  # files per key
+MOST_BATCHES = 1_000  # batches per key that have not ended
 MOST_METADATA = 16  # entries
 KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
 

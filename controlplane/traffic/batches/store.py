@@ -60,7 +60,7 @@ class Results:
         self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
         self.counts = {path: 0 for path in (self.output, self.errors)}
         self.written: set[str] = set()  # at the start
-        self.tokens: tuple[int, ...] = (0, 0)  # of the input and of the output
+        self.tokens: tuple[int, ...] = (0, 0)  # tokens of the input and of the output
         self._open: dict[Path, IO[bytes]] = {}
         self._unflushed: set[Path] = set()
         for path in self.counts:

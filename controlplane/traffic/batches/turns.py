@@ -14,8 +14,8 @@ from controlplane.traffic.batches.lines import Line
 
 MOST_OF_KEY = 64  # lines of a key under way
 MOST_IN_ALL = 256  # lines under way; beside them one of each key that has none
-FIRST_TOKENS = 500.0  # of a line, until the first answers of its key are known
-OUTPUT_WEIGHT = 2  # of a token of an answer against one of a prompt, as in the routers' queues
+FIRST_TOKENS = 500.0  # assumed tokens per line, until the key's first answers are known
+OUTPUT_WEIGHT = 2  # weight of an answer's token against one of a prompt, as in the routers' queues
 LEARNED = 0.1  # weight of the latest answer in what a key's next line may need
 
 
@@ -32,7 +32,7 @@ class _Key:
     queues: deque[LineQueue] = field(default_factory=deque)
     under_way: int = 0
     finish: float = 0.0  # tokens: the end of its last line
-    tokens: float = FIRST_TOKENS  # that its next line may need
+    tokens: float = FIRST_TOKENS  # tokens that its next line may need
     turn: int = 0  # number of its last one
 
 
@@ -44,7 +44,7 @@ class Ticket:
     flow: Flow
     number: int
     line: Line
-    tokens: float  # that were charged
+    tokens: float  # tokens charged
     sent_at: float
 
 

@@ -23,7 +23,7 @@ class Delivery(models.Model):
 
     # Progress
     step = models.PositiveIntegerField(default=0)  # index into the plan's steps; meaningful once started
-    generation = models.PositiveIntegerField(default=0)  # of the rollout; grows across all deliveries of a policy
+    generation = models.PositiveIntegerField(default=0)  # grows across all deliveries of a policy
     salt = models.CharField(max_length=16)  # assigns sessions to arms and cells; the same for the whole delivery
     share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
     shadow = models.FloatField(default=0.0)  # 0–1 of the requests that the candidate decides in shadow, in force
@@ -34,7 +34,7 @@ class Delivery(models.Model):
     holds_in_step = models.PositiveSmallIntegerField(default=0)
     error_at = models.DateTimeField(null=True, blank=True)  # when the time that counts against `hold.error_s` began
     good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive, during a hold
-    blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
+    blocks = models.JSONField(default=list)  # blocks of a switchback: [0, 1, 1, 0, …], the share of each block
     block = models.PositiveIntegerField(default=0)  # index of the block in force; len(blocks) once all are over
     slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
     memory = models.JSONField(default=dict)  # what the judge keeps between looks: memory.Memory
@@ -117,10 +117,10 @@ class Look(models.Model):
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="looks")
     at = models.DateTimeField(default=timezone.now)
-    state = models.CharField(max_length=12)  # of the delivery when it was judged
+    state = models.CharField(max_length=12)  # state of the delivery when it was judged
     step = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
-    findings = models.JSONField(default=list)  # of findings.GuardFinding
+    findings = models.JSONField(default=list)  # list of findings.GuardFinding
     proposal = models.CharField(max_length=12)  # states.Trigger
     why = models.TextField(blank=True)
     facts = models.JSONField(default=dict)  # requests, routers, milliseconds, …
@@ -154,7 +154,7 @@ class Freeze(models.Model):
 
     name = models.CharField(max_length=80)
     policies = models.JSONField(default=list)  # names; empty: all
-    start = models.CharField(max_length=16)  # of the first occurrence, local: 2026-12-20T18:00
+    start = models.CharField(max_length=16)  # first occurrence, local: 2026-12-20T18:00
     end = models.CharField(max_length=16)
     zone = models.CharField(max_length=64)
     rrule = models.CharField(max_length=200, blank=True)  # empty: once

@@ -49,7 +49,7 @@ class TransitionRequest:
     why: str = ""
     holds: tuple[Hold, ...] = ()
     findings: tuple[GuardFinding, ...] = ()
-    memory: Memory | None = None  # of the judge
+    memory: Memory | None = None  # memory of the judge
     emergency: str = ""  # why an administrator bypasses approvals
     pairs: int = 0  # pairs of blocks that EXTEND adds
     check: Callable[[], None] | None = None  # raises a rule's refusal; called in the transaction

@@ -135,7 +135,7 @@ class Position(Struct, frozen=True):
     generation: int = 0
     share: float = 0.0  # 0–1
     shadow: float = 0.0  # 0–1
-    clock_s: float = field(name="step_clock_s", default=0.0)  # of the step, as of now
+    clock_s: float = field(name="step_clock_s", default=0.0)  # age of the step, as of now
     holds: tuple[Hold, ...] = ()
     holds_in_step: int = 0
     good_looks: int = 0

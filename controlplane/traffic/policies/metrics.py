@@ -38,7 +38,7 @@ class LiveMetrics:
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # by instance, or data-parallel rank, sent by all routers
     queued: int | None  # requests waiting in the routers; None: no router is live
-    samples: tuple[InstanceSample, ...]  # of the pools' instances, none older than SAMPLE_OFFLINE_S
+    samples: tuple[InstanceSample, ...]  # samples of the pools' instances, none older than SAMPLE_OFFLINE_S
 
 
 def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:

@@ -26,7 +26,7 @@ class LeastPlan:
     """The least that the plan of a delivery must contain."""
 
     share: float  # 0–1, of a canary
-    for_s: int  # of that canary, or of the whole switchback
+    for_s: int  # length of that canary, or of the whole switchback
     bake_s: int
 
 

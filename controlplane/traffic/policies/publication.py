@@ -171,7 +171,7 @@ class AckWaiter:
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
             ack = codec.decode(PolicyAck, message["data"]) if message else None
-            if ack is None or ack.version < version:  # of an earlier publication
+            if ack is None or ack.version < version:  # none, or from an earlier publication
                 continue
             waiting = missing.get(ack.router)
             if waiting is not None:
@@ -244,7 +244,7 @@ class PolicyState:
     live: PolicyVersion
     draft: Draft | None
     scope: Scope
-    ack: Acknowledgement  # of the live version
+    ack: Acknowledgement  # acknowledgement of the live version
 
     @property
     def strategy(self) -> Strategy:

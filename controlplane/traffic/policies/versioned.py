@@ -23,7 +23,7 @@ class Unchanging:
 class PublishedVersion(models.Model):
     number = models.PositiveIntegerField()
     document = models.JSONField()
-    sha256 = models.CharField(max_length=64)  # of the canonical document as stored, whatever its schema
+    sha256 = models.CharField(max_length=64)  # digest of the canonical document as stored, whatever its schema
     reason = models.TextField()
     actor_kind = models.CharField(max_length=8)
     actor_name = models.CharField(max_length=200)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from controlplane.traffic.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
-HEIGHT = 100.0  # of the highest bar, and the width of each
+HEIGHT = 100.0  # height of the highest bar, and the width of each
 NAMED = 5  # keys, pools or models with a part of their own: the dearest; all others share one
 OTHERS = "others"
 
@@ -18,7 +18,7 @@ class Part:
     name: str
     shade: str  # 1 to 6, or idle: how it is drawn
     dollars: float
-    y: float  # of its upper edge
+    y: float  # y of its upper edge
     height: float
 
 

@@ -14,9 +14,9 @@ class Use(models.Model):
     """One hour, or one day once it is old, of one key in one pool with one model. Times are UTC."""
 
     start = models.DateTimeField()
-    seconds = models.PositiveIntegerField()  # that it covers
+    seconds = models.PositiveIntegerField()  # length of the hour's part
     key = models.CharField(max_length=100)  # id of the API key; empty: without one
-    name = models.CharField(max_length=100)  # of the key; a revoked key's name can be given again
+    name = models.CharField(max_length=100)  # name of the key; a revoked key's name can be given again
     pool = models.CharField(max_length=100)
     model = models.CharField(max_length=200)
     requests = models.BigIntegerField(default=0)

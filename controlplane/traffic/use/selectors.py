@@ -26,7 +26,7 @@ _SUMMED = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars
 class UseLine:
     """Key, pool and model are None where lines are summed over them. Idle lines have only GPU-seconds and dollars."""
 
-    start: datetime | None  # of the period; None: the whole time
+    start: datetime | None  # start of the period; None: the whole time
     key: str | None = None  # id; empty: without a key
     name: str | None = None
     pool: str | None = None
@@ -42,7 +42,7 @@ class UseLine:
     estimated: int = 0  # requests whose engine reported no usage
     gpu_seconds: float = 0.0
     dollars: float = 0.0
-    audio_ms: int = 0  # of transcriptions
+    audio_ms: int = 0  # audio in transcriptions
     images: int = 0
     client_errors: int = 0
 

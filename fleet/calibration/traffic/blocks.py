@@ -18,10 +18,10 @@ class Block:
     """Requests that count, between those that are replayed with them; all by their place in what was recorded."""
 
     recorded: Sequence[RecordedRequest]
-    first: int  # that is replayed
-    begin: int  # of those that count
+    first: int  # first request replayed
+    begin: int  # first request that counts
     end: int
-    last: int  # of those that are replayed: the first one after them
+    last: int  # end of those replayed: the first one after them
 
     @property
     def span(self) -> tuple[int, int]:

@@ -79,11 +79,11 @@ class ReplayErrors:
     n: int  # requests with a measured time
     ttft: float | None  # mean of |modelled / measured - 1|
     tpot: float | None
-    ttft_mean: float | None  # of the mean, signed, like the next three
+    ttft_mean: float | None  # error of the mean, signed, like the next three
     ttft_p99: float | None
     tpot_mean: float | None
     e2e_mean: float | None
-    blocks: int = 1  # of time; each figure but the first three is that of the worst
+    blocks: int = 1  # blocks of time; each figure but the first three is that of the worst
 
 
 def worst_of(errors: Sequence[ReplayErrors]) -> ReplayErrors:

@@ -41,10 +41,10 @@ from fleet.engine.request import EngineRequest
 
 LEAST = 150  # measured requests in all
 RECORDED = 4_000  # the newest requests; older ones are left out
-STARTS = 2  # that are fitted, of those that come nearest when only their common factor is
-SCALED = (1.0, 0.5, 0.25)  # of how far the measured TPOTs are from the start's
+STARTS = 2  # starts that are fitted: those that come nearest when only their common factor is
+SCALED = (1.0, 0.5, 0.25)  # factors on the distance of the measured TPOTs from the start's
 ROUNDS = 8  # Gauss-Newton steps at most
-AGAIN = 2  # of them, without one of the blocks
+AGAIN = 2  # starts fitted again, without one of the blocks
 ENOUGH = 1e-3  # share by which a step must improve the sum
 # Standard deviation of the log of each factor: how far an engine is from its profile.
 API = "api_s"
@@ -60,8 +60,8 @@ SPREAD = {
 }
 NAMES = tuple(SPREAD)
 UNKNOWNS = len(NAMES) + 1  # and a factor that all steps have in common
-SIGMA = 0.1  # of the log of a measured time
-SIGMA_OF_MEAN = 0.05  # of the log of a block's mean
+SIGMA = 0.1  # spread of the log of a measured time
+SIGMA_OF_MEAN = 0.05  # spread of the log of a block's mean
 TOGETHER = 10  # requests that ran beside one another say about as much as one
 LIMIT = 1.345 * SIGMA  # 95 % of the efficiency
 
@@ -115,7 +115,7 @@ class Row(NamedTuple):
 
     times: Sequence[_Time]
     decodes_only: bool  # TPOT, not TTFT or E2E
-    modelled_s: float  # of all of them together
+    modelled_s: float  # sum of their modelled times
     off: float  # log of measured / modelled
     weight: float
 

@@ -11,17 +11,17 @@ class Moe:
 
     name: str
     layers: int
-    moe_layers: int  # of the layers
+    moe_layers: int  # how many of the layers are mixtures
     experts: int  # E, without the shared ones
     top_k: int  # experts that a token uses
     shared: int  # experts that every token uses besides
     hidden: int
-    inner: int  # of one expert
-    bytes_per_weight: float  # of experts, with scales
-    attention_weights: float  # of one layer's projections
+    inner: int  # inner size of one expert
+    bytes_per_weight: float  # expert weights, with scales
+    attention_weights: float  # weights in one layer's projections
     attention_bytes_per_weight: float
     heads: int
-    head_size: int  # of a query and a value together
+    head_size: int  # query and value together
     full_layers: float = 1.0  # 0–1 of the layers, that attend to the whole prompt
 
     @property
@@ -62,7 +62,7 @@ class Efficiencies:
     attention: float = 1.0
     other_ms_per_token: float = 0.0  # norms, routing, quantising: over all layers
     link: float = 1.0  # eta: 0–1 of the link, by the copy engine
-    all_to_all: float = 1.0  # of the time of an all-to-all that sends a copy of a token to each of its experts
+    all_to_all: float = 1.0  # share of the time of an all-to-all that sends a copy of a token to each of its experts
     slowed: float = 0.234  # ms of computing lost per ms of copying: power is throttled [P table 1]
     skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group that is not prompt length, over all layers
 
@@ -132,4 +132,4 @@ H100 = Gpu(
 )
 GPUS = {gpu.name: gpu for gpu in (GB200, B200, H100)}
 
-PEAKS = Efficiencies(slowed=0.0)  # of a roofline
+PEAKS = Efficiencies(slowed=0.0)  # a roofline

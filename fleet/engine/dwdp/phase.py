@@ -10,8 +10,8 @@ from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.machine import Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.waiting import waiting_ms
 
-DISPATCH_AND_COMBINE_BYTES = 3  # of a token's element and expert: one to the expert, two back
-HIDDEN_WITHIN = 0.01  # of the layer: an exposed copy below it is called hidden
+DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
+HIDDEN_WITHIN = 0.01  # share of the layer: an exposed copy below it is called hidden
 MOST_TOKENS = 2**24
 
 
@@ -93,7 +93,7 @@ class Phase:
     moe: Moe
     gpu: Gpu
     reached: Efficiencies
-    layout: ExpertLayout  # of the DWDP group
+    layout: ExpertLayout  # layout of the DWDP group
     dep_ranks: int
     prompts: Prompts
     max_tokens: int  # MNT, per GPU
@@ -102,7 +102,7 @@ class Phase:
     merged: bool = False  # held and copied experts, into one buffer, before the products read them
     slice_bytes: float = 2.0 * 2**20
     in_flight: int = 2  # slices, of a GPU's copy engine
-    setup_ms: float = 0.0  # of a slice, before its bytes move
+    setup_ms: float = 0.0  # setup of a slice, before its bytes move
 
     @property
     def tokens(self) -> float:

@@ -31,7 +31,7 @@ class Server:
     law: Law
     gpus: int
     ranks: int  # GPUs with prompts of their own
-    experts: float  # of a layer, in the memory of each GPU
+    experts: float  # experts per layer in the memory of each GPU
 
     def kv_tokens(self, share: float) -> float:
         """Raises TooLarge."""

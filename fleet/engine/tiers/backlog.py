@@ -10,7 +10,7 @@ _NOTHING = 64.0  # bytes: what rounding may leave of a write
 @dataclass(slots=True)
 class PendingWrite:
     hashes: list[int]
-    blocks: list[int]  # of the pool, pinned until they are written
+    blocks: list[int]  # blocks of the pool, pinned until they are written
     left: float  # bytes
 
 

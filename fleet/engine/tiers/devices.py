@@ -14,9 +14,9 @@ Mode = Literal["block", "layers", "async"]
 Contention = Literal["none", "naive", "slack"]
 Metadata = Literal["none", "prp", "sgl"]  # lists of addresses that the device needs in GPU memory
 
-NAIVE_SHARE = 0.5  # of its speed that a read keeps beside a naive write: assumed
-SLACK_SHARE = 0.5  # of a decode step in which slack-aware writes run: assumed
-BACKLOG_SHARE = 0.2  # of the KV pool that may wait to be written before admission waits: assumed
+NAIVE_SHARE = 0.5  # share of its speed that a read keeps beside a naive write: assumed
+SLACK_SHARE = 0.5  # share of a decode step in which slack-aware writes run: assumed
+BACKLOG_SHARE = 0.2  # share of the KV pool that may wait to be written before admission waits: assumed
 LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
 
 
@@ -31,7 +31,7 @@ class TierDevice:
     object_s: float = 0.0  # control of one object: K or V of one block and layer
     busy_read_bytes_per_s: float | None = None  # while the sender computes; None: the same
     contention: Contention = "none"
-    staging_share: float = 0.0  # of a load, staged in GPU memory outside the pool
+    staging_share: float = 0.0  # share of a load that is staged in GPU memory outside the pool
     metadata: Metadata = "none"
     endurance: bool = False  # writes wear it out
     medium: str = "DISK"  # in KV events

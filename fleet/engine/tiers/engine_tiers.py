@@ -44,7 +44,7 @@ class EngineTiers:
         self._backlogs = [(tier, tier.backlog) for tier in self._tiers if tier.backlog is not None]
         self._staged = [staging_tokens(device, model.layout, model.staging_bytes) for device in self._devices]
         self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # used once, for second_use
-        self._hits: Counter[int] = Counter()  # of blocks below the first tier, until they are promoted
+        self._hits: Counter[int] = Counter()  # hits on blocks below the first tier, until they are promoted
         self._settled_s = 0.0  # the backlogs are those of this moment
         self._now_s = 0.0
         self._evicting_s = 0.0  # writes that the step being planned waits for

@@ -15,7 +15,7 @@ WritePolicy = Literal["through", "evict", "second_use"]
 @dataclass(frozen=True, slots=True)
 class TierModel:
     device: TierDevice
-    capacity_bytes: float  # of the instance, for KV
+    capacity_bytes: float  # capacity per instance, for KV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class TierStats:
     capacity_bytes: float
     capacity_tokens: int
     held_tokens: int
-    hit_tokens: int  # of prompts, loaded
+    hit_tokens: int  # prompt tokens loaded
     queried_blocks: int  # looked up here, since no faster tier had them
-    hit_blocks: int  # of them, found
-    read_bytes: float  # of the instance: of all its GPUs
+    hit_blocks: int  # blocks found
+    read_bytes: float  # bytes read by all GPUs of the instance
     written_bytes: float
     loads: int
     stores: int
@@ -51,14 +51,14 @@ class TierStats:
     evicted_tokens: int
     wears: bool  # its writes wear it out
     used_bytes: float = 0.0
-    backlog_bytes: float = 0.0  # that wait to be written, of all GPUs
+    backlog_bytes: float = 0.0  # bytes that wait to be written, all GPUs together
 
 
 @dataclass(frozen=True, slots=True)
 class TiersStats:
     tiers: tuple[TierStats, ...]
     bubble_s: float  # how much loads and writes lengthened steps
-    backlog_bytes: float  # that wait to be written, per GPU
+    backlog_bytes: float  # bytes that wait to be written, per GPU
     backlog_most_bytes: float
     wasted_bytes: float  # prefetched for nothing
     declined_tokens: int  # held below HBM and computed, since that was faster

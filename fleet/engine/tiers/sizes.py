@@ -15,7 +15,7 @@ _METADATA_BYTES = {"none": 0, "prp": 4096, "sgl": 16}  # per such page
 class KvLayout:
     """KV of one model as its tiers store it. Every GPU of an instance moves its own share, at the same time."""
 
-    bytes_per_token: float  # of the whole model
+    bytes_per_token: float  # whole model
     layers: int
     tp: int = 1  # GPUs
     object_tokens: int = 64  # tokens of one stored block: as in the measurements

@@ -15,9 +15,9 @@ from router.contract import multipart
 from router.contract.multipart import InvalidMultipart
 
 JSON, TEXT, WAV = b"application/json", b"text/plain; charset=utf-8", b"audio/wav"
-SAMPLES_PER_S = 8_000  # of the speech: one byte each, one channel
-LETTERS_PER_S = 15.0  # of a text that is spoken
-BYTES_PER_S = 32_000  # of audio that is transcribed: 16 kHz, 16 bits
+SAMPLES_PER_S = 8_000  # sample rate of the speech: one byte each, one channel
+LETTERS_PER_S = 15.0  # speed at which a text is spoken
+BYTES_PER_S = 32_000  # transcribed audio: 16 kHz, 16 bits
 MOST_IMAGES = 10
 SIDE = 64  # pixels of an image
 

@@ -53,7 +53,7 @@ class TransferSource:
 
     url: str
     key: str  # the name under which the source holds it
-    engine_id: str | None  # of the engine that holds it; None: any
+    engine_id: str | None  # engine that holds it; None: any
     waits: bool  # the source may still be computing the prompt
     asks: bool = False  # `lookup` until it is computed, and only then take blocks and a slot for it
 

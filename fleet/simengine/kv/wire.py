@@ -12,7 +12,7 @@ class Lookup(msgspec.Struct, frozen=True):
 
 class Pull(msgspec.Struct, frozen=True):
     key: str
-    engine_id: str | None  # of the engine that must hold it; None: any
+    engine_id: str | None  # engine that must hold it; None: any
     first: int  # tokens that the receiver has
     wait_s: float  # for the prompt to be computed
     receiver: str

@@ -10,15 +10,15 @@ from fleet.engine.law import SYNC_HOST_S
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
-SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of a generation GPU
-MEMORY = 0.9  # of what weights and activations leave free, for KV
+SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sequences per generation GPU
+MEMORY = 0.9  # share of what weights and activations leave free, for KV
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """Generation GPUs that write this many answers at a time, and the context GPUs that keep them busy."""
 
-    sequences: int  # of each generation GPU
+    sequences: int  # sequences per generation GPU
     demand: Demand
     dep: ContextPool
     dwdp: ContextPool

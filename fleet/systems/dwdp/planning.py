@@ -11,16 +11,16 @@ class Demand:
     prompts_per_s: float
     prompt_tokens: float  # mean
     generation_gpus: int
-    output_tokens_per_s: float  # of all users together
-    user_tokens_per_s: float  # of one user once his answer has begun: the generation GPUs' own
-    output_tokens: float  # of an answer
+    output_tokens_per_s: float  # rate of all users together
+    user_tokens_per_s: float  # rate of one user once the answer has begun: the generation GPUs' own
+    output_tokens: float  # length of an answer
     max_load: float = 0.85  # 0–1 of the context GPUs' throughput
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPool:
     gpus: int
-    even_gpus: float  # that the load needs, if they came in any part
+    even_gpus: float  # GPUs that the load needs, if they came in any part
     load: float  # 0–1
     wait_s: float  # mean
     prefill_s: float  # mean

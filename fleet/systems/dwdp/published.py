@@ -225,7 +225,7 @@ def _table_4() -> Iterator[Published]:
             yield Published(group, case, slices if sliced else whole, gain, SPEEDUP, "[P] table 4")
 
 
-END_TO_END = {"least": 1.06, "mean": 1.088, "most": 1.12}  # of TPS/GPU over the baseline's, at comparable TPS/user
+END_TO_END = {"least": 1.06, "mean": 1.088, "most": 1.12}  # TPS/GPU over the baseline's, at comparable TPS/user
 USERS = (20.0, 100.0)  # TPS/user
 
 

@@ -15,7 +15,7 @@ from statistics import fmean
 from fleet.engine.dwdp.phase import Phase, dep_layer_ms
 from fleet.engine.dwdp.waiting import waiting_ms
 
-MOST_PROMPTS = 64  # of an iteration; smaller ones are taken together
+MOST_PROMPTS = 64  # prompts per iteration; smaller ones are taken together
 MOST_SERVERS = 64  # more wait no less
 PLAYED, WARMING = 2_000, 200  # prompts, and those before the first that counts
 

@@ -18,18 +18,18 @@ _GOLDEN = (math.sqrt(5) - 1) / 2  # successive lengths of a sub-set fill its par
 
 class Question(NamedTuple):
     document: int
-    tokens: int  # of the document; the question itself is new
+    tokens: int  # length of the document; the question itself is new
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     mean_tokens: float = 12_500.0  # before clipping [fit 8: HBM]
-    sigma: float = 1.0  # of the logarithm [a]
+    sigma: float = 1.0  # spread of the logarithm [a]
     shortest: int = 3_000
     longest: int = 200_000
     subsets: int = 20
     documents: int = 9  # open ones of a sub-set; with `questions`, gives the published hits of table 1
-    questions: int = 6  # of a document
+    questions: int = 6  # questions per document
     question_tokens: int = 100
 
     def length(self, quantile: float) -> int:

@@ -19,9 +19,9 @@ BISECTIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    read_share: float = NAIVE_SHARE  # of its speed that a load keeps beside naive writes [a hypothesis: figure 8]
-    decode_share: float = SLACK_SHARE  # of the time between prefills in which slack writes run [a]
-    backlog_share: float = BACKLOG_SHARE  # of the KV pool that may wait to be written [a]
+    read_share: float = NAIVE_SHARE  # share of its speed that a load keeps beside naive writes [a hypothesis: figure 8]
+    decode_share: float = SLACK_SHARE  # share of the time between prefills in which slack writes run [a]
+    backlog_share: float = BACKLOG_SHARE  # share of the KV pool that may wait to be written [a]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Served:
     writes_s: float  # waiting for writes, or slowed down by them
     exposed_s: float  # loading
     compute_s: float
-    busy_share: float  # of the time, 0–1: more is not sustained
+    busy_share: float  # share of the time, 0–1: more is not sustained
     backlog_bytes: float  # the most that waited to be written
 
 

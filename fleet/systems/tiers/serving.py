@@ -46,10 +46,10 @@ class PrefillJob(NamedTuple):
     near: int  # tokens from HBM
     far: int  # tokens from the tier
     compute_s: float
-    exposed_s: float  # of the load: what it adds to computing
+    exposed_s: float  # part of the load that adds to computing
     load_s: float
     bubble_s: float  # the GPU waits
-    slack_s: float  # of a layer-wise load: the drives are free while the GPU computes
+    slack_s: float  # slack of a layer-wise load: the drives are free while the GPU computes
 
     @property
     def busy_s(self) -> float:

@@ -24,8 +24,8 @@ class Slack:
     prefix: int
     compute_s: float
     read_s: float
-    write_bytes: float  # that fit after the reads
-    control_blocks: int  # of the reads; each keeps the threads of one multiprocessor
+    write_bytes: float  # bytes that fit after the reads
+    control_blocks: int  # control blocks for the reads; each keeps the threads of one multiprocessor
 
     @property
     def free_s(self) -> float:

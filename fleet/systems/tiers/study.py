@@ -11,7 +11,7 @@ from fleet.systems.tiers.load import Load, Question, gaps, questions
 from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
 from fleet.systems.tiers.serving import PrefillJob, TierCapacity, TieredEngine, jobs
 
-DRAM_GB, SSD_GB = 256.0, 14_000.0  # of the publication
+DRAM_GB, SSD_GB = 256.0, 14_000.0  # sizes in the publication
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Shares:
     new_tokens: float
     hbm: float  # 0–1 of the prompt tokens
     tier: float
-    busy_s: float  # of the engine, per question, when nothing is in its way
+    busy_s: float  # the engine's time per question when nothing is in its way
     bubble_s: float
 
 

@@ -27,7 +27,7 @@ class KvTransferTotals:
     seconds: tuple[str, ...]
     bytes: tuple[str, ...]
     failed: tuple[str, ...]
-    operations: tuple[str, ...] = ()  # of the label `operation`: what moves KV; empty: there is no such label
+    operations: tuple[str, ...] = ()  # values of the label `operation` that move KV; empty: there is no such label
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Scrape:
     cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
     transfers: tuple[KvTransferTotals, ...] = ()
-    tiers: tuple[TierNames, ...] = ()  # of KV below the GPU
+    tiers: tuple[TierNames, ...] = ()  # tiers of KV below the GPU
     is_store: bool = False  # its KV usage is that of its first tier
     block_size: str = ""  # gauges, where `cache_config` has no labels for them
     kv_blocks: str = ""

@@ -15,10 +15,10 @@ from itertools import accumulate
 
 LARGEST = 4 * 1024 * 1024  # bytes of a page; vLLM's has 75 kB for each data-parallel rank
 LONGEST_LINE = 16 * 1024
-MOST_SERIES = 4096  # of one name
+MOST_SERIES = 4096  # series per name
 MOST_SOURCES = 32
 LARGEST_NUMBER = 2.0**53  # above it, a float skips whole numbers
-LARGEST_COUNT = 2**31 - 1  # of blocks and of tokens in one
+LARGEST_COUNT = 2**31 - 1  # largest number of blocks, and of tokens in one
 
 Refused = Counter[str]  # reason → how often
 

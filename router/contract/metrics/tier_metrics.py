@@ -19,7 +19,7 @@ class TierNames:
     """Names on the page by field of the sample; several of one field are added up."""
 
     tier: str  # empty: the label `tier` says which
-    prefix: str  # that all names have: a page without it is not searched for them
+    prefix: str  # common beginning of the names: a page without it is not searched for them
     names: Mapping[str, tuple[str, ...]]
     second: float = 1.0  # one unit of its times, in s
 

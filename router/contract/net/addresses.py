@@ -49,7 +49,7 @@ class Reach:
 
     private: bool = False  # any other address
     networks: Sequence[Network] = ()  # beside public addresses
-    setting: str = ""  # that names `networks`
+    setting: str = ""  # name of the setting that holds `networks`
 
 
 ENGINES = Reach(private=True)  # also what stands beside them: etcd, bootstrap servers, routers

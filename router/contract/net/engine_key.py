@@ -15,10 +15,10 @@ from router.contract.verdict import KEY_REFUSED
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"
-VARIABLE = "VLLM_API_KEY"  # in which vLLM looks for the key that it asks for, and a simulated engine
+VARIABLE = "VLLM_API_KEY"  # variable in which vLLM, and a simulated engine, look for the key that they ask for
 LONGEST = 4096  # bytes of a key
 LOOK_S = 1.0  # between two looks at a file
-FOLDER = "engine-keys"  # of the data folder; no other file there is a key
+FOLDER = "engine-keys"  # folder in the data folder; no other file there is a key
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
 _KEY = re.compile(rb"[!-~]+")
 _REFUSAL = re.compile(r"GET \S+ answers 40[13]: ")
@@ -33,7 +33,7 @@ class EngineKeyMissing(OSError):
 @dataclass(frozen=True, slots=True)
 class _Read:
     looked_at: float  # s, monotonic
-    version: tuple[int, ...]  # of the file
+    version: tuple[int, ...]  # version of the file
     key: bytes
     why: str  # it cannot be used; empty: it can
 

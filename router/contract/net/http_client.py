@@ -31,7 +31,7 @@ class HttpClientProtocol(asyncio.Protocol):
     def _reset(self) -> None:
         self.status = 0
         self.headers: Headers = []
-        self._head_bytes = 0  # of the reads until the end of the head
+        self._head_bytes = 0  # bytes read until the end of the head
         self._trailer_bytes = 0
         self._complete = False
         self._keep_alive = False

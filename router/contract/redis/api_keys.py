@@ -26,7 +26,7 @@ Band = Annotated[int, Meta(ge=-BAND_MAX, le=BAND_MAX)]
 class PublishedKey(Struct, frozen=True, kw_only=True):
     id: str
     name: str
-    sha256: Sha256  # of the secret
+    sha256: Sha256  # digest of the secret
     pools: frozenset[str] = frozenset()  # empty: every pool
     models: frozenset[str] = frozenset()  # names that its requests may ask for; empty: every one
     requests_per_min: PerMinute | None = None  # None: no limit
@@ -35,7 +35,7 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     priority: Band = 0  # band of its requests that ask for none
     priority_max: Band = 0  # the highest that they may ask for
     budgets: tuple[PublishedBudget, ...] = ()
-    more_budgets: tuple[PublishedBudget, ...] = ()  # whose unit or period routers of 0.2 cannot read
+    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets whose unit or period routers of 0.2 cannot read
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools
@@ -57,7 +57,7 @@ class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     at: float = 0.0  # Unix s
     required: frozenset[str]  # pools that need a key, or "*" for all
     keys: tuple[PublishedKey, ...]
-    batch_sha256: BatchSha256 = ""  # of the secret by which workers send lines of batches; empty: none do
+    batch_sha256: BatchSha256 = ""  # digest of the secret by which workers send lines of batches; empty: none do
     pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # by pool, of all that it serves, without a key too
 
 

@@ -28,7 +28,7 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     per: Per
     limit: Amount  # tokens, micro-dollars or requests
     refuse: bool = True  # requests beyond it; False: they are only counted
-    zone: str = "UTC"  # of the calendar's days, weeks and months
+    zone: str = "UTC"  # time zone of the calendar's days, weeks and months
 
     @property
     def each(self) -> str:

@@ -58,7 +58,7 @@ class CellTally(Struct, frozen=True, array_like=True):
     refused: int = 0  # sessions with one
     slow: int = 0  # requests of `streamed` that have waited too long, first byte or not
     cached_tokens: int = 0  # as engines report
-    prompt_tokens: int = 0  # of the same answers
+    prompt_tokens: int = 0  # prompts of the same answers
     sessions: int = 0  # counted in the class and cell of their first request
     streamed: int = 0  # requests that ask for a stream: only they can be slow
     ended: int = 0  # requests, for the shares of the next two in a window

@@ -51,10 +51,10 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     mode: str  # advisory or automatic
     advised: int  # replicas
     why: str
-    prefills: int | None = None  # of the replicas; None: not scaled by themselves
-    advised_prefills: int | None = None  # of the advised replicas
+    prefills: int | None = None  # prefill replicas; None: not scaled by themselves
+    advised_prefills: int | None = None  # prefill replicas among the advised
     saturation: float | None = None  # the highest of its measures, each by its target; None: none is measured
-    balance: str = ""  # of its prefill and decode instances, in a sentence
+    balance: str = ""  # balance of its prefill and decode instances, in a sentence
     points: tuple[LoadPoint, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
     took_s: float
     what: str  # for people
     worker: str
-    error: str = ""  # of the latest run; empty: it ended well
+    error: str = ""  # error of the latest run; empty: it ended well
 
     @property
     def late_after_s(self) -> float:
@@ -106,5 +106,5 @@ class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
     subject: str
     text: str
     actor: str = ""  # empty: the control plane itself
-    pools: tuple[str, ...] = ()  # that it concerns; empty: the whole fleet
-    version: int = 0  # of a pool's configuration, whose rollout it begins or ends; 0: none
+    pools: tuple[str, ...] = ()  # pools that it concerns; empty: the whole fleet
+    version: int = 0  # version of a pool's configuration whose rollout it begins or ends; 0: none

@@ -36,7 +36,7 @@ class SplitRollout(Struct, tag_field="mode", tag="split", frozen=True, kw_only=T
 
     delivery: int
     generation: int  # raised by each change
-    salt: str  # of the assignment, the same as long as the delivery
+    salt: str  # salt of the assignment, the same as long as the delivery
     share: float  # 0–1 of the requests, to the candidate
     shadow: float = 0.0  # 0–1 of the requests, decided once more by the candidate
     warmup_s: float = 0.0  # requests that arrive sooner after the generation's start are not in the tallies
@@ -86,7 +86,7 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
     pool: str
     version: int
     at: float | None  # Unix s
-    generation: int = 0  # of the rollout
+    generation: int = 0  # generation of the rollout
     split: Split = ""
 
 
@@ -112,19 +112,19 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One instance as routers get it. What follows `matches` depends on its kind."""
 
     id: str
-    epoch: Count  # of its process: another start has another one
+    epoch: Count  # epoch of its process: another start has another one
     url: str  # empty: it has none yet
     state: str
     routable: bool
-    reason: str = ""  # of its state
+    reason: str = ""  # reason for its state
     asleep: bool = False  # its cache is empty, and so it stays until it is awake
     kind: str = ""
     node: str = ""
     block_size: Count | None = None  # tokens
-    kv_blocks: Count | None = None  # of one rank
+    kv_blocks: Count | None = None  # blocks of one rank
     matches: bool | None = None  # the declared configuration; None: not known
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
-    connector: str = ""  # that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
+    connector: str = ""  # connector that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
@@ -132,8 +132,8 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine_key: str = ""  # where its key is, never the key (router/contract/net/engine_key.py)
     adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
     speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
-    gpus: Count = 0  # that it spans, or that a simulated one stands for
-    dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
+    gpus: Count = 0  # GPUs that it spans, or that a simulated one stands for
+    dollars_per_hour: Dollars | None = None  # price of the GPUs and of the memory for KV; None: it spans no GPU
 
 
 ON_THE_WAY = frozenset(("stopped", "starting", "loading", "draining", "stopping"))  # to zero instances, or back

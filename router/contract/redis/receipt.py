@@ -50,7 +50,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     at: float  # Unix s, of the arrival
     router: str | None = None
     pool: str | None = None
-    model: str | None = None  # of the pool, as its engines serve it
+    model: str | None = None  # model of the pool, as its engines serve it
     alias: str | None = None  # the name that the client asked for, in the document Models
     adapter: str | None = None  # LoRA adapter of the model
     target_reason: str | None = None  # why this target of the alias
@@ -58,11 +58,11 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     policy: str | None = None
     version: int | None = None
     delivery: int | None = None  # under way when the request was assigned
-    arm: str | None = None  # of it: candidate, control
+    arm: str | None = None  # arm of the delivery: candidate, control
     session: str | None = None  # hash of pool and session
     session_by: str | None = None  # what names it, or why no name is taken; absent where the prompt alone tells it
     key: str | None = None  # name of the API key
-    band: int | None = None  # of priority, as granted; absent where nobody asked for one, like the next two
+    band: int | None = None  # band of priority, as granted; absent where nobody asked for one, like the next two
     band_asked: int | None = None
     band_asked_by: str | None = None  # a header, a field of the body, or the API key
     prompt_tokens: int | None = None  # L, as estimated
@@ -78,9 +78,9 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     result: str | None = None  # router/contract/verdict.py, like the next; None in receipts of older routers
     fault: str | None = None  # client, engine, router, nobody
     error: str | None = None
-    code: str | None = None  # of the error
+    code: str | None = None  # code of the error
     queue_ms: float | None = None  # in the router's admission queue
-    wake_ms: float | None = None  # of these, until the pool had woken; absent when it was awake
+    wake_ms: float | None = None  # part of the wait until the pool had woken; absent when it was awake
     first_byte_ms: float | None = None
     ttft_ms: float | None = None  # streamed answers only
     tpot_ms: float | None = None  # streamed answers only
@@ -91,19 +91,19 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     instance: str | None = None
     rule: str | None = None
     reasons: tuple[str, ...] = ()
-    index: str | None = None  # that predicted: exact, approximate, none
+    index: str | None = None  # index that predicted: exact, approximate, none
     predicted_cached: int | None = None  # tokens, h
-    predicted_tiers: tuple[int, int, int] | None = None  # of them, on device, host, disk; None: none known below it
-    cached_tiers: tuple[int, int, int] | None = None  # of `cached_tokens`, as the engine reports
+    predicted_tiers: tuple[int, int, int] | None = None  # on device, host, disk; None: none below it
+    cached_tiers: tuple[int, int, int] | None = None  # tiers of `cached_tokens`, as the engine reports
     new_tokens: int | None = None  # n
     # Where the policy wanted the prompt computed on another instance:
     prefill_instance: str | None = None
     prefill_ms: float | None = None
-    transfer_ms: float | None = None  # of a stream: to the decoder's first byte, the transfer and one step
+    transfer_ms: float | None = None  # streams only: time to the decoder's first byte, the transfer and one step
     transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None
-    pull_ms: float | None = None  # of a pull, as predicted: `prefill_ms` and `transfer_ms` are what it took
+    pull_ms: float | None = None  # predicted time of a pull: `prefill_ms` and `transfer_ms` are what it took
     shadow: ShadowDecision | None = None  # sampled
     # Inputs of the last decision, for router/policy/replay.py; None when nothing was decided:
     inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates
@@ -125,11 +125,11 @@ class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):
     block_tokens: int  # in a block of 2,048 prompt bytes: 512 at four bytes each
     blocks: bytes  # 8 bytes for each whole block: equal hash, equal prompt up to its end; base64 on the wire
     outcome: str
-    policy: str = ""  # that decided; empty when none did
+    policy: str = ""  # deciding policy; empty when none did
     version: int = 0
     delivery: int = 0  # under way when the request was assigned; 0: none
-    arm: str = ""  # of it: candidate, control
+    arm: str = ""  # arm of the delivery: candidate, control
     ttft_ms: float | None = None
     tpot_ms: float | None = None
-    band: int = 0  # of priority
+    band: int = 0  # band of priority
     tenant: str = ""  # 16 hex digits, of its API key or the client's address

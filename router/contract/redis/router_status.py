@@ -6,7 +6,7 @@ from router.contract.redis.codec import Order, RedisValue
 from router.contract.redis.published import Split
 from router.contract.sketch import Sketch
 
-WINDOW_S = 60  # that a Window covers
+WINDOW_S = 60  # time that a Window covers
 
 Load = tuple[int, int, int]  # requests, new prompt tokens without a first byte, decodes
 NO_LOAD: Load = (0, 0, 0)
@@ -18,7 +18,7 @@ def added(one: Load, other: Load) -> Load:
 
 class HitShare(Struct, frozen=True, kw_only=True):
     n: int = 0
-    sum: float = 0.0  # of cached shares 0–1
+    sum: float = 0.0  # sum of cached shares 0–1
 
 
 class Moved(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Window(Struct, frozen=True, kw_only=True):
     """Requests of one class that ended in the last WINDOW_S. Sketches leave out what is unknown."""
 
     n: int = 0
-    started_10s: int = 0  # that began in the last 10 s
+    started_10s: int = 0  # requests that began in the last 10 s
     ok: int = 0
     error: int = 0
     client_error: int = 0
@@ -57,7 +57,7 @@ class ServedPool(Struct, frozen=True, kw_only=True):
     version: int = 0
     acked_at: float | None = None  # Unix s
     fleet_at: float | None = None  # Unix s, of the weir:fleet value in force
-    generation: int = 0  # of the rollout in force, acknowledged
+    generation: int = 0  # generation of the rollout in force, acknowledged
     split: Split = ""
 
 
@@ -102,7 +102,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     unreadable: int = 0  # values in Redis
     refused: dict[str, Order] = {}  # order in force of each key for which Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
-    ranks: dict[str, Load] = {}  # of that, by data-parallel rank
+    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
     queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class
     indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
@@ -117,8 +117,8 @@ class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     id: str
     gone: bool = False  # it stops
     inflight: dict[str, Load] = {}  # by instance
-    ranks: dict[str, Load] = {}  # of that, by data-parallel rank; an older router tells none
-    pulls: dict[str, int] = {}  # of KV, under way from an instance or rank; an older router tells none
+    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank; an older router sends none
+    pulls: dict[str, int] = {}  # KV pulls under way from an instance or rank; an older router sends none
 
 
 class RouterLoadChanges(RedisValue, tag=1, frozen=True):
@@ -127,7 +127,7 @@ class RouterLoadChanges(RedisValue, tag=1, frozen=True):
 
     id: str
     inflight: dict[str, Load] = {}  # by instance; zeros: nothing any more
-    ranks: dict[str, Load] = {}  # of that, by data-parallel rank
+    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
     pulls: dict[str, int] = {}  # by instance or rank; 0: none any more
 
 
@@ -136,8 +136,8 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     instance: str
     epoch: int
     session: str | None
-    hashes: bytes  # of the prompt's chunks, 8 bytes each; base64 on the wire
-    rank: str = ""  # of the instance; empty: it has one, or an older router sent it there
+    hashes: bytes  # hashes of the prompt's chunks, 8 bytes each; base64 on the wire
+    rank: str = ""  # rank of the instance; empty: it has one, or an older router sent it there
 
 
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):

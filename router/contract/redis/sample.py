@@ -17,10 +17,10 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     written_bytes_total: float | None = None
     write_s_total: float | None = None
     queries_total: float | None = None  # chunks, objects or tokens, as the engine counts
-    hits_total: float | None = None  # of the same
+    hits_total: float | None = None  # hits among the queries
     failed_total: float | None = None  # transfers and allocations
     backlog: float | None = None  # writes under way, jobs
-    backlog_bytes: float | None = None  # that wait to be written
+    backlog_bytes: float | None = None  # bytes that wait to be written
     read_bytes_per_s: float | None = None  # the last three: over the last 60 s
     written_bytes_per_s: float | None = None
     hit_rate: float | None = None  # 0–1
@@ -53,7 +53,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     """One reading of a metrics page; None where the engine does not report a number. Totals only grow."""
 
     kv_usage: float | None = None  # 0–1 share of KV blocks
-    kv_blocks: int | None = None  # of one rank
+    kv_blocks: int | None = None  # blocks of one rank
     block_size: int | None = None  # tokens
     running: float | None = None  # requests
     waiting: float | None = None  # requests
@@ -64,7 +64,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     preemptions_total: float | None = None
     cached_by_source: dict[str, float] = {}  # tokens, totals
     prompt_by_source: dict[str, float] = {}  # tokens, totals
-    transfers: dict[str, float] = {}  # of KV blocks since its start: n, seconds, bytes, failed
+    transfers: dict[str, float] = {}  # KV transfers since its start: n, seconds, bytes, failed
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
     ranks: dict[str, RankSample] = {}  # by number; empty: there is one
@@ -75,12 +75,12 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
 
     id: str
     pool: str = ""
-    epoch: int  # of the process that was sampled
+    epoch: int  # epoch of the sampled process
     at: float  # Unix s
     hit_rate: float | None = None  # 0–1 over the last 60 s; None: no prompt was looked up
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
     disk: tuple[int, int] | None = None  # bytes free and in total under its KV tier
-    models: dict[str, int | None] = {}  # that it lists, with max_model_len; empty: not known
+    models: dict[str, int | None] = {}  # models that it lists, with max_model_len; empty: not known
     refused: dict[str, int] = {}  # reason → how often an answer, or a part of one, was refused in this epoch
 
 

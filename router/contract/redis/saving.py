@@ -9,9 +9,9 @@ class SavingLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str
     version: int
     before: int  # the version that was live before
-    pool: str  # that the preview simulated
+    pool: str  # pool that the preview simulated
     preview: int
-    requests: int  # that both versions answered in it
+    requests: int  # requests that both versions answered in it
     at: float  # Unix s, end of the preview
     gpu_s: float  # per request; negative: it computes more
     dollars: float | None = None  # per request; None without priced GPUs

@@ -11,8 +11,8 @@ from router.contract.redis.published import Count
 HOUR_S = 3600
 EXPERIMENTS = "(experiments)"  # stands for every ephemeral pool: no name of a pool has brackets
 OTHER = "(other)"  # key of what came after MOST_ROWS
-MOST_ROWS = 5_000  # of one router in one hour, about 0.5 MB
-KEPT_HOURS = 168  # that a router keeps while they are unconfirmed
+MOST_ROWS = 5_000  # rows of one router in one hour, about 0.5 MB
+KEPT_HOURS = 168  # hours that a router keeps while they are unconfirmed
 
 Hour = Annotated[int, Meta(ge=0, le=50_000_000)]  # Unix time / 3600
 
@@ -30,14 +30,14 @@ class UseCounts(Struct, frozen=True, array_like=True):
     estimated: Count = 0  # requests whose engine told no usage: their tokens are estimates
     gpu_us: Count = 0  # GPU-microseconds
     micro_dollars: Count = 0  # at the prices then in force
-    audio_ms: Count = 0  # of transcriptions, as their engine tells it
-    images: Count = 0  # that answered requests asked for
+    audio_ms: Count = 0  # audio in transcriptions, as their engine reports it
+    images: Count = 0  # images that answered requests asked for
     client_errors: Count = 0  # requests at fault themselves; older routers count them among `refused` and `failed`
 
 
 class UseRow(Struct, frozen=True, array_like=True):
     key: str  # id; empty: without a key
-    name: str  # of the key at that time
+    name: str  # name of the key at that time
     pool: str  # empty: refused before its pool was known
     model: str
     counts: UseCounts

@@ -13,7 +13,7 @@ class Parameter(Field):
     metric: str = ""  # key of the live metric shown beside it; empty: none
     up: str = "higher"  # text of a diff for a raised value
     down: str = "lower"
-    strategies: tuple[str, ...] = ()  # that read it, of a parameter that all documents have; empty: all
+    strategies: tuple[str, ...] = ()  # strategies that read a parameter of all documents; empty: all
 
     @property
     def path(self) -> str:

@@ -18,9 +18,9 @@ from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingReque
 from router.policy.value import replace
 from router.policy.view import Pick, View, least
 
-CONTEXT_COST = 0.001  # of engines whose law is not known; Qwen3-32B on two H100 has 0.00098, Llama-3.1-8B on one 0.0025
+CONTEXT_COST = 0.001  # assumed without a law; Qwen3-32B on two H100 has 0.00098, Llama-3.1-8B on one 0.0025
 
-Helpers = Sequence[InstanceState | None]  # of each instance, the one that computes the prompt if it is another
+Helpers = Sequence[InstanceState | None]  # for each instance, the one that computes the prompt if it is another
 
 
 def rank(view: View) -> Pick:

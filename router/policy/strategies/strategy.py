@@ -11,7 +11,7 @@ from router.policy.view import Pick, View
 REQUESTS_FIRST = 100_000_000  # tokens that a request weighs where requests are compared before tokens
 TOKENS_FIRST = 1
 COMPARED = 128  # instances of a larger pool
-FEWER = 32  # of it, where the least score is among the least loads or those of the least weights, or none is compared
+FEWER = 32  # compared if the least score is among the least loads or weights, or if none is compared
 
 
 Weights = tuple[float, float]  # in a score, of a request and of a token of context on an instance, as tokens to compute
@@ -22,10 +22,10 @@ class Shortlisting:
     """Which instances of a large pool the strategy compares (router/pool/shortlist.py)."""
 
     by: Literal["load", "draw", "turn"] = "load"  # cache and least load; any of them; those whose turn it is
-    request_tokens: int | None = None  # that a request weighs in the load; None: the policy's load.request_tokens
+    request_tokens: int | None = None  # weight of a request in the load; None: the policy's load.request_tokens
     most: int = COMPARED  # instances
     weights: Callable[[RoutingRequest, ParsedPolicy], Weights] | None = None
-    key: Callable[[RoutingRequest], str | None] | None = None  # whose nearest instances by hash are compared, too
+    key: Callable[[RoutingRequest], str | None] | None = None  # key whose nearest instances by hash are compared, too
 
 
 @dataclass(frozen=True, slots=True)

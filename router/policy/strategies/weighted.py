@@ -9,7 +9,7 @@ from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, by_turn, least
 
-Filter = Callable[[View], Sequence[bool]]  # which instances stay; empty when all do
+Filter = Callable[[View], Sequence[bool]]  # the instances that stay; empty when all do
 Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)
 
 

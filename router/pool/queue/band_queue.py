@@ -17,7 +17,7 @@ class BandQueue:
 
     def __init__(self, band: int) -> None:
         self.band = band
-        self.clock = 0.0  # of the classes
+        self.clock = 0.0  # clock of the classes
         self.classes: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
         self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.total = 0

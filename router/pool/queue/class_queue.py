@@ -23,14 +23,14 @@ IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
 SPARE = 64  # outdated turns kept before they are swept
 SAMPLE = 32  # turns looked at to tell what comes first; the drain rate is less exact
 
-Turn = tuple[float, int, str]  # of a tenant: its clock, the order of its first request, its name
+Turn = tuple[float, int, str]  # a tenant's clock, the order of its first request, its name
 
 
 @dataclass(slots=True)
 class Tenant:
     clock: float = 0.0  # tokens
     waiting: list[tuple[int, "QueueEntry"]] = field(default_factory=list)
-    cost: float = 0.0  # of the waiting entries
+    cost: float = 0.0  # cost of the waiting entries
     turn: tuple[float, int] | None = None  # as it was put into the heap
 
 
@@ -46,10 +46,10 @@ class QueueEntry:
     on_wakeup: Callable[[], None] | None = None  # while it waits
     offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
     charge: float = 0.0  # to its class
-    turn: tuple[float, float] = (0.0, 0.0)  # of its class and of its tenant, by their clocks, when it was woken
+    turn: tuple[float, float] = (0.0, 0.0)  # clocks of its class and of its tenant when it was woken
     lift_at: float = 0.0  # s: then its band grows
-    queue: "BandQueue | None" = None  # that it waits in, or last waited in
-    account: Tenant | None = None  # that was charged
+    queue: "BandQueue | None" = None  # queue that it waits in, or last waited in
+    account: Tenant | None = None  # tenant that was charged
     displaced: bool = False  # displaced by a request of a higher band
 
     @property
@@ -70,9 +70,9 @@ class ClassQueue:
     __slots__ = ("_clock", "_heap", "_size", "_tenants", "_with_requests", "arrived", "time")
 
     def __init__(self) -> None:
-        self.time = 0.0  # of the class: requests by share
+        self.time = 0.0  # clock of the class: requests by share
         self.arrived: OrderedDict[QueueEntry, None] = OrderedDict()  # in this order, with those that were woken
-        self._clock = 0.0  # of the tenants: tokens
+        self._clock = 0.0  # clock of the tenants: tokens
         self._tenants: dict[str, Tenant] = {}
         self._heap: list[Turn] = []  # with outdated ones
         self._with_requests = 0  # tenants

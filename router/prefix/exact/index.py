@@ -26,7 +26,7 @@ TIERS = ("device", "host", "disk")
 
 MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
 HOLDER_PARTS = 1024
-_SET_BYTES = 300  # of a set of holders, roughly
+_SET_BYTES = 300  # rough size of a set of holders
 _COPY_BYTES = 120
 
 NOTHING = (0, 0, 0)
@@ -53,7 +53,7 @@ class ExactIndex:
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._heads = Heads()
         self._held = 0  # blocks, counted once per instance
-        self._lower = 0  # of them, below the device
+        self._lower = 0  # blocks below the device
 
     # From KV events
 

@@ -37,7 +37,7 @@ class InFlight:
     ) -> None:
         self._forecast = forecast
         self._prompt = len(hashes)
-        self.chain = array("Q", hashes)  # of the prompt, and of the answer as it grows
+        self.chain = array("Q", hashes)  # chain of the prompt, and of the answer as it grows
         self.uses = uses  # leading blocks: found at admission, and reported since
         self.foreseen = foreseen  # leading blocks held at admission; earlier requests compute the missing ones
         self.own = 0  # blocks of the prompt that no other request used when it was sent
@@ -94,7 +94,7 @@ class CacheForecast:
         self._leaving: deque[tuple[float, InFlight]] = deque()  # ended; their last blocks may still be reported
         self._answer = 0.0  # mean length of ended answers, in blocks
         self._answers = 0  # ended
-        self._admissions: AdmissionForecast | None = None  # of requests in flight; None: to be computed
+        self._admissions: AdmissionForecast | None = None  # forecast for requests in flight; None: to be computed
 
     @property
     def bytes(self) -> int:
@@ -244,7 +244,7 @@ class CacheForecast:
     def _unlist(self, request: InFlight) -> None:
         """Nothing more is expected of it."""
         slots = self._heads.get(request.head)
-        if slots is None:  # of an empty prompt
+        if slots is None:  # an empty prompt
             return
         slots[self._slot] -= 1
         if not slots[self._slot]:

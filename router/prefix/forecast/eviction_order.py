@@ -60,7 +60,7 @@ class EvictionOrder:
         stretch.blocks.extend(blocks)
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
-        if not busy:  # of an unknown request: it was used now
+        if not busy:  # an unknown request: it was used now
             self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1

@@ -22,7 +22,7 @@ class Failed(Exception):
     """The message is for people."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        self.status = status  # of the answer; 0: there was none
+        self.status = status  # the answer's status; 0: there was none
         super().__init__(message)
 
 

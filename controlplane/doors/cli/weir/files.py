@@ -83,7 +83,7 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    version: VersionAnswer  # that it was made from, with the file's document
+    version: VersionAnswer  # the version with the file's document, from which the draft was made
     whole: dict[str, Any]  # as read: what else it says stays when it is written
 
     @classmethod

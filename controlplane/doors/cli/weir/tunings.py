@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .api import Api
 
-SCALES = ("log", "linear")  # of a bound of `weir tune`
+SCALES = ("log", "linear")  # scales for a bound of `weir tune`
 
 
 def tune_policy(api: Api, options: argparse.Namespace) -> int:

@@ -62,7 +62,7 @@ def _status_of(cells: Sequence[Experiment]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    number: int  # of the experiment
+    number: int  # number of the experiment
     trace: str
     load: float
     value: float | None

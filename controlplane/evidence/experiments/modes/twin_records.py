@@ -9,7 +9,7 @@ from msgspec import Struct
 from controlplane.evidence.experiments.results.records import Record, cached_by_place
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 
-STATUS = {"ok": 200, "client_error": 400, "error": 500, "refused": 503}  # of the router
+STATUS = {"ok": 200, "client_error": 400, "error": 500, "refused": 503}  # the router's status per outcome
 
 
 def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
@@ -72,7 +72,7 @@ KV_BUCKETS = 256
 class InstanceKv(Struct, frozen=True):
     usage: list[float]  # means of equal stretches
     mean: float
-    peak: float  # of single seconds
+    peak: float  # peak over single seconds
 
 
 class KvOverTime(Struct, frozen=True):

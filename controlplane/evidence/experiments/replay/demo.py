@@ -30,7 +30,7 @@ class Demo:
     client: ReplayClient
     model: str  # "": ask the router
     seed: int
-    numbers: Iterator[int] = field(default_factory=count)  # of sessions, in the order they begin
+    numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order in which sessions begin
     sent: int = 0
     answered: int = 0
     trouble: str = ""  # last reported, so that an outage is one line

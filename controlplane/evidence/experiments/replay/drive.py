@@ -12,8 +12,8 @@ from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.results.records import Record, cached_by_place
 from controlplane.evidence.traces.types import TraceRequest
 
-ANSWER_LIMIT_S = 1_800.0  # of the engine's time, for one response
-ANSWER_LIMIT_LEAST_S = 60.0  # of the wall clock
+ANSWER_LIMIT_S = 1_800.0  # engine time per response
+ANSWER_LIMIT_LEAST_S = 60.0  # wall clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Play:
     clients: Sequence[ReplayClient]
     append: Callable[[Record], None]
     progress: ReplayProgress
-    start: float = 0.0  # of time.perf_counter()
+    start: float = 0.0  # reading of time.perf_counter()
 
     def due(self, at_s: float) -> float:
         return self.start + at_s / self.load.time_scale

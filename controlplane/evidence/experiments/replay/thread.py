@@ -27,7 +27,7 @@ class ReplayFacts:
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0
-    sim_lag_p99_s: float | None = None  # of the wall clock; None when no engine reports it
+    sim_lag_p99_s: float | None = None  # wall clock; None when no engine reports it
     machine_busy: float | None = None  # 0–1 share of all CPUs
 
     def as_dict(self) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ class ClassRequests:
 
     records: Sequence[Record]
     slo: Slo
-    took_s: float  # of the runs
+    took_s: float  # duration of the runs
 
     def count(self, outcome: str) -> int:
         return sum(record.outcome == outcome for record in self.records)
@@ -44,7 +44,7 @@ class Metric:
     title: str
     unit: str
     better: Literal["lower", "higher", ""]
-    value: Value | None = None  # of one class; None for a metric of whole runs only
+    value: Value | None = None  # value for one class; None for a metric of whole runs only
     ratio: Ratio | None = None  # what its intervals come from
     quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation

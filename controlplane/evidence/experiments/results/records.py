@@ -16,7 +16,7 @@ LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # `<key>_ms` of a re
 class Record:
     """A request as its client saw it. Times are wall clock × time scale, except `late_wall_ms`."""
 
-    index: int  # of the request in its trace
+    index: int  # index of the request in its trace
     session: str
     sent_s: float  # after the start
     late_wall_ms: float  # how much too late it was sent

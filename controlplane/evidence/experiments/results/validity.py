@@ -6,8 +6,8 @@ from controlplane.evidence.experiments.facts import RunFacts
 from controlplane.evidence.experiments.results.types import ClassResults, WholeRunResults
 from fleet.counted import percent
 
-SHARE = 0.1  # of the TTFT p90; a smaller delay hardly changes a conclusion
-LEAST_MS = 20.0  # of the engine's time; a smaller delay needs no warning
+SHARE = 0.1  # share of the TTFT p90; a smaller delay hardly changes a conclusion
+LEAST_MS = 20.0  # engine time; a smaller delay needs no warning
 BUSY = 0.97
 
 

@@ -19,11 +19,11 @@ from router.policy.strategies import STRATEGIES
 class Base:
     """The policy of an arm before its overrides."""
 
-    number: int  # of the version, 0 for a strategy's default document
+    number: int  # number of the version, 0 for a strategy's default document
     document: dict[str, Any]
 
 
-Check = Callable[[FleetChanges, str], list[Problem]]  # of the changes of a fleet, at a path
+Check = Callable[[FleetChanges, str], list[Problem]]  # checks the changes of a fleet; the text is their path
 # (policy, version or None for the live one) → its document. LookupError with a message when there is none.
 Versions = Callable[[str, int | None], Base]
 

@@ -29,8 +29,8 @@ from fleet.spec.sections import MAX_REPLICAS
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # of RecordedFleet
-LAW = "law_type"  # of a recorded engine model: a key of LAWS
+CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields from a pool's document
+LAW = "law_type"  # law of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
 INFINITE = "Infinity"  # JSON has no such number
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")

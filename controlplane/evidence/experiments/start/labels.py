@@ -28,8 +28,8 @@ LABELS = {
 class LabelledProblem:
     """A problem as the page shows it."""
 
-    field: str  # of the form
-    part: str  # of the field, empty for all of it
+    field: str  # field of the form
+    part: str  # part of the field, empty for all of it
     message: str
 
     @property

@@ -32,7 +32,7 @@ from router.policy.strategies import STRATEGIES
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 OBJECTS = ("expect", "slo")  # typed as JSON
 MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # folded on a new form
-BODY_CHARS = 8_000  # of ?body=, as long as a URL may be
+BODY_CHARS = 8_000  # length of ?body=, as long as a URL may be
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 

@@ -30,7 +30,7 @@ class PreviewInputs:
     fleet: TwinFleet
     pool: str
     live: ParsedPolicy
-    version: Version  # of the live policy
+    version: Version  # version of the live policy
     draft: ParsedPolicy
     traces: tuple[tuple[int, LoadedTrace], ...]  # with their seeds
     first: int = FIRST  # requests of the first answer

@@ -20,7 +20,7 @@ class EndedRequest:
     candidate: bool
     cell: int
     session: str
-    name: str  # of its class
+    name: str  # name of its class
     tokens: int
     ttft_ms: float | None
     tpot_ms: float | None = None

@@ -9,7 +9,7 @@ from router.policy.types import CLASSES
 
 OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
-MOST_DEVIATION = 0.15  # of the TTFT in the twin from the measured one, in either direction
+MOST_DEVIATION = 0.15  # largest relative deviation between TTFT in the twin and measured, in either direction
 OF_A_CLASS = "few_of_class"  # code of a caution about one class only, whose latencies get no verdict
 
 

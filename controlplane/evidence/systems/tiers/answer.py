@@ -16,7 +16,7 @@ from fleet.systems.tiers.slack import CONTROLLED, INPUTS, PREFIXES, commands_at_
 from fleet.systems.tiers.study import Cost, Shares, Study, Wear, cost_of, wear_of
 
 CONTEXTS = tuple(1024 << power for power in range(1, 9))  # 2K to 256K tokens
-CURVE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)  # of the highest rate of a picture
+CURVE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)  # points of a picture, as shares of its highest rate
 FULL = 1.0  # busy share that is not sustained: the queue grows as long as the load lasts
 
 

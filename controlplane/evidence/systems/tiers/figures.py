@@ -21,7 +21,7 @@ from fleet.systems.tiers.serving import TOKENIZE_S, TierCapacity, TieredEngine
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB, Runs, Study, cost_of, tiers_of
 
 K, GB = 1024, 1e9
-HBM_TOKENS = 0.41e6  # of Llama-3-8B on an H100 [P]
+HBM_TOKENS = 0.41e6  # Llama-3-8B on an H100 [P]
 PLAIN = law_of(profile())
 LAW = paged(PLAIN)
 LLAMA = layout_of(profile())

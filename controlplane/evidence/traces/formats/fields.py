@@ -15,7 +15,7 @@ MAX_TOKENS = 4_000_000
 MAX_TIME_S = 31_536_000.0  # a year
 MAX_BLOCK = 2**40
 MAX_RUNS_OF_REQUEST = 4_096  # runs of consecutive blocks; real prompts have a few
-MAX_RUNS = 1_000_000  # of a trace
+MAX_RUNS = 1_000_000  # runs per trace
 MAX_TEXT = 500
 MAX_NUMBER = 2**31 - 1
 
@@ -26,7 +26,7 @@ class Row:
 
     line: int
     values: dict[str, Any]
-    columns: Columns = field(default_factory=Columns)  # of the file
+    columns: Columns = field(default_factory=Columns)  # columns of the file
 
     def refused(self, field: str, value: object, allowed: str) -> BadTrace:
         return BadTrace(self.line, field, value, allowed)

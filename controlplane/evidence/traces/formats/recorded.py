@@ -14,7 +14,7 @@ from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
 from router.contract.redis.api_keys import BAND_MAX
 
-SCHEMA = 1  # of a TrafficEntry
+SCHEMA = 1  # schema of a TrafficEntry
 HASH_BYTES = 8
 MAX_AT_S = 1e11  # Unix
 

@@ -17,7 +17,7 @@ class ApproximateView:
         self._block_size = block_size
         self._rounded_to = {endpoint.id: endpoint.model.limits.block_size for endpoint in endpoints}
         roundings = {*self._rounded_to.values()}
-        self._rounding = roundings.pop() if len(roundings) == 1 else None  # of all alike
+        self._rounding = roundings.pop() if len(roundings) == 1 else None  # the common rounding; None: they differ
         for endpoint in endpoints:
             self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 

@@ -30,7 +30,7 @@ class Handover:
     is_held: bool = False  # the blocks can be pulled
     pull_s: float | None = None  # as predicted, where the policy lets the receiver pull
     sharing: int = 1  # pulls under way from the sender, with it
-    pull_tokens: int = 0  # that the receiver waits for; 0 once it is over
+    pull_tokens: int = 0  # tokens that the receiver waits for; 0 once the handover is over
 
     def pull_begins(self, tokens: int, predicted_s: float) -> None:
         self.receiver.pull(self.sender, tokens, 1)
@@ -48,7 +48,7 @@ class SimCall:
     request: TraceRequest
     sent_s: float
     admission: Admission
-    chain: Sequence[int]  # of its prompt
+    chain: Sequence[int]  # chain of its prompt
     session: str | None  # its name, or the one derived from the conversation
     turn: int  # requests that came before
     draw: float
@@ -59,11 +59,11 @@ class SimCall:
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # no other request on its instance until its first token
     work: EngineRequest | None = None  # in the decoding engine
-    media: Sequence[str] = ()  # of that engine's tiers below the GPU
+    media: Sequence[str] = ()  # media of that engine's tiers below the GPU
     slot_s: float = 0.0  # when it was sent to an instance
     ready_s: float = 0.0  # when the engine's API had passed it on
     pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
-    transfers: int = 0  # of KV, from another instance or the store
+    transfers: int = 0  # KV transfers from another instance or the store
 
     @property
     def key(self) -> str:

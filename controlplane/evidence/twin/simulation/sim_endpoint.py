@@ -60,20 +60,20 @@ class SimEndpoint:
         self.due_s: float | None = None  # next event of the engine
         self.speed = ""  # its speed group
         self.pace = 1.0  # against the fleet's median instance
-        self.group: Sequence[SimEndpoint] = (self,)  # of ranks that step together
+        self.group: Sequence[SimEndpoint] = (self,)  # ranks that step together
         # In flight, as the router counts
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of those without a first token yet
         self.decodes = 0
         self.pulls = 0  # under way from it
-        self.pull_tokens = 0  # of `prefill_tokens`
+        self.pull_tokens = 0  # part of `prefill_tokens`
         self.moving = 0  # KV transfers from here
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0
         self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in Use
         self._view: InstanceState | None = None
-        self.changes: set[str] = set()  # of its fleet: ids of those that changed since the router looked
+        self.changes: set[str] = set()  # ids in its fleet that changed since the router looked
 
     def fits(self, request: EngineRequest) -> bool:
         """Prompt and answer fit into the empty KV cache and the model's window."""

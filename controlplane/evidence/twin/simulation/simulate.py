@@ -91,7 +91,7 @@ class Play:
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
         self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled: of many engines few are busy
-        self._samples = 0  # of each
+        self._samples = 0  # samples per instance
         self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)

@@ -18,7 +18,7 @@ class SimTransfers:
         """`post(when, call, given)`: adds an event; `changed`: the endpoint's engine has new work."""
         self._post = post
         self._changed = changed
-        self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # that have met
+        self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # pairs that have met
 
     def ask(self, handover: Handover, now: float) -> None:
         """The decoder has the request and asks the sender until the prompt is computed."""

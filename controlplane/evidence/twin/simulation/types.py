@@ -13,7 +13,7 @@ from router.policy.types import ParsedPolicy
 @dataclass(frozen=True, slots=True)
 class TwinFleet:
     instances: Mapping[str, EngineModel]  # by instance id, as the router knows it
-    store: StoreModel | None = None  # that all of them share
+    store: StoreModel | None = None  # store that all of them share
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Simulated:
     sent_s: float  # by the client
     input_tokens: int
     output_tokens: int
-    cached_tokens: int  # of the prompt, found by the engine
+    cached_tokens: int  # prompt tokens that the engine found cached
     ttft_s: float | None  # None without an answer
     tpot_s: float | None  # None with a single token, too
     e2e_s: float | None  # until the refusal, when refused
@@ -42,7 +42,7 @@ class Simulated:
     request_class: str
     # As routers say it: ok, refused, client_error (longer than KV cache or window), error (KV that is never free)
     outcome: str
-    code: str  # of the refusal or error; "" when answered
+    code: str  # code of the refusal or error; "" when answered
     queued_s: float  # in the router's queue
     shadow_changed: bool  # another instance or flow, or a refusal
     # While two arms share the fleet:
@@ -57,10 +57,10 @@ class Simulated:
         return self.seed, self.session or self.index
 
     interruptions: int = 0  # steps with another's prefill between two of its tokens
-    waited_s: float = 0.0  # of `ttft_s`, for a router's or an engine's queue
-    kv_s: float = 0.0  # of `ttft_s`, for KV from another instance, a store or a tier
+    waited_s: float = 0.0  # part of `ttft_s` in a router's or an engine's queue
+    kv_s: float = 0.0  # part of `ttft_s` for KV from another instance, a store or a tier
     cached_from: CachedFrom = NOTHING_CACHED  # `cached_tokens` by place
-    transfers: int = 0  # of KV, from another instance or a store
+    transfers: int = 0  # KV transfers from another instance or a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Use:
     waiting: tuple[int, ...]
     preemptions: int  # in total
     transferring: tuple[int, ...] = ()  # requests whose KV leaves or comes
-    blocked_s: float = 0.0  # in which requests waited though nothing was computed
+    blocked_s: float = 0.0  # time in which requests waited though nothing was computed
     tiers: TiersStats | None = None  # below HBM
 
 
@@ -82,8 +82,8 @@ class TwinOutcome:
     instances: Mapping[str, Use]
     virtual_s: float  # until the last answer
     not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
-    store: TierStats | None = None  # that the instances share
-    outside: tuple[str, ...] = ()  # of the range of load that a calibration knows
+    store: TierStats | None = None  # store that the instances share
+    outside: tuple[str, ...] = ()  # loads outside the calibration's range
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class FrameInputs:
     savings: Sequence[SavingLine] = ()
     nodes: Sequence[NodeReport] = ()
     control_at: float | None = None  # when the control worker last built a frame
-    steps: Mapping[str, StepReport] = field(default_factory=dict)  # of the control worker, by name
+    steps: Mapping[str, StepReport] = field(default_factory=dict)  # reports of the control worker's steps, by name
     unreadable: int = 0  # values that could not be decoded
     gap: Gap | None = None  # without frames, after which reports are waited for
 
@@ -260,7 +260,7 @@ def _instance(
     rows_before: Mapping[str, LastRow],
 ) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
-        sample = None  # of the previous process
+        sample = None  # sample from the previous process
     now, before = moment.now, rows_before.get(instance.id)
     status, why, last_known = shown_status(
         instance.state, sample, now, moment.kv_limit, moment.heard_at(instance.node, sample)

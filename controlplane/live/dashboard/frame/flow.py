@@ -7,7 +7,7 @@ from typing import Any
 from controlplane.live.dashboard.frame.types import PoolFlow
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 
-INSTANCES_SHOWN = 16  # of a pool; the others are one
+INSTANCES_SHOWN = 16  # instances shown per pool; the others are one
 OTHERS = ""  # no instance has this name
 
 

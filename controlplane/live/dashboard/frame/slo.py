@@ -17,9 +17,9 @@ def missed(window: ClassWindow | None, limit: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SloRow:
-    name: str  # of the class
+    name: str  # name of the class
     limit: float  # ms
-    p90: float | None  # of TTFT over the last minute, in ms
+    p90: float | None  # TTFT over the last minute, ms
     n: int
     verdict: str  # as static/js/live_frame.js says it
     status: str  # how the verdict is drawn

@@ -14,8 +14,8 @@ from router.contract.redis.sample import InstanceSample, TierSample
 @dataclass(frozen=True, slots=True)
 class TierRow:
     name: str
-    total: TierSample  # of the instances; None where none reports a number
-    free_bytes: float | None = None  # of its capacity, else of the fullest disk
+    total: TierSample  # sum over the instances; None where none reports a number
+    free_bytes: float | None = None  # free part of its capacity, else of the fullest disk
 
     @property
     def writes_per_day(self) -> float | None:

@@ -49,7 +49,7 @@ Classes = dict[str, ClassWindow | None]  # None: no router has reported the clas
 class SloMiss(TypedDict):
     """Whether Needs attention lists a class of a pool for its SLO."""
 
-    at: float  # of the frame
+    at: float  # time of the frame
     listed: bool
     turned_at: float | None  # since when the verdict differs from the listed one
 
@@ -87,7 +87,7 @@ class PoolScaling(TypedDict):
     mode: str
     replicas: int
     advised: int
-    size: str  # of the replicas, with both sides where these are scaled by themselves: 4 (1P3D)
+    size: str  # replicas, with both sides where these scale by themselves: 4 (1P3D)
     advised_size: str
     why: str
 
@@ -119,10 +119,10 @@ class LateStep(TypedDict):
     what: str
     age_s: float
     every_s: float
-    error: str  # of its latest run; empty: it ended well, or goes on
+    error: str  # error of its latest run; empty: it ended well, or goes on
 
 
-RouterAnswer = Literal["answered", "no answer", "refused"]  # of a router that does not report
+RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that does not report
 
 
 class WaitedFor(TypedDict, total=False):
@@ -140,10 +140,10 @@ class Health(WaitedFor):
     control_age_s: float | None
     routers_alive: int
     routers_known: int
-    routers_age_s: float | None  # of the latest report of a router
+    routers_age_s: float | None  # age of a router's latest report
     routers_state: str  # "serving"; "late": none reports, and one answers or may; "down"; "none" is known
     unreadable: int
-    late_steps: list[LateStep]  # of the control worker
+    late_steps: list[LateStep]  # late steps of the control worker
 
 
 class Banner(TypedDict):
@@ -208,6 +208,6 @@ class HistoryRow(TypedDict):
 
     at: float
     classes: KeptClasses
-    ids: str  # of the instances, a line each
-    kv: bytes  # of each instance, as in `kept_row.kv_bytes`
+    ids: str  # ids of the instances, one per line
+    kv: bytes  # KV usage of each instance, as in `kept_row.kv_bytes`
     loads: NotRequired[KeptLoads]  # not in rows of an earlier release

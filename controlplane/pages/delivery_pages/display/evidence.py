@@ -49,7 +49,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "not_judged": ("not judged", "stopped"),
     "deferred": ("left to a later step", "stopped"),
 }
-HARMS: Mapping[Harm, tuple[str, str]] = {  # of a comparison that neither fails nor waits for data
+HARMS: Mapping[Harm, tuple[str, str]] = {  # wording for a comparison that neither fails nor waits for data
     Harm.BEYOND: ("beyond the limit so far", "warning"),
     Harm.WORSE: ("worse, not surely beyond the limit", "warning"),
     Harm.WITHIN: ("no harm", "done"),

@@ -17,7 +17,7 @@ class Facts:
     step: int = 0  # index of the step in force
     share: float = 0.0  # 0–1 of the requests, in force
     shadow: float = 0.0  # 0–1 of the requests decided once more, in force
-    clock_s: float = 0.0  # of the step; of the state while baking
+    clock_s: float = 0.0  # age of the step; while baking, age of the state
     now: float = 0.0  # Unix seconds
     why: str = ""  # the sentence of the last transition
     what: str = ""  # the last transition
@@ -26,9 +26,9 @@ class Facts:
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
-    block: int = 0  # of a switchback: index of the one in force; `blocks` once all are over
+    block: int = 0  # index of a switchback's present block; `blocks` once all are over
     blocks: int = 0  # how many there are
-    results: tuple[StepResult, ...] = ()  # of the steps that have ended
+    results: tuple[StepResult, ...] = ()  # results of the steps that have ended
     ends_at: float | None = None  # Unix seconds; when the state ends by itself: a proposal expires, a pause aborts
 
     @property

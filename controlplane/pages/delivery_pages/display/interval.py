@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet.counted import times
 
-WIDTH = 240.0  # of the viewBox
+WIDTH = 240.0  # width of the viewBox
 EDGE = 8.0  # margin on both sides for the arrows of a cut interval
 RATIO_ENDS = (0.6, 1.6)  # smallest range of a ratio's axis
 POINTS_ENDS = (-0.1, 0.1)  # smallest range of the axis of a difference between shares

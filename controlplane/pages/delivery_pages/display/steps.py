@@ -45,7 +45,7 @@ class StepRow:
     needs: str  # at least 15 min, at most 1 h, then asks
     place: str  # done, now, next, later; stopped: where an ended delivery was
     time: str  # the time left, of the current step
-    value: str  # of the progress bar, seconds; empty without one
+    value: str  # seconds shown by the progress bar; empty without one
     max: str
 
 

@@ -18,7 +18,7 @@ class InstanceList:
     rows: Sequence[InstanceRow]
     found: int
     of: int
-    text: str  # that their name, status or node contains
+    text: str  # text to find in name, status or node
 
     @property
     def summary(self) -> str:

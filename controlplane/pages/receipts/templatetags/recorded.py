@@ -57,7 +57,7 @@ def spread_picture(
     if not found:
         return {"field": field, "picture": SpreadPicture(recorded, what=what)}
     unit, new = field.parameter.unit, parse(draft)[field.path]
-    old = policy.get(field.path, new)  # of another strategy
+    old = policy.get(field.path, new)  # another strategy may lack the field
     data = {"values": found, "live": old, "unit": unit}
     few = sum(count for _, count in found) < spreads.FEW
     return {

@@ -54,7 +54,7 @@ def time_of(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= TIME_MAX else None  # of NaN no comparison is true
+    return float(value) if abs(value) <= TIME_MAX else None  # NaN fails every comparison
 
 
 def _at(claims: Any, path: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ from router.contract.net.pinned_http import PinnedTransport
 
 ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
 AGENT = "weir"
-TIMEOUT_S = 10  # of each read and write
+TIMEOUT_S = 10  # limit for each read and write
 
 
 def body_of(sequence: int, event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:

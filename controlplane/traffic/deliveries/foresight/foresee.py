@@ -20,7 +20,7 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, Canary, Plan, Swi
 from controlplane.traffic.policies.models import Policy
 from fleet.counted import counted
 
-LOOKED_AT = 20  # of the policy's deliveries
+LOOKED_AT = 20  # latest deliveries of the policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from controlplane.traffic.deliveries.judge.statistics import student
 
 ASSUMED_SPREAD = 0.1  # standard deviation of the ln ratios of pairs
-POINTS = 400  # of the integral
+POINTS = 400  # points of the integral
 WIDEST = 5.0  # upper end of the integral: sample standard deviation ÷ true one
 
 

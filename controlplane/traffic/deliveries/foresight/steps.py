@@ -30,7 +30,7 @@ from fleet.counted import percent, times
 ENOUGH = 0.9  # probability
 LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more next time
 LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
-Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric and class
+Spreads = Mapping[tuple[str, str], float]  # spreads in earlier switchbacks, by metric and class
 
 
 class Outlook(IntEnum):

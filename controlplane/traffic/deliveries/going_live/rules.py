@@ -52,7 +52,7 @@ class Change:
     """A wanted change of the document that a policy's pools route by."""
 
     way: Way
-    policy: Policy  # whose rules apply; re-read from the database
+    policy: Policy  # the policy whose rules apply; re-read from the database
     actor: Actor
     document: JsonObject | None = None  # the one that would go live
     plan: Plan | None = None

@@ -25,7 +25,7 @@ class GuardFinding(Struct, frozen=True):
     control: float | None = None
     n: tuple[int, int] = (0, 0)  # requests, or sessions of counts: candidate, control
     cells: tuple[float, float] = (0.0, 0.0)  # effective: candidate, control
-    e_value: float | None = None  # of count guards: fails at 1/α
+    e_value: float | None = None  # count guards only: fails at 1/α
     needed: bool = False  # a step passes only when it is fine
     effect: Effect = "abort"  # if it fails
     request_class: str = field(name="class", default="")

@@ -19,7 +19,7 @@ class Proposal:
 
     what: Trigger
     why: str = ""
-    holds: tuple[Hold, ...] = ()  # of HOLD
+    holds: tuple[Hold, ...] = ()  # reasons for a HOLD
     findings: tuple[GuardFinding, ...] = ()
     facts: LookFacts | None = None
     memory: Memory | None = None  # the judge's new memory
@@ -33,7 +33,7 @@ class Situation:
     state: State
     step: int
     clock_s: float  # how long the step has run, without holds
-    block: int = 0  # of a switchback: index of the one in force; `blocks` once all are over
+    block: int = 0  # index of a switchback's present block; `blocks` once all are over
     blocks: int = 0  # how many there are
 
     @property

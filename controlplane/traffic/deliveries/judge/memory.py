@@ -21,7 +21,7 @@ class Block(Struct, frozen=True, array_like=True):
     number: int
     candidate: bool  # the candidate had the pool
     classes: dict[str, CellTally]
-    generation: int = 0  # in which routers count it
+    generation: int = 0  # generation in which routers count it
 
     def total(self, field: str) -> int:
         return sum(getattr(tally, field) for tally in self.classes.values())
@@ -31,7 +31,7 @@ class PoolMemory(Struct):
     generation: int = 0
     since: float = 0.0  # s: first look at the generation
     lives: dict[str, Life] = field(default_factory=dict)
-    windows: list[EndedCounts] = field(default_factory=list)  # of the generation; a few more than the breaker needs
+    windows: list[EndedCounts] = field(default_factory=list)  # this generation's; a few more than the breaker needs
     above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above the limit
     looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: its outcome, at how many looks in a row
     blocks: list[Block] = field(default_factory=list)

@@ -35,9 +35,9 @@ class LookInputs:
 
     generation: int
     share: float  # 0–1
-    blocks: tuple[int, ...]  # of a switchback
+    blocks: tuple[int, ...]  # blocks of a switchback
     previewed: Callable[[str], tuple[float, float] | None]  # by pool: share of changed decisions
-    answers: QueryResults = field(default_factory=dict)  # of Prometheus
+    answers: QueryResults = field(default_factory=dict)  # answers of Prometheus
 
 
 def findings_of(

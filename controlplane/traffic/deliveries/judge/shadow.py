@@ -8,9 +8,9 @@ from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_R
 from fleet.counted import percent
 from router.contract.redis.delivery import ShadowTally
 
-REFUSED = 0.01  # of the requests that live serves
+REFUSED = 0.01  # share of the requests that live serves
 CROWDED = 2.0  # times live's share on an instance
-ALPHA = 0.001  # of each check: a false pause costs a person's time
+ALPHA = 0.001  # level of each check: a false pause costs a person's time
 
 Interval = tuple[float, float]
 

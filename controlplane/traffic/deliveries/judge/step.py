@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look, after which routers serve live
 LOOKS_KEPT = timedelta(days=30)
 EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
-ONE_OF = 12  # of them is kept: one a minute
+ONE_OF = 12  # one look of twelve is kept: one a minute
 PRUNED_EVERY_S = 3600
 SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to split: routers keep it ready
 

@@ -20,7 +20,7 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, Compariso
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 
-Level = Callable[[CellTally], float | None]  # of a block: mean ln ms at equal length, or a share; None: too little
+Level = Callable[[CellTally], float | None]  # a block's mean ln ms at equal length, or a share; None: too little
 
 
 def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:

@@ -15,7 +15,7 @@ from fleet.counted import percent, times
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
-SIZES_ALPHA = 0.001  # of the check of the arms' sizes
+SIZES_ALPHA = 0.001  # level for the check of the arms' sizes
 LEAST_SESSIONS = 16  # expected in the smaller arm
 OCCURS_FROM = 300  # requests before a class counts as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}

@@ -26,7 +26,7 @@ POOL_METRICS = {  # both arms against a limit
 }
 PROMETHEUS: Literal["prometheus"] = "prometheus"
 METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)
-VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest matching name wins
+VARIABLES = ("pool", "policy", "candidate", "step_s")  # variables in a query: $pool, …; the longest matching name wins
 
 
 class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.lower):
@@ -77,7 +77,7 @@ class CountGuard(Struct, frozen=True):
 
 
 class PoolGuard(Struct, frozen=True):
-    metric: str  # of POOL_METRICS
+    metric: str  # one of POOL_METRICS
     above: float
     for_s: int  # in a row
     does: Literal["pause", "abort"]
@@ -98,7 +98,7 @@ Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
 
 class Waits(Struct, frozen=True):
     no_data_s: int  # without data before the delivery pauses
-    error_s: int  # of a hold before the delivery pauses
+    error_s: int  # seconds for which a hold may last before the delivery pauses
 
 
 class Approvals(Struct, frozen=True):

@@ -13,7 +13,7 @@ from controlplane.traffic.deliveries.timing.schedules import LOCAL, instant, is_
 from router.contract.problem import Problem, shown
 
 HORIZON = timedelta(days=366)  # how far ahead occurrences are searched
-LONGEST = timedelta(days=92)  # of one occurrence
+LONGEST = timedelta(days=92)  # longest occurrence
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 PARTS = ("FREQ", "INTERVAL", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "BYYEARDAY", "BYWEEKNO", "BYSETPOS", "WKST")
 NOT_WITH = {
@@ -37,7 +37,7 @@ class Occurrence:
 class FreezeRule(Struct, frozen=True):
     name: str
     policies: tuple[str, ...]  # empty: all
-    start: str  # of the first occurrence, local
+    start: str  # first occurrence, local
     end: str
     zone: str
     rrule: str = ""  # empty: once

@@ -45,7 +45,7 @@ def _named(path: str, value: Json, unit: str) -> str:
 @dataclass(frozen=True, slots=True)
 class PolicyField:
     parameter: Parameter
-    text: str  # of the input: what was typed, else the draft's value
+    text: str  # text of the input: what was typed, else the draft's value
     live: str  # the live version's value, in words
     live_text: str  # the same as text of the input
     error: str

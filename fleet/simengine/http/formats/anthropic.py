@@ -59,7 +59,7 @@ class _Message(msgspec.Struct, frozen=True):
     stop_reason: str | None
     stop_sequence: str | None
     usage: _AnthropicUsage
-    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # whole answers only
 
 
 def _usage(job: EngineJob, output_tokens: int) -> _AnthropicUsage:

@@ -118,8 +118,8 @@ class AnswerMessage(msgspec.Struct, frozen=True):
 
 class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
-    message: AnswerMessage | msgspec.UnsetType  # of chat completions
-    text: str | msgspec.UnsetType  # of text completions
+    message: AnswerMessage | msgspec.UnsetType  # chat completions only
+    text: str | msgspec.UnsetType  # text completions only
     logprobs: msgspec.Raw | None
     finish_reason: str
     stop_reason: str | None

@@ -70,7 +70,7 @@ class _Response(msgspec.Struct, frozen=True, kw_only=True):
     incomplete_details: _Incomplete | None = None
     output: tuple[_Item, ...] = ()
     usage: _Usage | None = None
-    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # whole answers only
 
 
 def _response(job: EngineJob, status: str) -> _Response:

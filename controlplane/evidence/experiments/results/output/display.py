@@ -25,7 +25,7 @@ from router.policy.strategies import title_of
 T = TypeVar("T")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # of the markers
+SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # markers, by arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def class_counts(results: Results) -> list[tuple[str, int]]:
 class ArmLook:
     """The sign, colour and dash of an arm everywhere on the page."""
 
-    number: int  # of the colour, from 1
+    number: int  # number of the colour, from 1
     name: str
     sign: str
     dash: str

@@ -32,7 +32,7 @@ class Shape:
     left: int
     right: int
     name: str = "forest"  # CSS classes
-    lines: int = 1  # of a row; with 2, its label is above the rest
+    lines: int = 1  # lines per row; with 2, its label is above the rest
 
 
 WIDE = Shape(960, 300, 700)

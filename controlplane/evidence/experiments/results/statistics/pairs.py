@@ -16,7 +16,7 @@ from controlplane.evidence.experiments.results.statistics.stats import Resampled
 
 Key = tuple[int, int]  # seed, request index
 Session = tuple[int, str | int]  # seed, session; a request without one is its own
-Keyed = Mapping[Key, Record]  # of one arm
+Keyed = Mapping[Key, Record]  # records of one arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SumRatio:
 
     numerators: list[float]
     denominators: list[float]
-    sessions: list[Session]  # of each request
+    sessions: list[Session]  # session of each request
 
     @property
     def value(self) -> float:

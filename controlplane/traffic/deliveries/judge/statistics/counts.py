@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-EXCESSES = (1.25, 1.6, 2.0, 3.0, 5.0, 10.0, 30.0)  # of the candidate's rate over the allowed one
+EXCESSES = (1.25, 1.6, 2.0, 3.0, 5.0, 10.0, 30.0)  # the candidate's rate over the allowed one
 
 
 @dataclass(frozen=True, slots=True)
