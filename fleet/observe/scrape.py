@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import redis
 from django.db.models import Q
@@ -35,13 +36,15 @@ from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
-from fleet.redis import connect
+from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
+from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
 IDENTIFY_S = 2.0  # all that is asked of an engine that something else started
+PRODUCES_S = 5.0  # after tokens of an engine arrived, it counts as producing them
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
@@ -67,6 +70,7 @@ class InstanceMemory:
     history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
     refused: Counter[str] = field(default_factory=Counter)
+    produced_at: float = -inf  # Unix seconds: a router received tokens from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ class ScrapedAnswer:
     has_page: bool = True  # it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty: not asked for in this step
     key_refused: str = ""  # it asks for a key that it was not shown, or does not take it
+
+    @property
+    def is_late(self) -> bool:
+        """Neither of its pages was answered in time."""
+        return self.health == "slow" and self.metrics is None
 
 
 class Scraper:
@@ -109,6 +118,7 @@ class Scraper:
         answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
+        self._ask_routers(rows, answers, at)
         self._keep_logs_short(rows)
         self._write(rows, answers, at)
         return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
@@ -204,6 +214,14 @@ class Scraper:
                 self._note(known, answer, at)
         self._pages.prober.keep_only(urls)
 
+    def _ask_routers(self, rows: list[Instance], answers: Mapping[str, ScrapedAnswer], at: float) -> None:
+        """Whether tokens arrive of those whose pages are late: a busy host is no dead engine."""
+        late = [row for row in rows if (answer := answers.get(row.name)) and answer.is_late]
+        producing = _producing() if late else set()
+        for row in late:
+            if (row.name, row.epoch) in producing:
+                self._memory[row.name].produced_at = at
+
     def _note(self, known: InstanceMemory, answer: ScrapedAnswer, at: float) -> None:
         known.serves_model |= answer.serves_model
         known.models = answer.models or known.models
@@ -279,6 +297,15 @@ def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
         known.refused[reason if kept else "other"] += count
 
 
+def _producing() -> set[tuple[str, int]]:
+    """(name, epoch) of the engines from which a router has just received tokens; empty without Redis."""
+    try:
+        statuses = values_of(RouterStatus, redis_keys.router_key, live_routers()).values()
+    except redis.RedisError:
+        return set()
+    return {found for status in statuses for found in status.producing.items()}
+
+
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
     known = Q(pool__kind__in=KINDS)  # one that a newer release declared is left alone
@@ -325,6 +352,7 @@ def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, kno
         end_text=status.end_text,
         full_folder=known.volume if status.alive and is_full(known.disk) else "",
         key_refused=answer.key_refused,
+        produces=at - known.produced_at <= PRODUCES_S,
     )
 
 

@@ -247,7 +247,7 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanCon
     if not context.reports(instance.node):
         return _lost(pool, instance) if gone_for >= LOST_AFTER_S else None
     why = leaving(pool, instance)
-    if gone_for < (REPLACE_AFTER_S if why else replace_after_s(instance.reason)):
+    if gone_for < (REPLACE_AFTER_S if why else replace_after_s(instance.reason, pool.update.replace_after_s)):
         return None
     if not pool.launched and not why:
         return None  # Weir did not start it, so it cannot restart it

@@ -17,7 +17,7 @@ from typing import Literal
 Health = Literal["ok", "error", "slow", "refused"]
 
 SILENT_S = 1.9  # out of routing after this long without an answer (a probe each second takes at most 1.5 s)
-REPLACE_AFTER_S = 10.0  # unreachable for this long: killed and restarted
+REPLACE_AFTER_S = 10.0  # unreachable for this long: killed and restarted, unless its pool has another limit
 REPLACE_STALLED_S = 60.0  # the same, while it answers but produces no token
 REPLACE_UNPROVEN_S = 600.0  # the same, when it has produced none since its start: it may be compiling
 STABLE_S = 60.0  # ready for this long: reset the failure count
@@ -55,6 +55,7 @@ class Observation:
     end_text: str = "the process ended"
     full_folder: str = ""  # folder of its KV tier on a full disk
     key_refused: str = ""  # it asks for a key that it was not shown
+    produces: bool = False  # a router has just received tokens from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,11 @@ def _ready(record: InstanceRecord, observation: Observation) -> Move | None:
         if observation.full_folder:
             return Move("ready", f"{_FULL} ({observation.full_folder}); it still serves but cannot write there")
         return _serving(record) if record.reason.startswith((_BUSY, _FULL)) else None
-    return Move("ready", f"{_BUSY}: /health is slow, but /metrics answers") if _is_busy(observation) else None
+    if not _is_busy(observation):
+        return None
+    return Move(
+        "ready", f"{_BUSY}: /health is slow, but {'/metrics answers' if observation.has_metrics else 'tokens arrive'}"
+    )
 
 
 _BUSY = "busy"
@@ -127,8 +132,8 @@ def beside(status: str, reason: str) -> str:
 
 
 def _is_busy(observation: Observation) -> bool:
-    # A long prefill may delay /health; an error or a refused connection does not mean work.
-    return observation.health == "slow" and observation.has_metrics
+    # A long prefill or a busy host may delay /health; an error or a refused connection does not mean work.
+    return observation.health == "slow" and (observation.has_metrics or observation.produces)
 
 
 def _lost(observation: Observation) -> str:
@@ -151,7 +156,8 @@ def _unreachable(record: InstanceRecord, observation: Observation) -> Move | Non
     if is_stalled(record.reason):  # its health page says nothing; where that is silent too, it is lost as any other
         lost = _lost(observation)
         return Move("unreachable", lost) if lost else None
-    if observation.health == "ok" and not observation.suspended and not observation.key_refused:
+    answers = observation.health == "ok" or (observation.health == "slow" and observation.produces)
+    if answers and not observation.suspended and not observation.key_refused:
         return _serving(record)
     return Move("unreachable", observation.key_refused) if observation.key_refused else None
 
@@ -178,11 +184,12 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
     return None
 
 
-def replace_after_s(reason: str) -> float:
-    """How long an instance that is unreachable for this reason may recover by itself."""
+def replace_after_s(reason: str, silent_s: float | None) -> float:
+    """How long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's limit for
+    one that does not answer."""
     if reason.startswith(_UNPROVEN):
         return REPLACE_UNPROVEN_S
-    return REPLACE_STALLED_S if is_stalled(reason) else REPLACE_AFTER_S
+    return REPLACE_STALLED_S if is_stalled(reason) else silent_s or REPLACE_AFTER_S
 
 
 _LIVING = {"loading": _loading, "ready": _ready, "draining": _draining, "unreachable": _unreachable}

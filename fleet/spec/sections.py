@@ -52,6 +52,15 @@ class Update:
         choices=("halt", "rollback"),
         help="halt: stop the change until an operator decides. rollback: return to the last working configuration.",
     )
+    replace_after_s: float | None = option(
+        None,
+        title="Replace when silent",
+        kind="float",
+        unit="s",
+        minimum=5,
+        maximum=3600,
+        help="An instance that answers neither health nor metrics page, and produces no token. Default: 10 s.",
+    )
 
     def surge(self, replicas: int) -> int:
         """Extra instances during a change."""

@@ -19,6 +19,7 @@ ONLY_MARS = {"placement": Placement(nodes=("mars",))}
 NO_WORKER = "node mars has no worker; it starts once a node can take it"
 STOP, OLD = {"desired": "stopped"}, {"config_hash": "old"}
 RETIRED = {"retired": "scaled down to 0"}
+PATIENT = {"update": Update(replace_after_s=90)}
 STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven) for proven in (True, False))
 
 
@@ -76,6 +77,8 @@ STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven)
         # unreachable
         ({}, {"state": "unreachable"}, "", ""),
         ({}, {"state": "unreachable", "since": NOW - REPLACE_AFTER_S, "reason": "silent"}, "kill", "silent"),
+        (PATIENT, {"state": "unreachable", "since": NOW - REPLACE_AFTER_S, "reason": "silent"}, "", ""),
+        (PATIENT, {"state": "unreachable", "since": NOW - 90, "reason": "silent"}, "kill", "silent"),
         ({}, {"state": "unreachable", "since": NOW - REPLACE_STALLED_S + 1, "reason": STALLED}, "", ""),
         ({}, {"state": "unreachable", "since": NOW - REPLACE_STALLED_S, "reason": STALLED}, "kill", STALLED),
         ({}, {"state": "unreachable", "since": NOW - REPLACE_UNPROVEN_S + 1, "reason": UNPROVEN}, "", ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from msgspec import structs
 
 from fleet.control.reconciler import reconcile_step
 from fleet.models import InstanceEvent, State
@@ -72,6 +73,17 @@ def test_it_is_restarted_after_a_minute_and_that_counts_as_a_failure(serving: Wo
     serving.until_ready(1)
     assert (serving.one().epoch, serving.one().pid == pid) == (epoch + 1, False)
     assert tell(status(epoch=epoch)) == []  # a report of the process before
+
+
+@pytest.mark.slow
+def test_an_engine_whose_pages_are_late_stays_in_routing_while_tokens_arrive(serving: World) -> None:
+    serving.tell(health_delay_s=60, metrics_delay_s=60)
+    tell(structs.replace(status(stalled=False), producing={"p-0": serving.one().epoch}))
+    serving.until(lambda: "tokens arrive" in serving.one().reason, limit_s=20)
+    assert serving.one().state == State.READY
+    tell(status(stalled=False))
+    serving.until(serving.is_in(State.UNREACHABLE), limit_s=30)
+    assert "no answer for" in serving.one().reason
 
 
 def test_without_routers_nothing_stays_out(serving: World) -> None:

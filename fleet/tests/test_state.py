@@ -106,6 +106,16 @@ def test_moving_metrics_distinguish_busy_from_dead() -> None:
     assert move("draining", health="slow", silent_s=60) is None
 
 
+def test_arriving_tokens_distinguish_a_busy_host_from_a_dead_engine() -> None:
+    late = {"health": "slow", "has_metrics": False, "silent_s": 60, "error": "GET /health took longer"}
+    assert move(**late, produces=True) == Move("ready", "busy: /health is slow, but tokens arrive")
+    assert move("unreachable", **late, produces=True) == Move("ready", "answers /health and serves the model")
+    for gone in ({"health": "refused"}, {"produces": False}, {"suspended": True}):
+        out = move(**{**late, "produces": True, **gone})
+        assert out is not None
+        assert out.to == "unreachable"
+
+
 @pytest.mark.parametrize("health", ["error", "refused"])
 def test_an_error_is_no_sign_of_work(health: str) -> None:
     out = move(health=health, silent_s=60)

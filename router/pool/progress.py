@@ -38,6 +38,7 @@ class Progress:
         "_trial",
         "_unmoved",
         "by_requests",
+        "is_producing",
         "is_proven",
         "is_suspected",
         "quiet_s",
@@ -46,6 +47,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.is_proven = False  # the process has produced a token
+        self.is_producing = False  # a token came before the last look
         self.quiet_s = 0.0  # with requests, since the last token
         self.is_suspected = False  # its silence is beyond its limit
         self.stalled = ""  # why it takes no requests; empty: it is not stalled
@@ -120,6 +122,7 @@ class Progress:
         if self._kept_s >= KEPT_S:
             self._before_s, self._longest_s, self._kept_s = self._longest_s, 0.0, 0.0
         self._rest_s -= passed_s
+        self.is_producing = self._came
         if self._came:
             self._produced()
         elif not alive and not self.stalled:

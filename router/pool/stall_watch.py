@@ -44,3 +44,9 @@ def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
     """One of each instance that is stalled with all of its ranks."""
     firsts = {endpoint.ranks.endpoints[0]: None for pool in pools for endpoint in pool.endpoints.values()}
     return [endpoint for endpoint in firsts if endpoint.progress.stalled and stalled_why(endpoint.ranks.endpoints)]
+
+
+def producing(pools: Iterable[Pool]) -> dict[str, int]:
+    """The epoch of each instance from which tokens came before the last look."""
+    endpoints = (endpoint for pool in pools for endpoint in pool.endpoints.values())
+    return {endpoint.instance: endpoint.epoch for endpoint in endpoints if endpoint.progress.is_producing}

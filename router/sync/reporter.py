@@ -13,7 +13,7 @@ from router.contract.redis.published import PolicyAck, Split
 from router.contract.redis.router_status import RouterStatus, ServedPool, StalledInstance
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
-from router.pool.stall_watch import stalled
+from router.pool.stall_watch import producing, stalled
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.sync.delivery_reports import DeliveryReports
@@ -163,6 +163,7 @@ class Reporter:
             aliases={pool: counts.read(now) for pool, counts in self._recorder.aliases.items()},
             models=self._pools.models_version,
             stalled={endpoint.instance: _stalled(endpoint) for endpoint in stalled(self._pools.all())},
+            producing=producing(self._pools.all()),
         )
 
     async def flush(self) -> None:

@@ -39,10 +39,11 @@ from fleet.kinds.option import options_of
 from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
+from fleet.plan.state import REPLACE_AFTER_S
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
-from fleet.spec.sections import MAX_REPLICAS
+from fleet.spec.sections import MAX_REPLICAS, update_of
 from router.contract.fields import Field
 from router.contract.secret_text import masked_words
 
@@ -122,6 +123,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
         twin=twin_source(pool),
+        replace_after_s=pool.kind in KINDS and KINDS[pool.kind].launched and silence_limit_s(pool),
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
@@ -129,6 +131,11 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )
+
+
+def silence_limit_s(pool: Pool) -> float:
+    """After which an instance that does not answer is killed and started again."""
+    return update_of(pool.update).replace_after_s or REPLACE_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     aliases: dict[str, dict[str, int]] = {}  # by pool and name of the document Models: requests as in a Window
     models: int = 0  # version of the document Models in force; 0: none
     stalled: dict[str, StalledInstance] = {}  # by name; an older router tells none
+    producing: dict[str, int] = {}  # name → epoch: a token came within the last second; an older router tells none
 
 
 class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -284,3 +284,9 @@ def test_signs_count_from_the_next_look_on(proven: Progress, sign: Callable[[Pro
     assert proven.stalled
     assert pass_s(proven, 1) is None
     assert not proven.stalled
+
+
+def test_a_token_shows_until_the_look_after_the_next(proven: Progress) -> None:
+    assert proven.is_producing
+    pass_s(proven, 1)
+    assert not proven.is_producing

@@ -64,6 +64,7 @@ def test_a_banner_says_what_still_works_and_when_it_was_last_heard() -> None:
 def test_pages_without_a_frame_ask_what_is_missing(
     vera_client: Client, client: Client, live_redis: redis.Redis
 ) -> None:
+    assert vera_client.get("/requests/").status_code == 200  # importing all pages takes seconds
     FakeFleet(live_redis, size=2, routers=0).write(ahead())
     answer = vera_client.get("/live/banners").json()
     assert [banner["kind"] for banner in answer["banners"]] == ["returned"]
