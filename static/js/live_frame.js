@@ -65,9 +65,10 @@ export const isListed = (frame, pool, name) => Object.entries(frame.slo ?? {}).s
 
 // On a class, of TTFT p90 against its SLO.
 export function verdict(window, slo, listed = false) {
-  if (window && !window.n && !window.rate) return "idle";
+  if (!window) return "unknown"; // no router has reported the class
+  if (!window.n && !window.rate) return "idle";
   if (slo == null) return "no SLO";
-  const value = window?.ttft?.[1];
+  const value = window.ttft?.[1];
   if (value == null || window.ttft_n < settings.lowN) return "too few requests";
   if (value > slo) return "SLO missed";
   return listed ? "SLO met again" : "SLO met";

@@ -8,7 +8,7 @@ import { settings } from "./live_settings.js";
 // Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
 const CERTAIN = new Set(["ready", "saturated", "draining", "drained", "stopped"]);
 // Verdicts on a class, with the status that each is drawn as.
-const VERDICTS = { "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO met again": "saturated", "SLO missed": "failed" };
+const VERDICTS = { unknown: "unseen", "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO met again": "saturated", "SLO missed": "failed" };
 
 export const byId = (id) => document.getElementById(id);
 
@@ -168,20 +168,21 @@ export function totals(frame) {
 
 export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool));
 
-export function attention(frame, limit = 50) {
+// words: of a reason, as much of it as this page shows
+export function attention(frame, limit = 50, words = (reason) => reason) {
   const items = frame.attention.filter(concerns(settings.pool)).slice(0, limit);
-  renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map(attentionItem) : [element("li", "Nothing needs attention", "attention-none")]));
+  renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map((item) => attentionItem(item, words)) : [element("li", "Nothing needs attention", "attention-none")]));
   text(byId("attention-checked"), `checked ${clock(frame.at)}`);
 }
 
-function attentionItem(item) {
+function attentionItem(item, words) {
   const node = element("li");
   node.dataset.severity = item.severity;
   const link = element("a", item.subject);
   link.href = item.href;
   const since = element("span", "since ", "muted small");
   since.append(timeNode(item.since));
-  node.append(link, element("span", item.reason), since);
+  node.append(link, element("span", words(item.reason)), since);
   return node;
 }
 

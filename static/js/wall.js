@@ -12,6 +12,7 @@ import { settings } from "./live_settings.js";
 import { Series } from "./series.js";
 import { Timeline, latency } from "./timeline.js";
 import { clock, zoneName } from "./times.js";
+import { brief, wallState } from "./wall_state.js";
 
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
@@ -62,7 +63,7 @@ function render() {
   drawn = stamp;
   instances(0);
   policies({ ...frame, savings: {} }, settings.pool); // what a preview promises is nothing to read from afar
-  attention(frame, ATTENTION);
+  attention(frame, ATTENTION, brief);
   events(frame, EVENTS);
   const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
   const slos = slosOf(frame, settings.pool, settings.asked);
@@ -100,6 +101,9 @@ function tick() {
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), viewAge(seconds));
+  const whole = wallState(frame, settings.pool, seconds);
+  if (byId("state").dataset.level !== whole.level) byId("state").dataset.level = whole.level;
+  text(byId("state-text"), whole.text);
   if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
   countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);

@@ -34,11 +34,10 @@ def rows(
 
 
 def _row(name: str, limit: float, classes: Classes | None, listed: Collection[str]) -> SloRow:
-    if classes is None:
+    window = (classes or {}).get(name)
+    if window is None:
         return SloRow(name, limit, None, 0, "unknown", "unseen")
-    window = classes.get(name)
-    n = window["ttft_n"] if window else 0
-    p90 = window["ttft"][1] if window else None
+    n, p90 = window["ttft_n"], window["ttft"][1]
     if n < LOW_N:
         return SloRow(name, limit, p90, n, "too few requests" if n else "idle", "unseen")
     if missed(window, limit):

@@ -97,7 +97,7 @@ FRAME_READ: list[tuple[str, Any]] = [
     ("verdict({n: 19, rate: 1, ttft_n: 19, ttft: [null, 900, null]}, 300)", "too few requests"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 1, null]}, undefined)", "no SLO"),
     ("verdict({n: 0, rate: 0, ttft_n: 0, ttft: [null, null, null]}, 300)", "idle"),
-    ("verdict(null, 300)", "too few requests"),
+    ("verdict(null, 300)", "unknown"),
     (
         "slosOf({pools: {a: {slo: {warm: 300, heavy: 9}}, b: {slo: {warm: 300, heavy: 8}}}}, '', {})",
         {"warm": {"ttft": 300}, "medium": {}, "heavy": {}},

@@ -24,12 +24,19 @@ def banner(pages: dict[str, Page], words: str) -> None:
         expect(page.locator("#banners .banner")).to_contain_text(words)
 
 
+def state(pages: dict[str, Page], level: str, words: str) -> None:
+    """The sentence of the wall."""
+    expect(pages[LIVE[1]].locator("#state")).to_have_attribute("data-level", level)
+    expect(pages[LIVE[1]].locator("#state")).to_contain_text(words)
+
+
 def is_well(pages: dict[str, Page]) -> None:
     for path, page in pages.items():
         expect(page.locator("#banners .banner")).to_have_count(0)
         if path in LIVE:
             expect(page.locator("#age-text")).to_have_text(UPDATED)
             expect(page.locator("#counts")).to_have_text("8 ready")
+    state(pages, "well", "All is well")
 
 
 def is_last_known(pages: dict[str, Page], age: re.Pattern[str]) -> None:
@@ -46,6 +53,7 @@ def test_all_pages_name_who_is_silent_keep_what_is_known_and_recover(
     running.paused = True  # routers, workers and engines
     banner(pages, "The router is down")
     is_last_known(pages, UPDATED)
+    state(pages, "trouble", "no heartbeat")
     running.paused = False
     is_well(pages)
     for name, words in (("web", "Disconnected from the control plane"), ("redis", "Redis is down")):
@@ -53,6 +61,43 @@ def test_all_pages_name_who_is_silent_keep_what_is_known_and_recover(
         try:
             banner(pages, words)
             is_last_known(pages, OLD)
+            state(pages, "unknown", "Not known since")
         finally:
             os.kill(web.processes[name].pid, signal.SIGCONT)
         is_well(pages)
+
+
+SAID: list[tuple[list[tuple[int, str, str]], str, str]] = [
+    # (severity, subject, reason) of each entry of attention; level and sentence of the wall
+    ([], "well", "All is well"),
+    ([(1, "demo", "the autoscaler would scale from 4 to 6: 7 wait")], "well", "All is well"),
+    (
+        [(3, "demo-3", "failed: the process was killed by SIGKILL (signal 9)"), (2, "chat", "slow"), (1, "b", "late")],
+        "trouble",
+        "demo-3 failed: the process was killed by SIGKILL, and 1 more",
+    ),
+    (
+        [(3, "demo-3", "unreachable: no answer for 3.6 s: GET http://127.0.0.1:20000/health took longer than 0.5 s")],
+        "trouble",
+        "demo-3 unreachable: no answer for 3.6 s",
+    ),
+    (
+        [(2, "demo · warm", "TTFT p90 2.1 s over 60 s, SLO 1.5 s (n = 40)")],
+        "look",
+        "demo · warm: TTFT p90 2.1 s over 60 s, SLO 1.5 s",
+    ),
+]
+
+
+def test_the_wall_says_in_one_sentence_what_is_wrong_or_that_nothing_is(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/wall")
+    read = """async ([entries, pools, seconds]) => {
+      const { wallState } = await import("/static/js/wall_state.js");
+      const attention = entries.map(([severity, subject, reason]) => ({ severity, subject, reason, pools: [] }));
+      const { level, text } = wallState({ at: 0, pools, health: {}, attention }, "", seconds);
+      return [level, text];
+    }"""
+    for entries, level, text in SAID:
+        assert page.evaluate(read, [entries, {"demo": {}}, 1]) == [level, text]
+    assert page.evaluate(read, [[], {"demo": {}}, 4])[0] == "unknown"
+    assert page.evaluate(read, [[], {}, 1]) == ["unknown", "No pool is declared"]
