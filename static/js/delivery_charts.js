@@ -1,6 +1,7 @@
 // The charts of a delivery: both arms of each comparison over its looks, with the guard's limit.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
+import { opens } from "./requests_at.js";
 
 const EVERY_MS = 5000; // as often as the judge looks
 const LEAST_S = 60; // the shortest axis
@@ -19,8 +20,13 @@ function quantityOf({ metric }) {
   };
 }
 
+// The requests of both arms that a look had seen
+function opensLook({ metric, chart }) {
+  return opens(() => ({ delivery: root.dataset.delivery, class: chart.slice(metric.length + 1), sort: metric === "tpot" ? "tpot" : "ttft" }), null);
+}
+
 const figures = root ? [...root.querySelectorAll("[data-chart]")] : [];
-const charts = figures.map((figure) => new Chart(figure, figure.querySelector("figcaption").textContent.trim(), quantityOf(figure.dataset)));
+const charts = figures.map((figure) => new Chart(figure, figure.querySelector("figcaption").textContent.trim(), quantityOf(figure.dataset), null, opensLook(figure.dataset)));
 let waits = 0;
 
 async function ask() {

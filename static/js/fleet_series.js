@@ -1,6 +1,7 @@
 // The charts on the page of an instance, a pool, a node or an API key: asked for again and again, drawn as those of Live.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
+import { opens } from "./requests_at.js";
 
 const EVERY_MS = 2000;
 const root = document.getElementById("charts");
@@ -19,8 +20,9 @@ const QUANTITIES = {
   tokens: drawn([line("prompt", "prompt"), line("output", "output", 1, [7, 5])], significant),
   ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms),
 };
+const opened = of === "node" ? null : opens(() => ({ [of]: name, sort: "ttft" }));
 const charts = [...root.querySelectorAll("[data-chart]")].map((figure) => ({
-  figure, chart: new Chart(figure, `${figure.querySelector("figcaption span").textContent} of ${name}`, QUANTITIES[figure.dataset.chart]),
+  figure, chart: new Chart(figure, `${figure.querySelector("figcaption span").textContent} of ${name}`, QUANTITIES[figure.dataset.chart], null, opened),
 }));
 let seconds = Number(root.dataset.seconds);
 let waits = 0;

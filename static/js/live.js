@@ -10,6 +10,7 @@ import { asOf, failuresFirst, filterRows, instanceRows, isListed, poolOfClasses,
 import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
+import { opens } from "./requests_at.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
 import { customRange } from "./live_custom.js";
@@ -36,13 +37,15 @@ const heatData = new HeatData(snapshot.history?.heat);
 const tiles = new Tiles(byId("tiles"), byId("tile-template"));
 const view = new View(bounds, viewChanged);
 const choose = ([from, to]) => view.choose(from, to);
+// TTFT and TPOT of a class: its slowest requests first
+const opensClass = (name, key) => opens(() => ({ pool: settings.pool, class: name, sort: key }));
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
-  chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { title: `TTFT of ${panel.dataset.strip} requests`, read: reads(panel.querySelector("output")), chosen: choose }),
+  chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { title: `TTFT of ${panel.dataset.strip} requests`, read: reads(panel.querySelector("output")), chosen: choose, opened: opensClass(panel.dataset.strip, "ttft") }),
 }));
 const panels = [...document.querySelectorAll(".class-panel")].map((panel) => ({
   panel, name: panel.dataset.class,
-  charts: [...panel.querySelectorAll(".live-chart")].map((figure) => new Chart(figure, `${figure.dataset.chart.toUpperCase()} of ${panel.dataset.class} requests`, latency(figure.dataset.chart), choose)),
+  charts: [...panel.querySelectorAll(".live-chart")].map((figure) => new Chart(figure, `${figure.dataset.chart.toUpperCase()} of ${panel.dataset.class} requests`, latency(figure.dataset.chart), choose, opensClass(panel.dataset.class, figure.dataset.chart))),
 }));
 const heat = new Heat(byId("heat"), { read: reads(byId("heat-reading")), open: openRow });
 const flow = new Flow(byId("flow"), (chosen) => { filter = chosen; keepFilter(); renderSoon(); });

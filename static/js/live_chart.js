@@ -14,12 +14,12 @@ export const reads = (output) => (line, own = true) => {
 
 export class Chart {
   // title: "TTFT of warm requests"
-  constructor(figure, title, quantity, chosen = null) {
+  constructor(figure, title, quantity, chosen = null, opened = null) {
     this.key = figure.dataset.chart;
     this.canvas = figure.querySelector("canvas");
     this.details = figure.querySelector("details");
     const output = figure.querySelector("output");
-    this.timeline = new Timeline(this.canvas, quantity, { title, read: reads(output), chosen });
+    this.timeline = new Timeline(this.canvas, quantity, { title, read: reads(output), chosen, opened });
     figure.addEventListener("weir:series", ({ detail }) => this.timeline.showOnly(detail));
     this.details.addEventListener("toggle", () => this.writeTable());
   }

@@ -50,9 +50,9 @@ export function bands(lower, upper) {
 
 export class Timeline {
   // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
-  // chosen: called with [from, to] in Unix s when a range was drawn
-  constructor(canvas, quantity, { title = "", read = null, chosen = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, quantity, title, read, chosen, font, top: 0, cursor: null, elsewhere: null, only: null });
+  // chosen: called with [from, to] in Unix s when a range was drawn; opened: with the time of a press or of Enter
+  constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, font = 11 } = {}) {
+    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, top: 0, cursor: null, elsewhere: null, only: null });
     fit(canvas, () => this.draw());
     if (!read) return;
     this.listen();
@@ -217,19 +217,21 @@ export class Timeline {
       return this.from + Math.min(1, Math.max(0, share)) * (this.to - this.from);
     };
     let begun = null;
+    this.canvas.toggleAttribute("data-opens", Boolean(this.opened));
     this.canvas.addEventListener("pointermove", (event) => {
       if (!this.box) return;
       this.cursor = time(event);
-      this.range = begun == null ? null : [begun.at, this.cursor];
+      this.range = begun == null || !this.chosen ? null : [begun.at, this.cursor];
       this.draw();
       point(this.cursor, this);
     });
-    this.canvas.addEventListener("pointerdown", (event) => { if (this.chosen && this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
+    this.canvas.addEventListener("pointerdown", (event) => { if ((this.chosen || this.opened) && this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
     this.canvas.addEventListener("pointerleave", () => { if (begun == null) this.clear(); });
     addEventListener("pointerup", (event) => {
       if (begun == null) return;
       const range = [begun.at, time(event)].sort((a, b) => a - b);
-      if (Math.abs(event.clientX - begun.x) > CLICK_PX) this.chosen(range);
+      if (Math.abs(event.clientX - begun.x) > CLICK_PX) this.chosen?.(range);
+      else if (event.target === this.canvas) this.opened?.(begun.at);
       begun = null;
       this.range = null;
       this.draw();
@@ -242,6 +244,7 @@ export class Timeline {
     const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
     if (event.key in moves) this.cursor = Math.min(this.to, Math.max(this.from, (this.cursor ?? this.to) + moves[event.key] * this.step()));
     else if (event.key === "Home" || event.key === "End") this.cursor = event.key === "Home" ? this.from : this.to;
+    else if (event.key === "Enter" && this.opened && this.cursor != null) return this.opened(this.cursor);
     else return;
     event.preventDefault();
     this.draw();

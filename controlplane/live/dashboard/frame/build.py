@@ -35,6 +35,7 @@ from controlplane.live.dashboard.frame.types import (
     LivePolicy,
     PoolScaling,
     PoolSummary,
+    PoolTotals,
     RouterAnswer,
     ShownDelivery,
     WaitedFor,
@@ -101,7 +102,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "kv_threshold": min((pool["kv_limit"] for pool in summaries.values()), default=kv_limit(None)),
         "instances": columns,
         "classes": classes,
-        "totals": totals.of_pools(pools, columns, classes),
+        "totals": _totals(now, pools, columns, classes, previous),
         "slo": slo.misses(now, summaries, classes, previous["slo"] if previous else {}),
         "flow": flow.of_pools(alive, pools),
         "routers": routers,
@@ -121,6 +122,13 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
     frame["attention"] = attention.find(now, frame, previous)
     frame["banners"] = banners.of(frame)
     return frame
+
+
+def _totals(
+    now: float, pools: Sequence[str], columns: Columns, classes: dict[str, Classes], previous: Frame | None
+) -> dict[str, PoolTotals]:
+    found = totals.of_pools(pools, columns, classes)
+    return totals.averaged(found, previous["totals"], now - previous["at"]) if previous else found
 
 
 def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow]:

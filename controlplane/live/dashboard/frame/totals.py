@@ -1,10 +1,13 @@
 """Sums over a pool, and over all pools: requests, tokens, and what output tokens cost. Pure."""
 
 from collections.abc import Mapping, Sequence
+from math import exp
 
 from controlplane.live.dashboard.frame.latency import ALL_POOLS
 from controlplane.live.dashboard.frame.types import Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
+
+AVERAGE_S = 30.0  # time constant of the figures per GPU and per token: those of a second swing by half
 
 
 def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> dict[str, PoolTotals]:
@@ -29,6 +32,25 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
         "tokens_gpu_s": per_gpu,
         "per_million": per_million_tokens,
     }
+
+
+def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
+    """With running averages of what output tokens cost. `before`: those of the frame `passed_s` ago."""
+    kept = exp(-max(0.0, passed_s) / AVERAGE_S)
+    for pool in totals.keys() & before.keys():
+        now, then = totals[pool], before[pool]
+        now["tokens_gpu_s"] = _between(now["tokens_gpu_s"], then["tokens_gpu_s"], kept)
+        per_dollar = _between(_inverse(now["per_million"]), _inverse(then["per_million"]), kept)
+        now["per_million"] = _inverse(per_dollar)
+    return totals
+
+
+def _inverse(value: float | None) -> float | None:
+    return 1 / value if value else None
+
+
+def _between(now: float | None, then: float | None, kept: float) -> float | None:
+    return now if now is None or then is None else kept * then + (1 - kept) * now
 
 
 def economics(

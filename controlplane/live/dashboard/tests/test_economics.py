@@ -3,7 +3,8 @@
 import pytest
 
 from controlplane.live.dashboard.frame.build import FrameInputs, build_frame
-from controlplane.live.dashboard.frame.totals import economics
+from controlplane.live.dashboard.frame.totals import averaged, economics, of_pools
+from controlplane.live.dashboard.frame.types import PoolTotals
 from router.contract.redis.published import FleetValue, PublishedInstance
 
 
@@ -32,3 +33,20 @@ def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> N
     assert frame["instances"]["dollars_h"] == [10.0, None, None]
     assert frame["instances"]["gpus"] == [2, None, None]
     assert frame["totals"]["*"]["per_million"] is frame["totals"]["p"]["per_million"] is None
+
+
+def test_the_figures_of_a_second_move_the_shown_ones_slowly() -> None:
+    def of(tokens_s: float) -> dict[str, PoolTotals]:
+        return of_pools(["p"], {"pool": ["p"], **figures(tokens_s)}, {"p": {}})
+
+    def figures(tokens_s: float) -> dict[str, list[float]]:
+        return {"tokens_s": [tokens_s], "gpus": [2], "dollars_h": [10.0], "running": [0], "waiting": [0]}
+
+    once, idle = of(1_000.0), of(0.0)
+    for passed_s, least in ((1.0, 950.0), (3600.0, 500.0)):
+        now = averaged(of(500.0), once, passed_s)["p"]
+        tokens_s = 2 * (now["tokens_gpu_s"] or 0)
+        assert least <= tokens_s <= least + 50
+        assert now["per_million"] == pytest.approx(10 / (tokens_s * 3600) * 1e6)
+    assert averaged(of(500.0), idle, 1.0) == of(500.0)
+    assert averaged(of(0.0), once, 1.0)["p"]["per_million"] is None

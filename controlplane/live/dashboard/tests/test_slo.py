@@ -24,7 +24,7 @@ def test_a_class_with_a_target_has_a_verdict(n: int, p90: float | None, verdict:
     limits = {"heavy": 9000.0, "warm": 300.0}
     warm, heavy = rows(limits, {"warm": {"ttft_n": n, "ttft": [None, p90, None]}, "heavy": None})
     assert (warm.name, warm.limit, warm.p90, warm.n, warm.verdict) == ("warm", 300.0, p90, n, verdict)
-    assert (heavy.name, heavy.n, heavy.verdict) == ("heavy", 0, "idle")
+    assert (heavy.name, heavy.n, heavy.verdict) == ("heavy", 0, "unknown")
     assert {one.verdict for one in rows(limits, None)} == {"unknown"}
 
 
