@@ -73,7 +73,7 @@ def test_a_newcomer_changes_previews_delivers_and_takes_back_a_threshold(browser
         page.click("text=Review changes")
         expect(page.locator(".preview-line")).to_contain_text("The draft would")
         page.click("text=Deliver…")
-        page.click("text=Use a short plan")
+        page.click(".plan-preset:has-text('Short')")
         page.fill("#reason", WHY)
         page.click("button:has-text('Deliver and start v2')")
         expect(page.locator(".delivery-facts")).to_contain_text("v2 only tries to decide each")

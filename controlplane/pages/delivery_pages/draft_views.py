@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 from msgspec import Struct
 
 from controlplane.evidence.previews import selectors as previews
-from controlplane.pages.delivery_pages import plan_form, reading, trial
+from controlplane.pages.delivery_pages import plan_form, presets, reading, trial
 from controlplane.pages.delivery_pages.display.sentences import WORDS
 from controlplane.pages.delivery_pages.display.steps import SHOWS
 from controlplane.people.accounts.decorators import operator_required
@@ -196,9 +196,9 @@ def _page(
 ) -> HttpResponse:
     """The offered form, or the posted one with errors at its fields. `plan`: the posted one."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
-    short = trial.short_plan(policy)
-    is_short = short is not None and request.GET.get("plan") == "short"
-    offered = short if short is not None and is_short else plan_for(policy, draft)
+    cards = presets.presets(plan_for(policy, draft), trial.short_plan(policy))
+    preset = presets.chosen(cards, request.GET.get("plan", ""))
+    offered = preset.plan
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
     shown = plan if request.method == "POST" else offered
     if request.method == "POST":
@@ -215,8 +215,10 @@ def _page(
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
         "json": sent.get("json", "") if request.method == "POST" else json.dumps(offered.canonical, indent=2),
         "use_json": bool(sent.get("use_json")),
-        "short": {"is_chosen": is_short, "takes": words(short.least_s)} if short else None,
+        "presets": cards,
+        "preset": preset.key,
         "shows": SHOWS,
+        "numbers": plan_form.step_numbers(values),
         "canaries": [_canary(number, values) for number in range(1, plan_form.CANARIES + 1)],
         "pools": scope_of(policy).pools,
         "pool_metrics": list(POOL_METRICS.items()),
@@ -260,8 +262,10 @@ class CanaryFields(NamedTuple):
     at_most: str
     ask: str
     asks: bool
+    step: int | None  # its number in the plan
 
 
 def _canary(number: int, values: plan_form.Values) -> CanaryFields:
     share, at_least, at_most, ask = (f"canary{number}.{key}" for key in ("share", "for", "max", "ask"))
-    return CanaryFields(str(number), share, at_least, at_most, ask, bool(values.get(ask)))
+    step = plan_form.step_numbers(values).get(f"canary{number}")
+    return CanaryFields(str(number), share, at_least, at_most, ask, bool(values.get(ask)), step)

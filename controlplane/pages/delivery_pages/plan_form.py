@@ -231,6 +231,13 @@ def values(plan: Plan) -> Values:
     return fields
 
 
+def step_numbers(values: Values) -> dict[str, int]:
+    """The number of each step that the fields give, by its part of the form: as in what the plan can show."""
+    firsts = ("shadow.for", *(f"canary{number}.share" for number in range(1, CANARIES + 1)), "switchback.pairs", "full")
+    given = [name.partition(".")[0] for name in firsts if values.get(name)]
+    return {name: number for number, name in enumerate(given, 1)}
+
+
 def _canary_values(step: Canary, name: str) -> Values:
     times: Values = {f"{name}.for": words(step.for_s), f"{name}.max": words(step.max_s)}
     return {f"{name}.share": percent(step.share), **times, **({f"{name}.ask": "on"} if step.then else {})}

@@ -1,6 +1,7 @@
 """The demo fleet offers a good and a harmful candidate; a fleet with real engines offers none."""
 
 import pytest
+from django.utils import timezone
 
 from controlplane.pages.delivery_pages import trial
 from controlplane.traffic.deliveries import services
@@ -67,11 +68,18 @@ def test_real_engines_are_left_alone(policy):
 def test_any_draft_for_simulated_engines_can_take_the_short_plan(policy, otto_client):
     edit(policy, heavy_new_tokens=9_000)
     path = f"/policies/{policy.name}/draft/deliver"
-    assert '<a href="?plan=short">Use a short plan</a> to see the whole delivery in about 2 min 30 s' in (
-        otto_client.get(path).content.decode()
-    )
+    cards = otto_client.get(path).context["presets"]
+    assert [(one.key, one.takes, one.shares) for one in cards] == [
+        ("short", "2 min 30 s", "50 %"),
+        ("standard", "1 h 5 min", "5 %, 25 %"),
+        ("day", "7 h 10 min", "5 %, 25 %, 50 %"),
+        ("careful", "9 h 30 min", "1 %, 5 %, 25 %"),
+    ]
+    for one in cards:
+        assert services.check_plan(policy, one.plan.canonical, timezone.now()) == one.plan
     chosen = otto_client.get(path, {"plan": "short"})
-    assert "This short plan takes at least 2 min 30 s" in chosen.content.decode()
+    assert chosen.context["numbers"] == {"shadow": 1, "canary1": 2, "full": 3}
+    assert '<a class="plan-preset" href="?plan=short" aria-current="true">' in chosen.content.decode()
     assert {"shadow.for": "30 s", "canary1.share": "50"}.items() <= chosen.context["values"].items()
 
 

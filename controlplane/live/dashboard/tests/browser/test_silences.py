@@ -14,7 +14,7 @@ from controlplane.testing_browser import Web
 pytestmark = pytest.mark.browser
 
 LIVE = ("/live", "/wall?kiosk=1")
-OTHERS = ("/fleet/", "/requests/", "/policies/")
+OTHERS = ("/fleet/", "/requests/")
 UPDATED = re.compile(r"^updated \d+(\.\d)? s ago$")
 OLD = re.compile(r"^data \d+(\.\d)? (s|min) old$")
 
