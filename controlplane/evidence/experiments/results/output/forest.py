@@ -4,12 +4,14 @@ The plot is SVG from the server: the page shows it without JavaScript, and repor
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output.report import signed
+from controlplane.evidence.experiments.results.statistics.stats import widened
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
@@ -55,11 +57,8 @@ class Line:
 
 def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
     """Rows with a relative difference, metric by metric."""
-    found = {
-        (row["metric"], row["arm"]): row
-        for row in results["differences"]
-        if row["class"] == request_class and row["baseline"] == baseline and row["reference"]
-    }
+    rows = _jointly(results, request_class, baseline)
+    found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
     names = [arm["name"] for arm in results["arms"]]
     margins = _margins(results["expectations"], request_class, baseline)
     return [
@@ -68,6 +67,29 @@ def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
         for name in names
         if (metric, name) in found
     ]
+
+
+def _jointly(results: Results, request_class: str, baseline: str) -> list[DifferenceRow]:
+    """The plotted rows, with intervals and verdicts that hold together over all metrics of an arm: of so many metrics
+    one is soon different by chance."""
+    rows = [
+        row
+        for row in results["differences"]
+        if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in PLOTTED
+    ]
+    looks = Counter(row["arm"] for row in rows)
+    return [_held(row, looks[row["arm"]]) for row in rows]
+
+
+def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
+    middle, low, high = row["relative"], row.get("relative_low"), row.get("relative_high")
+    if middle is None or low is None or high is None or low <= -1:
+        return row
+    ends = widened(math.log1p(middle), math.log1p(low), math.log1p(high), looks)
+    low, high = map(math.expm1, ends)
+    is_open = row["verdict"] in ("better", "worse") and low <= 0 <= high
+    verdict = "not distinguishable" if is_open else row["verdict"]
+    return {**row, "relative_low": low, "relative_high": high, "verdict": verdict}
 
 
 def _margins(
@@ -111,12 +133,11 @@ def _known(value: float) -> float | None:
 def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
     """What the plot shows, in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
-    for row in results["differences"]:
-        if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in PLOTTED:
-            relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
-            amount = relative if row["verdict"] in ("better", "worse") else ""
-            title = f"{METRICS[row['metric']].title}{amount}"
-            found.setdefault(row["arm"], {}).setdefault(row["verdict"], []).append(title)
+    for row in _jointly(results, request_class, baseline):
+        relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
+        amount = relative if row["verdict"] in ("better", "worse") else ""
+        title = f"{METRICS[row['metric']].title}{amount}"
+        found.setdefault(row["arm"], {}).setdefault(row["verdict"], []).append(title)
     return [_sentence(arm, baseline, verdicts) for arm, verdicts in found.items()]
 
 
