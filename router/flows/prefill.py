@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import orjson
 
-from router.contract import verdict
+from router.contract import answers, verdict
 from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
@@ -33,7 +33,7 @@ async def prefill(
 
     `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
     """
-    answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens))
+    answer = _parsed(call, endpoint, await _fetch(call, endpoint, offload, body, tokens))
     learn(offload, endpoint, answer.get("usage"))
     if why := check(answer):
         fault.failed(call, endpoint)
@@ -108,18 +108,36 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
         if 400 <= connection.status < 500 and connection.status != 429 and not is_keyed:
             raise PromptRefused(why, connection.status)
         raise (PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed)(why)
+    _require_no_error(call, endpoint, raw)
     endpoint.breaker.answered()
     endpoint.progress.came()
     return raw
 
 
-def _parsed(endpoint: Endpoint, raw: bytes) -> JsonObject:
+def _require_no_error(call: Call, endpoint: Endpoint, raw: bytes) -> None:
+    """An engine may report in an answer of status 200, whole or streamed, that it failed. Raises PrefillFailed."""
+    said = answers.said(raw)
+    error = answers.error_of(said, raw) if said is not None else answers.ending(raw).error
+    if error is None:
+        return
+    result = verdict.of_error(error, has_content=False)
+    why = f"{endpoint.id} answered 200 with an error: {error.message}"
+    if result == "client_error":
+        raise PromptRefused(why, error.status or 400)
+    if result == "failed_before_content":
+        fault.failed(call, endpoint)
+    raise PrefillBroken(why)
+
+
+def _parsed(call: Call, endpoint: Endpoint, raw: bytes) -> JsonObject:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise PrefillFailed(f"{endpoint.id}: the answer is not JSON: {error}") from None
+        fault.failed(call, endpoint)
+        raise PrefillBroken(f"{endpoint.id}: the answer is not JSON: {error}") from None
     if not isinstance(answer, dict):
-        raise PrefillFailed(f"{endpoint.id}: the answer is not a JSON object")
+        fault.failed(call, endpoint)
+        raise PrefillBroken(f"{endpoint.id}: the answer is not a JSON object")
     return answer
 
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from router.tests.conftest import entry
 from router.tests.engine import events, first_then_wait, hang_up, reply, stream, write_head
 
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
@@ -193,3 +194,21 @@ async def test_an_instance_that_one_client_shut_out_serves_the_others_when_nobod
     pool.endpoints["demo-1"].touch()
     answers = [await w.ask() for _ in range(4)]
     assert {(answer.status_code, answer.headers["x-weir-instance"]) for answer in answers} == {(200, "demo-1")}
+
+
+@pytest.mark.parametrize("connector", ["nixl", "mooncake_store"])
+async def test_a_prefill_that_fails_inside_a_status_of_200_counts_but_for_a_clients_mistake(world, connector):
+    w = await world(None, None, flow__heavy="offload")
+    roles = {"demo-0": "prefill", "demo-1": "decode"}
+    urls = [engine.url for engine in w.engines]
+    w.published.fleet(
+        *(entry(name, url, role=roles[name], connector=connector) for name, url in zip(roles, urls, strict=True))
+    )
+    liar = w.router.pools.get("demo").endpoints["demo-0"]
+    await w.until(lambda: liar.role == "prefill")
+    for error, status in ((DEAD, 502), (TOO_LONG, 400)):
+        w.engines[0].behaviour = reply({"error": error})
+        response = await w.ask(prompt="hello " * 4000)
+        assert (response.status_code, liar.breaker.failures) == (status, 1)
+        assert error["message"] in response.text
+    assert not w.engines[1].received
