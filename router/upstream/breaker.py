@@ -78,7 +78,8 @@ class Breaker:
         return self._rejected >= DOUBTED_AFTER
 
     def failed(self, now: float, failures: int, tenant: str = "", is_last: Callable[[], bool] | None = None) -> None:
-        """A failure of a request of `tenant`: an open breaker stays open for as long again.
+        """A failure of a request of `tenant`: an open breaker stays open for as long again, unless it failed for this
+        tenant alone and is the last that others have.
 
         `is_last`: whether the pool would be left without an instance; it is asked only when that matters.
         """
@@ -86,12 +87,11 @@ class Breaker:
             self._tenant, self._several = tenant, False
         self._several = self._several or tenant != self._tenant
         self._failed += 1
-        if self.opened_at is None:
-            if self._failed < failures:
-                return
-            if not self._several and is_last is not None and is_last():
-                return
-        self.opened_at = now
+        if self.opened_at is None and self._failed < failures:
+            return
+        is_spared = not self._several and is_last is not None and is_last()
+        if self.opened_at is not None or not is_spared:
+            self.opened_at = -math.inf if is_spared else now
 
     def reconsider(self, tenant: str | None) -> bool:
         """It may be tried at once if it is open by the failures of one tenant, another one than `tenant`."""

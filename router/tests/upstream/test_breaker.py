@@ -219,6 +219,18 @@ async def test_one_clients_failures_never_open_the_last_one(world):
     assert (await w.ask()).status_code == 200
 
 
+def test_one_clients_failures_never_keep_the_last_one_from_others():
+    breaker = Breaker()
+    for _ in range(2):
+        breaker.failed(0, 2, "mallory", lambda: False)
+    assert breaker.refusal(1, OPEN_S)
+    for last, tenant, is_shut in ((True, "mallory", False), (False, "mallory", True), (True, "alice", True)):
+        probe = breaker.begin()
+        breaker.failed(1, 2, tenant, lambda last=last: last)
+        breaker.end(probe)
+        assert bool(breaker.refusal(1, OPEN_S)) is is_shut
+
+
 async def test_back_pressure_does_not_open_it(world):
     w = await world(reply({"error": "busy"}, 503), None, failure__breaker_failures=1)
     for _ in range(6):
