@@ -10,6 +10,7 @@ from router.tests.engine import Engine, Received, Writer, write_chunk, write_hea
 from router.tests.liar import plans
 from router.tests.liar.plans import Plan
 
+SPINS = 4  # of the loop, in which what was written is read
 _NAMED = re.compile(rb"request (\d+) ")
 
 
@@ -22,6 +23,7 @@ class Attempt:
     plan: Plan
     streams: bool
     reader: asyncio.StreamReader
+    counts: bool  # its stream was asked for a usage
     sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole
     state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router hung up
 
@@ -47,10 +49,11 @@ class PlannedEngine(Engine):
         number = _NAMED.search(request.body)
         planned = self.plan_of(self.name, int(number[1])) if number is not None else None
         plan, attempts = planned or (plans.GOOD if self.answers_probes else Plan(end="holds", at=-1), [])
-        asked = request.document.get("stream", False)
+        path, document = request.target, request.document
+        asked = document.get("stream") in plans.TRUE
         streams = (asked if plan.streams is None else plan.streams) and plan.status == 200
-        path = request.target
-        attempt = Attempt(self.name, path, plan, streams and path in plans.STREAMED, reader)
+        counts = path not in plans.CHUNKED or (document.get("stream_options") or {}).get("include_usage") in plans.TRUE
+        attempt = Attempt(self.name, path, plan, streams and path in plans.STREAMED, reader, counts)
         attempts.append(attempt)
 
         async def follow(_engine: Engine, _request: Received, to: Writer) -> None:
@@ -78,6 +81,8 @@ class _Answer:
             if place == plan.at and not await self._goes_on():
                 return
             self._write(data)
+            for _ in range(SPINS if plan.slow else 0):
+                await asyncio.sleep(0)
             attempt.sent.append(kind)
         if plan.at >= len(parts) and plan.end in ("closes", "resets") and plan.at < 99 and not await self._goes_on():
             return
@@ -104,6 +109,8 @@ class _Answer:
         blank = b"\r\n\r\n" if plan.crlf else b"\n\n"
         made = []
         for kind in plan.events:
+            if kind == "usage" and not attempt.counts:
+                continue
             if kind in ("usage", "begin", "end"):
                 self._told = next(self._usages, self._told)
             data = plans.event(attempt.path, kind, self._told)
@@ -118,7 +125,7 @@ class _Answer:
 
     def _write(self, data: bytes) -> None:
         size = self._plan.piece or len(data)
-        for start in range(0, len(data), size):
+        for start in range(0, 0 if self._writer.is_closing() else len(data), size):
             piece = data[start : start + size]
             write_chunk(self._writer, piece) if self._framing == "chunked" else self._writer.write(piece)
 

@@ -18,10 +18,12 @@ OF_STATUS = {
     **dict.fromkeys((302, 408, 500, 502, 504), BEFORE),
     **dict.fromkeys((429, 503), "refused"),
 }
+ONES_WORD = (401, 403, 404, 405, 422, 501)  # of one engine alone, which another one has to confirm
 DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # another engine may be asked
 OF_ERROR = {"error": BEFORE, "error_text": BEFORE, "abort": BEFORE, "error_client": CLIENTS, "error_busy": "refused"}
 SEEN = 6  # events at the end of a stream that everybody has to look at
 LARGEST = 1_000_000_000  # tokens that may be true
+WORD = "wört"  # in each event with text
 
 
 @dataclass
@@ -30,14 +32,19 @@ class Asked:
 
     number: int
     path: str
-    streams: bool
+    document: dict[str, Any]
     key: str
     lie: Plan  # of the engines that lie
     is_poison: bool  # every engine follows the plan
     attempts: list[Attempt] = field(default_factory=list)
     got: Got = field(default_factory=Got)
     outcomes: list[dict[str, Any]] = field(default_factory=list)  # receipts
-    charges: list[tuple[int, float]] = field(default_factory=list)  # of the key's budget: reserved at most, and used
+    charged: int | None = None  # to a budget; None: its key has none
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its client asked for the usage of the stream."""
+        return (self.document.get("stream_options") or {}).get("include_usage") in plans.TRUE
 
 
 def _content_kinds(path: str) -> set[str]:
@@ -123,7 +130,7 @@ def tokens(attempt: Attempt) -> tuple[int | None, int | None]:
         return _told(told[0]) if attempt.plan.status == 200 else (None, None)
     values = iter(told)
     now, ours = told[0], []
-    for kind in attempt.sent:
+    for kind in attempt.plan.events if attempt.is_whole else attempt.sent:
         if kind in ("usage", "begin", "end"):
             now = next(values, now)
         if kind in _telling(attempt.path):
@@ -180,10 +187,15 @@ def _judge_attempt(asked: Asked, attempt: dict[str, Any], *, is_last: bool) -> N
     true = results(_log(asked, attempt["instance"]))
     if is_last:
         true |= {"cancelled"} if asked.got.has_left else set()
-        true |= {ALIKE} if len(asked.attempts) > 1 and BEFORE in true else set()
+        true |= {ALIKE} if len(_failing(asked)) > 1 and BEFORE in true else set()
     else:
         true -= {"served", AFTER}
     assert attempt["result"] in true, f"{attempt['instance']}: {attempt['result']}, where {sorted(true)} is true"
+
+
+def _failing(asked: Asked) -> set[str]:
+    """Engines that may have failed before any content."""
+    return {attempt.engine for attempt in asked.attempts if BEFORE in results(attempt)}
 
 
 def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
@@ -194,9 +206,33 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
         assert result == "refused" or asked.got.has_left, f"{result} without an attempt: {told['error']}"
         return
     last = attempts[-1]["result"]
+    died = [place for place, attempt in enumerate(attempts) if _died(_log(asked, attempt["instance"]))]
+    after = [attempt for attempt in attempts[died[0] + 1 :] if attempt["result"] != "refused"] if died else []
+    assert len(after) <= 1, f"it ended {attempts[died[0]]['instance']}, and was sent to {len(after)} others"
     assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or asked.got.has_left, (
         f"{result}, where the last attempt is {last}"
     )
+
+
+def _died(attempt: Attempt) -> bool:
+    """The engine closed the connection before it had said anything."""
+    return attempt.state == "broken" and not attempt.sent and attempt.plan.framing != "close"
+
+
+def judge_charge(asked: Asked) -> None:
+    """A budget pays what was computed, as the engine told it, or as its events show."""
+    told, charged = asked.outcomes[0], asked.charged
+    assert charged is not None
+    prompt, output = told["actual_prompt_tokens"], told["output_tokens"]
+    if not told["attempts"]:
+        assert charged == 0, f"{charged} for a request that no engine had"
+    elif told["result"] == "served" and prompt is not None:
+        assert charged == prompt + (output or 0), f"{charged} for {prompt} and {output} tokens"
+    elif told["result"] in ("served", AFTER) and prompt is None:
+        least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
+        assert charged >= max(1, least), f"{charged} for {least} events"
+    elif told["result"] == BEFORE and not asked.got.body:
+        assert charged == 0, f"{charged} for nothing"
 
 
 def _judge_client(asked: Asked, result: str) -> None:
@@ -219,6 +255,9 @@ def _judge_stream(asked: Asked, result: str) -> None:
     tells = any(_is_error(payload) for payload in payloads)
     if result == "served":
         assert any(_is_end(payload) for payload in payloads), "a stream without an end is no service"
+        if asked.attempts[-1].plan is plans.GOOD and asked.path in CHUNKED:
+            counted = any(isinstance(payload, dict) and payload.get("choices") == [] for payload in payloads)
+            assert counted == asked.is_counted, "the client has a usage only if it asked for one"
     else:
         assert tells or not got.is_over, f"the client was not told of {result}"
 
@@ -239,8 +278,11 @@ def _is_end(payload: Any) -> bool:
     return finished or payload.get("type") in ("message_stop", "response.completed")
 
 
-def hurts(asked: Asked) -> str:
-    """Why an honest request was not served though a good engine was there; empty if that has to be so."""
+def hurts(asked: Asked, *, may_ask: bool) -> str:
+    """Why an honest request was not served though a good engine was there; empty if that has to be so.
+
+    `may_ask`: every good engine takes requests.
+    """
     told = asked.outcomes[0]
     if told["result"] == "served" or asked.is_poison or asked.got.has_left:
         return ""
@@ -248,13 +290,15 @@ def hurts(asked: Asked) -> str:
         return (
             "" if told["code"] in ("insufficient_quota", "rate_limit_exceeded") else f"it was refused: {told['error']}"
         )
-    lies = [attempt for attempt in asked.attempts if attempt.plan is asked.lie]
+    lies = [attempt for attempt in asked.attempts if attempt.plan is not plans.GOOD]
     true = results(lies[-1]) if lies else set()
-    if told["result"] in (AFTER, CLIENTS) and told["result"] in true:
-        return ""
     if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
+        return ""
+    if may_ask and told["result"] == CLIENTS and lies and lies[-1].plan.status in ONES_WORD:
+        return "one engine alone refused it"
+    if told["result"] in (AFTER, CLIENTS) and told["result"] in true:
         return ""
     return f"it came to {told['result']}: {told['error']}"
 
 
-__all__ = ["ERRORS", "Asked", "hurts", "judge", "results", "tokens"]
+__all__ = ["ERRORS", "Asked", "hurts", "judge", "judge_charge", "results", "tokens"]

@@ -1,7 +1,7 @@
 """What an engine does with one request, as a value that is drawn, and the bytes of it in each API."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -19,9 +19,11 @@ KINDS = (
     *("begin", "ping", "text", "tool", "decoy", "long", "finish", "usage", "end"),
     *("error", "error_client", "error_busy", "error_text", "abort", "garbage"),
 )
-STATUSES = (*[200] * 12, 400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 501, 502, 503, 504, 302)
+STATUSES = (200, 200, 400, 400, 400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 501, 502, 503, 504, 302)
 USAGES: tuple[Usage, ...] = ((9, 3), (40, 20), (0, 0), (10**12, 10**12), (-5, -1), ("9", None), (True, 1.5))
 TOLD = (777, 888)  # by a decoy
+TRUE = (True, True, 1, 1.0, "true", "True", "on", "yes", "1")  # what engines take for it
+FALSE = (None, None, False, 0, "false", "off", "no")  # None: left out
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,24 @@ class Plan:
     crlf: bool = False
     piece: int = 0  # bytes of a chunk; 0: an event each
     streams: bool | None = None  # None: as it was asked
+    slow: bool = False  # time passes between its events
+    then: "Plan | None" = None  # of the next engine that lies to the same request; None: the same
 
 
 GOOD = Plan()
 _EVENTS = st.sampled_from(KINDS)
+_FAILURES = st.sampled_from(KINDS[-6:])
 
 
 @st.composite
 def event_lists(draw: st.DrawFn) -> tuple[str, ...]:
     """An honest answer with some edits."""
     events = list(HONEST)
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.sampled_from((1, 1, 2, 3)))):
         where = draw(st.integers(0, len(events)))
-        edit = draw(st.sampled_from(("insert", "insert", "delete", "cut", "repeat")))
-        if edit == "insert":
-            events.insert(where, draw(_EVENTS))
+        edit = draw(st.sampled_from(("insert", "fail", "fail", "delete", "cut", "repeat")))
+        if edit in ("insert", "fail"):
+            events.insert(where, draw(_EVENTS if edit == "insert" else _FAILURES))
         elif edit == "delete":
             del events[where : where + 1]
         elif edit == "cut":
@@ -59,19 +64,45 @@ def event_lists(draw: st.DrawFn) -> tuple[str, ...]:
     return tuple(events)
 
 
-ENDS: tuple[End, ...] = ("whole", "whole", "whole", "closes", "resets", "holds", "stays")
-PLANS = st.builds(
-    Plan,
-    events=event_lists(),
-    status=st.sampled_from(STATUSES),
-    end=st.sampled_from(ENDS),
-    at=st.integers(-1, 6),
-    usages=st.lists(st.sampled_from(USAGES), min_size=1, max_size=2).map(tuple),
-    framing=st.sampled_from(("chunked", "chunked", "length", "close")),
-    crlf=st.booleans(),
-    piece=st.sampled_from((0, 0, 1, 7, 64)),
-    streams=st.sampled_from((None, None, None, True, False)),
+ENDS: tuple[End, ...] = ("whole", "closes", "resets", "holds", "stays")
+LIES: dict[str, st.SearchStrategy[Any]] = {
+    "events": event_lists(),
+    "status": st.sampled_from(STATUSES),
+    "end": st.sampled_from(ENDS),
+    "at": st.integers(-1, 6),
+    "usages": st.lists(st.sampled_from(USAGES), min_size=1, max_size=2).map(tuple),
+    "framing": st.sampled_from(("chunked", "chunked", "length", "close")),
+    "crlf": st.booleans(),
+    "piece": st.sampled_from((0, 0, 1, 7, 64)),
+    "streams": st.sampled_from((None, None, None, True, False)),
+    "slow": st.booleans(),
+}
+
+
+def _lying(*names: str) -> st.SearchStrategy[Plan]:
+    """An answer that is honest but for these."""
+    return st.builds(Plan, **{name: LIES[name] for name in names})
+
+
+# One lie hides another, so most plans hold few
+_ONE = st.one_of(
+    _lying("events"),
+    _lying("events", "framing", "crlf", "piece", "slow"),
+    _lying("events", "usages"),
+    _lying("status"),
+    _lying("end", "at", "framing"),
+    _lying("events", "end", "at"),
+    _lying(*LIES),
 )
+
+
+@st.composite
+def _lies(draw: st.DrawFn) -> Plan:
+    plan = draw(_ONE)
+    return replace(plan, then=draw(_ONE)) if draw(st.integers(0, 4)) == 4 else plan
+
+
+PLANS = _lies()
 # Every engine fails alike on it
 POISONS = st.sampled_from(
     (

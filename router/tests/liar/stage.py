@@ -24,7 +24,7 @@ from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import GOOD, Plan
 
 ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
-LEAST_SPINS = 40
+QUIET_SPINS = 10  # of the loop, in a row: more than a message takes from a socket to what follows from it
 MOST_SPINS = 4000
 
 
@@ -49,6 +49,8 @@ class Stage:
         self.port = 0
         self.pool = ""
         self.keys: dict[str, str] = {}
+        self.spent: Callable[[], int] | None = None  # of bob's budget
+        self._spent = 0
 
     def time(self) -> float:
         return self._clock.time()
@@ -83,12 +85,19 @@ class Stage:
 
     def _note(self, call: Call) -> None:
         asked = self.asked.get(int(call.id.removeprefix("req-"))) if call.id[4:].isdigit() else None
-        if asked is not None:
-            asked.outcomes.append(receipts.receipt(call, "router-1"))
+        if asked is None:
+            return
+        asked.outcomes.append(receipts.receipt(call, "router-1"))
+        if self.spent is not None and asked.key == "bob":
+            before, self._spent = self._spent, self.spent()
+            asked.charged = self._spent - before
 
     def _plan_of(self, name: str, number: int) -> tuple[Plan, list[Attempt]]:
         asked = self.asked[number]
-        return asked.lie if asked.is_poison or name.startswith("liar") else GOOD, asked.attempts
+        if not (asked.is_poison or name.startswith("liar")):
+            return GOOD, asked.attempts
+        others = {attempt.engine for attempt in asked.attempts if attempt.plan is not GOOD} - {name}
+        return (asked.lie.then if others else None) or asked.lie, asked.attempts
 
     # One machine
 
@@ -108,8 +117,8 @@ class Stage:
             period = period_of(budget["per"], time.time()).name
             client.hset(redis_keys.budget_key(budget["id"], period), mapping={"since": 0})
         await self.source.live.poll()
-        assert self.here is not None
         self.here.turn = 0
+        self._spent = 0
 
     @property
     def here(self) -> Pool:
@@ -119,9 +128,11 @@ class Stage:
 
     async def settle(self, is_quiet: Callable[[], bool]) -> None:
         """Until nothing happens that the clock does not make happen."""
+        quiet = 0
         for spin in range(MOST_SPINS):
             await asyncio.sleep(0 if spin < 200 else 0.001)
-            if spin >= LEAST_SPINS and is_quiet():
+            quiet = quiet + 1 if is_quiet() else 0
+            if quiet == QUIET_SPINS:
                 return
         raise AssertionError("requests neither end nor wait for an engine")
 

@@ -1,0 +1,216 @@
+"""Mends taken out again, one at a time: what each kept from happening must be found by the machine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from router.contract import answers, lax, verdict
+from router.contract.answers import Ending
+from router.limits import charge
+from router.pool import failure_attribution
+from router.request import fault
+from router.serving import relay
+from router.upstream import beginning, usage
+from router.upstream.breaker import Breaker
+from router.upstream.stream_tail import Ended
+
+TakeOut = Callable[[pytest.MonkeyPatch], None]
+
+
+def first_events_not_read(patch: pytest.MonkeyPatch) -> None:
+    """An error in the place of the first content is content."""
+    patch.setattr(beginning.answers, "sign", lambda data: ("content", None))
+
+
+def first_bytes_are_content(patch: pytest.MonkeyPatch) -> None:
+    """A stream is passed on as soon as it has begun."""
+    patch.setattr(relay, "HELD_S", 0.0)
+
+
+def last_events_not_read(patch: pytest.MonkeyPatch) -> None:
+    """An error at the end of a stream is not looked for."""
+
+    def ending(stream: bytes) -> Ending:
+        found = real(stream)
+        return Ending(None, found.is_whole, found.finishes, found.usage)
+
+    real = answers.ending
+    patch.setattr(answers, "ending", ending)
+
+
+def only_the_last_event_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(answers, "LAST", 1)
+
+
+def cut_streams_are_whole(patch: pytest.MonkeyPatch) -> None:
+    """A stream that HTTP ends needs no last event."""
+    patch.setattr(relay, "_is_whole", lambda call, ended: True)
+
+
+def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
+    """Status 200 is success, whatever the answer holds."""
+    patch.setattr(relay.answers, "error_of", lambda event, data=b"": None)
+
+
+def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(answers, "is_json", lambda data: True)
+
+
+def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
+    """Nobody follows them, and the client is sent elsewhere."""
+
+    async def begin(connection: Any) -> Any:
+        real_status = connection.status
+        if 300 <= real_status < 400:
+            return relay.BegunAnswer(connection, await connection.read(), streams=False)
+        return await real(connection)
+
+    real = relay.begin
+    patch.setattr(relay, "begin", begin)
+
+
+def clients_mistakes_count(patch: pytest.MonkeyPatch) -> None:
+    """An engine's 400 is its failure."""
+
+    def of_status(status: int, *, keyed: bool = False) -> verdict.Result:
+        return "failed_before_content" if status == 400 else real(status, keyed=keyed)
+
+    real = verdict.of_status
+    patch.setattr(verdict, "of_status", of_status)
+
+
+def one_word_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """What one engine alone refuses is the client's mistake."""
+    patch.setattr(verdict, "DOUBTFUL", frozenset())
+
+
+def never_doubted(patch: pytest.MonkeyPatch) -> None:
+    """An engine may call every request wrong."""
+    patch.setattr(Breaker, "is_doubted", False)
+
+
+def nobody_forgiven(patch: pytest.MonkeyPatch) -> None:
+    """What a poisoned request does to engines stays counted."""
+    patch.setattr(fault, "forgive", lambda call, alone="": False)
+
+
+def all_forgiven(patch: pytest.MonkeyPatch) -> None:
+    """However often engines fail alike, it is the fault of the requests."""
+    patch.setattr("router.upstream.breaker.MOST_DISPUTED", 10**6)
+
+
+def tried_on_every_engine(patch: pytest.MonkeyPatch) -> None:
+    """A request that failed alike on two engines goes on to the next."""
+    patch.setattr(fault, "_are_alike", lambda call: False)
+
+
+def may_end_one_engine_after_another(patch: pytest.MonkeyPatch) -> None:
+    """A request that was on an engine when it ended is tried like any other."""
+    patch.setattr(fault, "is_spent", fault._are_alike)
+
+
+def last_breaker_opens(patch: pytest.MonkeyPatch) -> None:
+    """One key may shut out all others."""
+
+    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", is_last: object = None) -> None:
+        real(breaker, now, failures, tenant, None)
+
+    real = Breaker.failed
+    patch.setattr(Breaker, "failed", failed)
+
+
+def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
+    """A request of the key whose failures opened it, which tries it, keeps it from all others for as long again."""
+
+    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", is_last: Any = None) -> None:
+        real(breaker, now, failures, tenant, is_last)
+        if breaker.opened_at is not None:
+            breaker.opened_at = now
+
+    real = Breaker.failed
+    patch.setattr(Breaker, "failed", failed)
+
+
+def not_reconsidered(patch: pytest.MonkeyPatch) -> None:
+    """Engines that failed for one key stay closed to others when no other is left."""
+    patch.setattr(failure_attribution, "_reconsider", lambda pool, failing, tenant: None)
+
+
+def probes_never_end(patch: pytest.MonkeyPatch) -> None:
+    """A request that tries an engine keeps its breaker half open after its end."""
+    patch.setattr(Breaker, "end", lambda breaker, probe: None)
+
+
+def only_true_is_true(patch: pytest.MonkeyPatch) -> None:
+    """A stream that is asked for by 1 is none."""
+    patch.setattr(lax, "is_true", lambda value: value is True)
+
+
+def events_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A stream without usage costs its prompt only."""
+    patch.setattr(charge, "streamed", lambda data, *, several: 0)
+
+
+def usage_taken_from_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """The last thing in an answer that looks like a usage is one."""
+
+    def judge(answer: relay.BegunAnswer, *, is_json: bool) -> None:
+        real(answer, is_json=is_json)
+        at = answer.body.rfind(b'"usage": ') + 9
+        looks = usage._loaded(answer.body[at : answer.body.find(b"}", at) + 1])
+        answer.ended = Ended(looks, None, answer.error, is_whole=True)
+
+    real = relay._judge_whole
+    patch.setattr(relay, "_judge_whole", judge)
+
+
+def any_number_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(usage, "_count", lambda raw, key: raw.get(key) if isinstance(raw, dict) else None)
+
+
+def first_usage_not_read(patch: pytest.MonkeyPatch) -> None:
+    """Of a stream that reports its usage in two parts."""
+    patch.setattr(usage, "combined", lambda first, last: last or first)
+
+
+def usage_left_in(patch: pytest.MonkeyPatch) -> None:
+    """A client gets the chunk that only the router asked for."""
+    patch.setattr(usage, "_is_usage_chunk", lambda event: False)
+
+
+def usage_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("router.tokenize.prompt.with_usage", lambda body, document: body)
+
+
+MUTATIONS: dict[str, TakeOut] = {
+    each.__name__: each
+    for each in (
+        first_events_not_read,
+        first_bytes_are_content,
+        last_events_not_read,
+        only_the_last_event_read,
+        cut_streams_are_whole,
+        errors_of_whole_answers_not_read,
+        broken_json_is_an_answer,
+        redirects_passed_on,
+        clients_mistakes_count,
+        one_word_is_enough,
+        never_doubted,
+        nobody_forgiven,
+        all_forgiven,
+        tried_on_every_engine,
+        may_end_one_engine_after_another,
+        last_breaker_opens,
+        one_key_keeps_the_last_one_out,
+        not_reconsidered,
+        probes_never_end,
+        only_true_is_true,
+        events_not_counted,
+        usage_taken_from_anywhere,
+        any_number_is_believed,
+        first_usage_not_read,
+        usage_left_in,
+        usage_not_asked_for,
+    )
+}
