@@ -23,11 +23,13 @@ class Runs:
     warm: int = 1_000  # requests before them, which fill the caches
 
 
-def tiers_of(kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB) -> dict[str, TierCapacity]:
+def tiers_of(
+    kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB, dram: TierDevice = DRAM_FITTED
+) -> dict[str, TierCapacity]:
     drives = ssd_gb * 1e9 / kv_bytes
     return {
         "hbm": TierCapacity(),
-        "dram": TierCapacity(DRAM_FITTED, dram_gb * 1e9 / kv_bytes),
+        "dram": TierCapacity(dram, dram_gb * 1e9 / kv_bytes),
         "ssd": TierCapacity(SSD, drives),
         "ssd-gds": TierCapacity(SSD_GDS, drives),
         "ssd-tutti": TierCapacity(SSD_TUTTI, drives),

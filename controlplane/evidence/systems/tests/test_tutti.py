@@ -100,6 +100,14 @@ def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
     assert not [chart for chart in hbm.charts if chart.title.startswith("Reads beside writes")]
 
 
+def test_by_default_the_overlap_by_layers_gains_and_the_tiers_stand_in_the_published_order() -> None:
+    answer = ask(TUTTI, {})
+    rows = sorted(answer.tables[0].rows, key=lambda row: cast(float, row[1]), reverse=True)
+    assert [row[0] for row in rows] == [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]
+    left_out = {row[0]: cast(float, row[1]) for row in answer.tables[-1].rows}
+    assert left_out["as it is"] < left_out["no overlap by layers"]
+
+
 def test_the_presets_are_the_systems_of_the_publication() -> None:
     assert list(PRESETS)[:5] == list(TITLES.values())
 

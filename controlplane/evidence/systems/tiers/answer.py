@@ -11,7 +11,7 @@ from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortes
 from fleet.engine.tiers.sizes import metadata_bytes, staging_tokens
 from fleet.systems.tiers.ablation import ablations
 from fleet.systems.tiers.published import TITLES
-from fleet.systems.tiers.queueing import Served
+from fleet.systems.tiers.queueing import Served, middle
 from fleet.systems.tiers.slack import CONTROLLED, INPUTS, PREFIXES, commands_at_a_time, slack
 from fleet.systems.tiers.study import Cost, Shares, Study, Wear, cost_of, wear_of
 
@@ -25,7 +25,8 @@ class ServedTier:
     """One tier under the load."""
 
     name: str
-    served: Served
+    served: Served  # the run in the middle
+    runs_s: tuple[float, ...]  # mean TTFT of each run, sorted
     shares: Shares
     capacity: float
     cost: Cost
@@ -45,7 +46,7 @@ def answer(inputs: TierInputs) -> Answer:
 
 
 def _row(inputs: TierInputs, study: Study, name: str) -> ServedTier:
-    shares = study.shares(name)
+    shares, runs = study.shares(name), study.served(name, inputs.rate)
     gpus = float(inputs.tp)
     written = inputs.rate * (shares.new_tokens + inputs.output_tokens) * study.engine.layout.bytes_per_token
     device = study.tiers[name].device
@@ -53,7 +54,8 @@ def _row(inputs: TierInputs, study: Study, name: str) -> ServedTier:
     drives = inputs.drive_tb * 1e12, inputs.amplification, inputs.rated_dwpd, inputs.rated_years
     return ServedTier(
         name,
-        study.middle(name, inputs.rate),
+        middle(runs),
+        tuple(sorted(run.ttft_s for run in runs)),
         shares,
         study.capacity(name, inputs.slo_s),
         cost_of(study, name, prices_of(inputs), gpus, inputs.dram_gb, inputs.ssd_gb),
@@ -199,6 +201,7 @@ def _bandwidths(study: Study) -> Chart:
 COMPARED: tuple[tuple[str, Callable[[ServedTier], Value]], ...] = (
     ("Tier", lambda row: TITLES[row.name]),
     ("Mean TTFT, s", lambda row: row.served.ttft_s),
+    ("Its runs, s", lambda row: f"{row.runs_s[0]:.2f} to {row.runs_s[-1]:.2f}"),
     ("Rate within the limit, 1/s", lambda row: row.capacity),
     ("Engine busy, %", lambda row: row.served.busy_share * 100),
     ("Bubble, %", lambda row: row.shares.bubble_s / row.shares.busy_s * 100),
