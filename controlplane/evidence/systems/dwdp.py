@@ -19,7 +19,7 @@ from controlplane.evidence.systems.system import (
     experiment_link,
 )
 from fleet.counted import percent
-from fleet.engine.dwdp.contention import layer_ms, met
+from fleet.engine.dwdp.contention import met
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp import published
@@ -101,7 +101,12 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
             "",
             f"DEP → DWDP, in whole groups; {dep.even_gpus:,.1f} → {dwdp.even_gpus:,.1f} if they came in any part",
         ),
-        Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s"),
+        Fact(
+            "TPS/GPU",
+            f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}",
+            "tokens/s",
+            f"{dep.even_tokens_per_gpu:,.0f} → {dwdp.even_tokens_per_gpu:,.0f} if GPUs came in any part",
+        ),
         Fact(
             "TTFT, mean",
             f"{dep.ttft_s * 1e3:,.0f} → {dwdp.ttft_s * 1e3:,.0f}",
@@ -227,7 +232,7 @@ def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
     for suffix, each in asked:
         for name, sliced in (("whole pulls", False), ("slices in turn", True)):
             one = replace(each, sliced=sliced)
-            copies = layer_ms(0.0, one.copy_ms, one.layout.ranks, sliced=sliced, in_flight=one.in_flight)
+            copies = one.waiting_for_copies_ms(0.0)
             rows.append((name + suffix, one.copy_ms, copies, one.dwdp_ms, one.exposed_ms, one.gain))
         gathered = each.gathered_ms(inputs.gather_cores / 100)
         copy = replace(each, sliced=False).copy_ms
@@ -252,14 +257,15 @@ def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
 
 def _slices_table(phase: Phase) -> Table:
     rows: list[tuple[Value, ...]] = []
-    for size in sorted({0.25, 0.5, 1.0, 2.0, 4.0, 8.0, phase.slice_bytes / 2**20}):
+    pull = phase.pull_bytes / 2**20
+    for size in sorted({0.25, 0.5, 1.0, 2.0, 4.0, 8.0, pull / 4, pull, phase.slice_bytes / 2**20}):
         at = [replace(phase, sliced=True, slice_bytes=size * 2**20, in_flight=count) for count in IN_FLIGHT]
-        waits = (layer_ms(0.0, one.copy_ms, one.layout.ranks, sliced=True, in_flight=one.in_flight) for one in at)
-        rows.append((f"{size:g} MiB", *waits))
+        rows.append((f"{size:,.4g} MiB", *(one.waiting_for_copies_ms(0.0) for one in at)))
     columns = ("Slice", *(f"{count} in flight, ms" for count in IN_FLIGHT))
     note = (
         "Copies of a layer with contention. k in flight hide up to k − 1 others at a source, and the set-up of a slice "
-        f"({phase.setup_ms * 1e3:g} µs) while k slices take longer than one with its set-up."
+        f"({phase.setup_ms * 1e3:g} µs) while k slices take longer than one with its set-up. The last slice of a copy "
+        f"has none behind it: one of {pull:,.4g} MiB, all that a GPU gives another for a layer, is a whole pull."
     )
     return Table("Slices in flight", columns, tuple(rows), note)
 
@@ -284,7 +290,7 @@ def _cautions(
     inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, ContextPool], *, has_curve: bool
 ) -> list[str]:
     gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
-    dwdp, chunks = pools[1], phase.chunked(inputs.chunk_tokens)
+    (dep, dwdp), chunks = pools, phase.chunked(inputs.chunk_tokens)
     found = {
         "Chunked prefill narrows the window, and TensorRT-LLM refuses it with DWDP: in chunks of "
         f"{inputs.chunk_tokens:,} tokens a layer waits {chunks.exposed_ms:,.3g} ms for its copy, and DWDP has "
@@ -311,6 +317,8 @@ def _cautions(
         f"No curve: {inputs.generation_gpus} generation GPUs do not hold the weights and the KV of their answers.": (
             not has_curve
         ),
+        f"Fewer GPUs come from whole groups only: DWDP takes {dwdp.even_gpus:,.2f} and DEP {dep.even_gpus:,.2f} if "
+        "they came in any part.": (dwdp.gpus < dep.gpus and dwdp.even_gpus >= dep.even_gpus),
         "A mean wait of the context GPUs above a second: prompts come almost as fast as they are computed.": (
             dwdp.wait_s > 1
         ),

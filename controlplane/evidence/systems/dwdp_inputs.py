@@ -65,7 +65,7 @@ class DwdpInputs:
         2, title="Slices in flight", minimum=1, maximum=64, help="Of a GPU's copy engine: 2 in the paper."
     )
     slice_us: float = option(
-        0.0, title="Set-up of a slice", unit="µs", minimum=0, maximum=10_000, help="Not published: assumed to be none."
+        1.0, title="Set-up of a slice", unit="µs", minimum=0, maximum=10_000, help="Not published: assumed."
     )
     merged: bool = option(False, title="Merged buffer", help="Experts in one buffer, copied before the products.")
     chunked: bool = option(False, title="Chunked prefill", help="TensorRT-LLM refuses it with DWDP.")

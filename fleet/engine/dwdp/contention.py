@@ -27,18 +27,26 @@ def _binomial(n: int, p: float) -> tuple[float, ...]:
     return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
 
 
-def layer_ms(window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2) -> float:
+def layer_ms(
+    window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2, slice_share: float = 0.0
+) -> float:
     """Mean duration of a layer that computes for `window_ms` and may go on once all its copies have arrived.
 
     Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each that it meets.
     Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met. As [P] argues for
-    two, k in flight hide X < k, unless all k sources are met by more; one in flight waits as whole experts do.
+    two, k in flight hide X < k, unless all k sources are met by more; one in flight waits as whole experts do. The last
+    slice of a copy, `slice_share` of it, has none behind it and waits as a whole copy: one slice is a whole pull.
     """
     each_ms = copy_ms / (ranks - 1)
-    waits: tuple[tuple[float, float], ...]
-    if sliced and in_flight > 1:
-        late = sum(met(ranks)[in_flight:]) ** in_flight
-        waits = ((1 - late, copy_ms), (late, copy_ms + each_ms / 2))
-    else:
-        waits = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))
-    return window_ms + sum(share * max(0.0, copied - window_ms) for share, copied in waits)
+    pulled = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))
+    if not sliced or in_flight == 1:
+        return _exposed(window_ms, pulled)
+    last = min(1.0, slice_share)
+    late = sum(met(ranks)[in_flight:]) ** in_flight
+    turns = ((1 - late, copy_ms), (late, copy_ms + each_ms / 2))
+    return (1 - last) * _exposed(window_ms, turns) + last * _exposed(window_ms, pulled)
+
+
+def _exposed(window_ms: float, copies: tuple[tuple[float, float], ...]) -> float:
+    """`copies`: probability and duration."""
+    return window_ms + sum(share * max(0.0, copied - window_ms) for share, copied in copies)

@@ -124,8 +124,13 @@ class Phase:
         alone = copy_ms(self.moe, self.gpu, self.reached, self.layout)
         if not self.sliced:
             return alone
-        moving_ms = self.slice_bytes / (self.gpu.link_bytes_per_s * self.reached.link) * 1e3
+        moving_ms = min(self.slice_bytes, self.pull_bytes) / (self.gpu.link_bytes_per_s * self.reached.link) * 1e3
         return alone * max(1.0, (self.setup_ms + moving_ms) / (self.in_flight * moving_ms))
+
+    @property
+    def pull_bytes(self) -> float:
+        """Of a layer, from one other GPU."""
+        return self.layout.remote * self.moe.expert_bytes / (self.layout.ranks - 1)
 
     @cached_property
     def slowed_ms(self) -> float:
@@ -150,7 +155,18 @@ class Phase:
 
     @cached_property
     def dwdp_ms(self) -> float:
-        return layer_ms(self.window_ms, self.copy_ms, self.layout.ranks, sliced=self.sliced, in_flight=self.in_flight)
+        return self.waiting_for_copies_ms(self.window_ms)
+
+    def waiting_for_copies_ms(self, window_ms: float) -> float:
+        """A layer that computes for so long; 0: its copies alone, with contention."""
+        return layer_ms(
+            window_ms,
+            self.copy_ms,
+            self.layout.ranks,
+            sliced=self.sliced,
+            in_flight=self.in_flight,
+            slice_share=self.slice_bytes / self.pull_bytes,
+        )
 
     def gathered_ms(self, cores: float) -> float:
         """A layer whose experts NCCL gathers on `cores` (0–1) of the GPU's: computing has the others, and all GPUs of

@@ -25,6 +25,7 @@ class ContextPool:
     wait_s: float  # mean
     prefill_s: float  # mean
     tokens_per_gpu: float  # output tokens/s, context and generation GPUs together
+    even_tokens_per_gpu: float  # the same with `even_gpus`
     tokens_per_user: float  # output tokens/s of a request from its arrival
 
     @property
@@ -46,5 +47,6 @@ def context_pool(demand: Demand, gpu_tokens_per_s: float, server: ContextServer,
         first.wait_s,
         first.prefill_s,
         demand.output_tokens_per_s / (gpus + demand.generation_gpus),
+        demand.output_tokens_per_s / (needed + demand.generation_gpus),
         demand.output_tokens / (ttft_s + demand.output_tokens / demand.user_tokens_per_s),
     )

@@ -48,6 +48,14 @@ def test_set_ups_of_slices_are_hidden_by_others_in_flight() -> None:
     assert replace(sliced, sliced=False).copy_ms == R1.copy_ms
 
 
+def test_a_slice_waits_more_the_larger_it_is_and_one_of_all_that_is_pulled_as_a_whole_pull() -> None:
+    whole = R1.waiting_for_copies_ms(0.0)
+    slices = [replace(R1, sliced=True, slice_bytes=share * R1.pull_bytes) for share in (0.001, 0.25, 0.5, 1.0, 2.0)]
+    least, *waits, all_of_it, more = (one.waiting_for_copies_ms(0.0) for one in slices)
+    assert R1.copy_ms < least < waits[0] < waits[1] < all_of_it
+    assert (all_of_it, more) == pytest.approx((whole, whole))
+
+
 def test_an_all_gather_takes_cores_and_waits_for_the_slowest() -> None:
     """Even on no cores it is worse than hidden copies; under small iterations both wait for the link."""
     assert R1.gathered_ms(0.0) > R1.dwdp_ms

@@ -89,6 +89,12 @@ def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
     assert gains["whole pulls, chunks of 4,096"] < 1
 
 
+def test_fewer_gpus_that_whole_groups_alone_explain_are_reported() -> None:
+    answer = preset("600 GB/s, both ways")
+    assert any(caution.startswith("Fewer GPUs come from whole groups only") for caution in answer.cautions)
+    assert not any(caution.startswith("Fewer GPUs") for caution in ask(DWDP, {}).cautions)
+
+
 def test_the_bars_of_a_layer_add_up() -> None:
     phase = phase_of(DwdpInputs())
     bars = next(chart for chart in ask(DWDP, {}).charts if chart.title == "One MoE layer")
