@@ -44,6 +44,13 @@ METRICS = (
     ClassMetric("TPOT p50", "ms", _quantile("tpot", 0.5, 1000), 0),
     ClassMetric("E2E p50", "s", _quantile("e2e", 0.5)),
 )
+WITH_TPOT_P90 = (
+    ClassMetric("TTFT p50", "s", _quantile("ttft", 0.5)),
+    ClassMetric("TTFT p90", "s", _quantile("ttft", 0.9)),
+    ClassMetric("TPOT p50", "ms", _quantile("tpot", 0.5, 1000), 0),
+    ClassMetric("TPOT p90", "ms", _quantile("tpot", 0.9, 1000), 0),
+    ClassMetric("E2E p50", "s", _quantile("e2e", 0.5)),
+)
 
 
 STORE_ARM: JsonObject = {
@@ -55,6 +62,8 @@ STORE_ARM: JsonObject = {
         "store": {"gb_per_s": 9.7, "capacity_gb": 8_000},  # 1 TB of host memory of each instance
     },
 }
+PRICED: JsonObject = {"name": "priced", "strategy": "priced"}
+THRESHOLDS = (presets.A, *presets.C, PRICED)
 ARMS = (presets.A, *presets.OFFLOADS, STORE_ARM, *presets.SPLITS)  # all are compared with the first
 
 
@@ -79,16 +88,16 @@ def trace_shares(name: str, requests: Sequence[TraceRequest]) -> str:
     return f"| {name} | {' | '.join(texts)} | {fmean(cold or [0]):,.0f} |"
 
 
-def table(runs: Runs) -> Iterator[str]:
-    """One row an arm; each class with its TTFT p50 and p90, TPOT and E2E."""
+def table(runs: Runs, metrics: Sequence[ClassMetric] = METRICS) -> Iterator[str]:
+    """One row an arm; each class with its metrics."""
     present = [group for group in CLASSES if all(group in one.classes for one in next(iter(runs.values())))]
-    heads = (f"{group}: {' / '.join(metric.title for metric in METRICS)}" for group in present)
+    heads = (f"{group}: {' / '.join(metric.title for metric in metrics)}" for group in present)
     yield f"| | {' | '.join(heads)} | gains | pays |"
     yield "|---" * (len(present) + 3) + "|"
     base = next(iter(runs.values()))
     for arm, played in runs.items():
-        cells = (" / ".join(_cell(played, metric, group) for metric in METRICS) for group in present)
-        gains, pays = changes(base, played, present)
+        cells = (" / ".join(_cell(played, metric, group) for metric in metrics) for group in present)
+        gains, pays = changes(base, played, present, metrics)
         yield f"| {arm} | {' | '.join(cells)} | {gains or '–'} | {pays or '–'} |"
 
 
@@ -97,11 +106,16 @@ def _cell(played: Sequence[Played], metric: ClassMetric, group: str) -> str:
     return "not answered" if math.isinf(value) else f"{value:,.{metric.digits}f}"
 
 
-def changes(base: Sequence[Played], played: Sequence[Played], groups: Sequence[str]) -> tuple[str, str]:
+def changes(
+    base: Sequence[Played],
+    played: Sequence[Played],
+    groups: Sequence[str],
+    metrics: Sequence[ClassMetric] = METRICS,
+) -> tuple[str, str]:
     """(what is less than in `base`, what is more), where the interval over the paired seeds holds no zero."""
     gains, pays = [], []
     for group in groups:
-        ratios = [*_ratios(base, played, group)]
+        ratios = [*_ratios(base, played, group, metrics)]
         for into, is_gain in ((gains, True), (pays, False)):
             texts = [f"{title} × {_short(ratio)}" for title, ratio in ratios if (ratio < 1) == is_gain]
             into.extend([f"{group}: {', '.join(texts)}"] if texts else [])
@@ -112,9 +126,11 @@ def _short(ratio: float) -> str:
     return "∞" if math.isinf(ratio) else f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
-def _ratios(base: Sequence[Played], played: Sequence[Played], group: str) -> Iterator[tuple[str, float]]:
+def _ratios(
+    base: Sequence[Played], played: Sequence[Played], group: str, metrics: Sequence[ClassMetric]
+) -> Iterator[tuple[str, float]]:
     """Infinite: requests of the class got no answer."""
-    for metric in METRICS:
+    for metric in metrics:
         before, now = ([metric.of(one, group) for one in each] for each in (base, played))
         if not all(map(math.isfinite, before)) or not fmean(before):
             continue

@@ -1,7 +1,7 @@
 """What the twin says about strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
 
     .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,classes,
-                                       strategies,fleets,cost,tiers]
+                                       own-fleet,strategies,fleets,cost,tiers]
                                        [--seeds 5] [--window 600] [--processes 2] [--traces FOLDER] [--write]
                                        [--engines 8] [--gpu h100_sxm] [--model-profile Qwen3-32B] [--tp 2]
                                        [--loads 0.5 1 2] [--arms NAME ...]
@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench import by_class, costs
+from bench import by_class, costs, own_fleet, walls
 from bench.played import (
     BETTER_IS_MORE,
     DEMO,
@@ -47,7 +47,7 @@ from bench.played import (
     spread,
 )
 from controlplane.evidence.experiments.matrix import presets
-from fleet.counted import percent
+from controlplane.evidence.experiments.matrix.presets import ON_FLEET_OF_DESIGN
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 
@@ -185,17 +185,10 @@ class Player:
     def static(self) -> Iterator[str]:
         """The KV wall of a fixed split."""
         arms = [presets.A, presets.B, presets.D[1], presets.STATIC]
-        yield from (
-            "",
-            "| | " + " | ".join(title for title, _ in WALL) + " | TTFT p90, s |",
-            "|---" * (len(WALL) + 2) + "|",
-        )
+        yield from walls.head()
         for trace in self.traces:
             for load in (1.0, 2.0):
-                for arm, played in self.runs(self.cell(trace, load), arms).items():
-                    cells = (percent(fmean(map(of, played)), ".1f") for _, of in WALL)
-                    ttft = fmean(METRICS["ttft_p90"](one) for one in played)
-                    yield f"| {trace}, {load:g}×: {arm} | {' | '.join(cells)} | {ttft:,.2f} |"
+                yield from walls.rows(f"{trace}, {load:g}×: ", self.runs(self.cell(trace, load), arms))
 
     def classes(self) -> Iterator[str]:
         """Who gains and who pays, on recorded traffic whose prompts share prefixes."""
@@ -208,6 +201,21 @@ class Player:
                 cell = self.cell(trace, load)
                 runs = self.runs(cell, by_class.ARMS)
                 yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *by_class.table(runs))
+
+    def own_fleet(self) -> Iterator[str]:
+        """The design's arms on its author's fleet, beside what the author measured."""
+        cell = self.cell("coding agent" if self.options.traces else GENERATED, 1.0)
+        runs = self.runs(cell, ON_FLEET_OF_DESIGN)
+        yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *own_fleet.table(runs))
+        yield from ("", *by_class.table(runs, by_class.WITH_TPOT_P90), *walls.head(), *walls.rows("", runs))
+
+    def thresholds(self) -> Iterator[str]:
+        """Experiment C, over all requests and by class."""
+        yield from self.several([presets.A, *presets.C])
+        for load in (1.0, 2.0):
+            cell = self.cell(self.traces[0], load)
+            runs = self.runs(cell, by_class.THRESHOLDS)
+            yield from ("", f"{self.head(cell, runs)}, by class", "", *by_class.table(runs, by_class.WITH_TPOT_P90))
 
     def cost(self) -> Iterator[str]:
         """Of the demo fleet, and of the smallest one that serves the same requests within the SLO."""
@@ -269,19 +277,13 @@ def won(played: Sequence[Runs]) -> Iterator[str]:
 
 FLEET_LOADS = (2.0,)  # where strategies differ
 FLEET_METRICS = ("ttft_p90", "e2e_p50", "tpot_p50", "goodput")
-WALL: tuple[tuple[str, Callable[[Played], float]], ...] = (  # KV of the fullest quarter of the instances; of the TTFT
-    ("KV, mean", lambda one: one.fullest_kv),
-    ("KV, middle half", lambda one: one.middle_kv),
-    ("KV, peak", lambda one: one.peak_kv),
-    ("TTFT that waits for KV", lambda one: one.waits_for_kv),
-    ("in queues", lambda one: one.waits - one.waits_for_kv),
-)
 TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "design": lambda player: player.several([presets.A, presets.B, presets.D[1], presets.STATIC]),
-    "thresholds": lambda player: player.several([presets.A, *presets.C]),
+    "thresholds": Player.thresholds,
     "bandwidths": lambda player: player.several([presets.A, *presets.D]),
     "static": Player.static,
     "classes": Player.classes,
+    "own-fleet": Player.own_fleet,
     "strategies": Player.strategies,
     "fleets": Player.fleets,
     "cost": Player.cost,

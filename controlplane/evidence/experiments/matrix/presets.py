@@ -1,9 +1,10 @@
 """Arms to start from: the adaptive-prefill-offload design, and other routers' strategies."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fleet.systems.offload import TRANSFER_RATES
-from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE
 from router.contract.json_value import Json, JsonObject
 
 HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
@@ -64,8 +65,62 @@ OFFLOADS: list[Json] = [
     },
     {"name": "PPD", "strategy": "ppd", "fleet": _NIXL},
 ]
+FLEET_OF_DESIGN: JsonObject = {"gpu": "h20_sxm", "model_profile": "Qwen3-30B-A3B", "tp": 1}  # its author's, 8 of them
+
+
+def on_fleet_of_design(arm: Any) -> JsonObject:
+    """The arm on the engines with which the design's author measured; its other settings stay."""
+    fleet = arm.get("fleet", {})
+    return {**arm, "fleet": {"replicas": 8, **fleet, "engine": {**FLEET_OF_DESIGN, **fleet.get("engine", {})}}}
+
+
+ON_FLEET_OF_DESIGN: list[Json] = [
+    on_fleet_of_design(arm) for arm in (A, B, C[2], *D[:2], {"name": "priced", "strategy": "priced"}, split(4), STATIC)
+]
 PEERS: list[Json] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", "dynamo", "llm_d", "lmetric"]
 PEERS += ["smetric", "mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
+
+
+_BELOW_HBM: dict[str, JsonObject] = {
+    "HBM": {},
+    "DRAM": {"dram_gb": 256},
+    "LMCache": {"ssd_gb": 14_000, "ssd_access": "ssd"},
+    "GDS": {"ssd_gb": 14_000, "ssd_access": "ssd-gds"},
+    "Tutti": {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"},
+}
+
+
+_TIER_SIZES = ("dram_gb", "ssd_gb")
+
+
+def tiers(fleet: Mapping[str, Json], engine: Mapping[str, Json]) -> list[Json]:
+    """HBM alone, and four tiers below it. `engine`: options of all; sizes of the tiers in place of the usual ones."""
+    arms: list[Json] = []
+    for name, below in _BELOW_HBM.items():
+        own = {option: engine.get(option, value) for option, value in below.items()}
+        shared = {option: value for option, value in engine.items() if option not in _TIER_SIZES}
+        made: JsonObject = {"block_size": 64, **shared, **own}
+        arms.append({"name": name, "strategy": "priced", "fleet": {**fleet, "engine": made}})
+    return arms
+
+
+def disaggregated(prefills: int, decodes: int, sides: Mapping[str, Json], both: Mapping[str, Json]) -> list[Json]:
+    """A pair, x prefill and y decode instances, and as many that do both: prompts first, or in chunks.
+
+    `sides`: options of engines that move KV; `both`: of all.
+    """
+    moving: JsonObject = {"kv": NEURON, **both, **sides}
+    count = prefills + decodes
+
+    def arm(name: str, strategy: str, replicas: int, engine: JsonObject) -> JsonObject:
+        return {"name": name, "strategy": strategy, "fleet": {"replicas": replicas, "engine": engine}}
+
+    return [
+        arm("1P1D", "round_robin_pd", 2, {**moving, "prefill_instances": 1}),
+        arm(f"{prefills}P{decodes}D", "round_robin_pd", count, {**moving, "prefill_instances": prefills}),
+        arm("continuous batching", "round_robin", count, {"kv": NEURON, "prefill_instances": 0, **both}),
+        arm("chunked prefill", "round_robin", count, {"kv": NONE, "prefill_instances": 0, **both}),
+    ]
 
 
 def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
@@ -76,9 +131,18 @@ def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
             "The design: cache aware, adaptive, adaptive with offload, and a fixed split of 6 prefill and 2 decode",
             [A, B, D[1], STATIC],
         ),
+        "own-fleet": (
+            "The design on its author's fleet: 8 engines of Qwen3-30B-A3B on one H20 each, fixed splits included",
+            ON_FLEET_OF_DESIGN,
+        ),
         "offloads": ("Ways to move a heavy prefill away, and which rule comes first, at 9.7 GB/s", [A, *OFFLOADS]),
         "splits": ("Fixed splits of 8 instances, from 7 prefill and 1 decode to 1 and 7", [A, *SPLITS]),
         "thresholds": ("When a request counts as heavy: from 10,000, 20,000 or 40,000 new tokens", [A, *C]),
         "bandwidths": ("How fast KV moves between instances: 3, 9.7 and 40 GB/s, by connector", [A, *over]),
+        "tiers": ("HBM alone, host memory, and drives by LMCache, GDS and Tutti", tiers({}, {})),
+        "disaggregated": (
+            "1P1D, 2P2D, continuous batching that takes prompts first, and chunked prefill",
+            disaggregated(2, 2, {}, {}),
+        ),
         "peers": ("Strategies of other routers", PEERS),
     }

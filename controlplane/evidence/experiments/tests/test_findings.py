@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import by_class, costs, findings, unseen
+from bench import by_class, costs, findings, own_fleet, unseen
 from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
 from router.policy.schema import document as documents
 
@@ -181,6 +181,33 @@ def test_the_text_about_tiers_says_what_its_table_has():
     assert f"LMCache need {mean[2]}, though" in text
     life = f"wear out in {tutti[7]} years; writing only what is used twice gives them {twice[7].partition(' ±')[0]}"
     assert life in text
+
+
+def test_the_text_about_the_authors_fleet_says_what_its_tables_have():
+    text = (FINDINGS / "own-fleet.md").read_text()
+    arms = {row[0]: row for row in section("own-fleet", "coding agent, 1× load") if len(row) == 6}
+    tail = [arms[name][3].split(" / ")[3] for name in ("A", "B", "D at 9.7 GB-s")]
+    assert f"heavy TPOT p90 is {tail[0]} ms under A, {tail[1]} under B and {tail[2]} under D" in text
+    assert f"falls from {tail[0]} to {tail[2]} ms under D" in (FINDINGS.with_suffix(".md")).read_text()
+    paid = re.search(r"heavy: TTFT p50 × ([\d.]+)", arms["D at 9.7 GB-s"][5])
+    assert paid
+    assert f"heavy TTFT p50 is {paid[1]} times A's" in text
+    walls = {row[0]: row for row in section("own-fleet", "coding agent, 1× load") if len(row) == 7}
+    assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
+
+
+@pytest.mark.parametrize(
+    ("measured", "middle", "half", "word"),
+    [
+        (0.01, 0.01, 0.04, "no difference in either"),
+        (0.5, 0.1, 0.2, "no difference here"),
+        (0.01, 0.3, 0.1, "a difference only here"),
+        (0.5, 0.3, 0.1, "the same direction"),
+        (0.5, -0.3, 0.1, "the other direction"),
+    ],
+)
+def test_a_measured_change_is_found_by_the_interval_of_the_seeds(measured, middle, half, word):
+    assert own_fleet.verdict(measured, middle, half) == word
 
 
 def test_the_text_about_classes_says_what_its_tables_have():

@@ -1,0 +1,70 @@
+"""The adaptive-offload design on its author's fleet: changes that the author measured there, beside the twin's.
+
+Published in agentic-kvc, commits d11d9f5cb9 and 42bcd31976, a report of 2026-05-22; its traffic is another agentic
+trace, and whether its TTFT is a mean or a median is not known here: medians stand beside it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from bench.played import Played, Runs, spread
+from controlplane.experiments.results.statistics import stats
+
+NOISE = 0.02  # a measured change of less is none
+
+
+def _quantile(name: str, q: float) -> Callable[[Played], float]:
+    return lambda one: stats.quantile(sorted(getattr(one, name)), q)
+
+
+TTFT, E2E, TPOT = _quantile("ttft", 0.5), _quantile("e2e", 0.5), _quantile("tpot", 0.9)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A change against A."""
+
+    name: str
+    arm: str
+    of: Callable[[Played], float]
+    change: float  # 0.01: 1 % more
+    values: str = ""  # as the author gives them
+
+
+MEASURED = (
+    Measured("B, TTFT p50", "B", TTFT, 0.012),
+    Measured("B, TPOT p90", "B", TPOT, -0.015),
+    Measured("B, E2E p50", "B", E2E, -0.003),
+    Measured("D at 9.7 GB/s, TTFT p50", "D at 9.7 GB-s", TTFT, 1.462 / 0.737 - 1, "0.737 → 1.462 s"),
+    Measured("D at 3 GB/s, TTFT p50", "D at 3 GB-s", TTFT, 1.462 / 0.737 - 1, "0.737 → 1.462 s"),
+    Measured("D at 9.7 GB/s, TPOT p90", "D at 9.7 GB-s", TPOT, 0.077 / 0.072 - 1, "72 → 77 ms"),
+    Measured("4P+4D, TTFT p50", "static 4P4D", TTFT, 1.994 / 0.737 - 1, "0.737 → 1.994 s"),
+)
+
+
+def table(runs: Runs) -> Iterator[str]:
+    """One row a measured change."""
+    yield "| against A | measured | | here | |"
+    yield "|---" * 5 + "|"
+    for one in MEASURED:
+        before, now = ([one.of(each) for each in runs[arm]] for arm in ("A", one.arm))
+        middle, half = change(before, now)
+        here = f"{100 * middle:+.1f} ± {100 * half:.1f} %"
+        found = verdict(one.change, middle, half)
+        yield f"| {one.name} | {100 * one.change:+.1f} % | {one.values} | {here} | {found} |"
+
+
+def change(before: Sequence[float], now: Sequence[float]) -> tuple[float, float]:
+    """(mean change over the paired seeds, half of its interval), as shares of the mean before."""
+    middle, half = spread([late - soon for soon, late in zip(before, now, strict=True)])
+    return middle / fmean(before), half / fmean(before)
+
+
+def verdict(measured: float, middle: float, half: float) -> str:
+    """Whether the twin finds what was measured."""
+    if abs(middle) <= half:
+        return "no difference in either" if abs(measured) < NOISE else "no difference here"
+    if abs(measured) < NOISE:
+        return "a difference only here"
+    return "the same direction" if (measured > 0) == (middle > 0) else "the other direction"

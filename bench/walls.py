@@ -1,0 +1,28 @@
+"""What the instances of a fixed split wait for: KV of the fullest, and the parts of the TTFT."""
+
+from collections.abc import Callable, Iterator
+from statistics import fmean
+
+from bench.played import METRICS, Played, Runs
+from fleet.counted import percent
+
+WALL: tuple[tuple[str, Callable[[Played], float]], ...] = (  # KV of the fullest quarter of the instances; of the TTFT
+    ("KV, mean", lambda one: one.fullest_kv),
+    ("KV, middle half", lambda one: one.middle_kv),
+    ("KV, peak", lambda one: one.peak_kv),
+    ("TTFT that waits for KV", lambda one: one.waits_for_kv),
+    ("in queues", lambda one: one.waits - one.waits_for_kv),
+)
+
+
+def head() -> tuple[str, ...]:
+    titles = " | ".join(title for title, _ in WALL)
+    return ("", f"| | {titles} | TTFT p90, s |", "|---" * (len(WALL) + 2) + "|")
+
+
+def rows(before: str, runs: Runs) -> Iterator[str]:
+    """One an arm, named with `before` in front."""
+    for arm, played in runs.items():
+        cells = (percent(fmean(map(of, played)), ".1f") for _, of in WALL)
+        ttft = fmean(METRICS["ttft_p90"](one) for one in played)
+        yield f"| {before}{arm} | {' | '.join(cells)} | {ttft:,.2f} |"
