@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bench.played import Played, Runs, spread
-from controlplane.experiments.results.statistics import stats
+from controlplane.evidence.experiments.results.statistics import stats
 
 NOISE = 0.02  # a measured change of less is none
 

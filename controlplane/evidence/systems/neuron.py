@@ -6,11 +6,13 @@ from statistics import fmean
 
 from controlplane.evidence.systems import neuron_play as play
 from controlplane.evidence.systems.neuron_scaling import TRAFFIC, Reading, readings
+from controlplane.evidence.systems.pool_plays import NEURON_PLAYABLE
 from controlplane.evidence.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from controlplane.evidence.twin.simulation.types import TwinOutcome, Use
 from fleet.counted import percent
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import MODELS as SIZES
+from fleet.engine.scheduler import VLLM
 from fleet.kinds.option import option
 from fleet.systems import neuron as model
 from fleet.systems.neuron import Balance, Workload
@@ -151,7 +153,7 @@ class _Runs:
         devices = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
         self._inputs, self._setup = inputs, setup
         self.instances = max(devices // inputs.decode_parallel, 1)
-        self.apart, self.together = self._play(setup)
+        self.apart, self.together, self.chunked = self._play(setup)
         self.step_s = model.step_s(setup.decode_law, inputs.decode_batch, setup.work)
         batch = inputs.decode_batch
         self.interruptions = play.interruptions(play.closed_run(setup, play.both(setup, 1), batch))
@@ -159,14 +161,14 @@ class _Runs:
         self.interruptions_apart, self.transfers = play.interruptions(apart), play.transfers(apart)
         self.blocked_s = sum(use.blocked_s for use in play.of_role(self.apart, "prefill"))
 
-    def _play(self, setup: play.Setup) -> tuple[TwinOutcome, TwinOutcome]:
-        inputs = self._inputs
+    def _play(self, setup: play.Setup) -> tuple[TwinOutcome, TwinOutcome, TwinOutcome]:
+        inputs, count = self._inputs, self.instances
         apart = play.pairs(setup, inputs.prefills, inputs.decodes)
-        fleets = apart, play.both(setup, self.instances)
-        first, second = (play.open_run(setup, fleet, inputs.rate) for fleet in fleets)
-        return first, second
+        fleets = apart, play.both(setup, count), play.both(setup, count, VLLM)
+        first, second, third = (play.open_run(setup, fleet, inputs.rate) for fleet in fleets)
+        return first, second, third
 
-    def doubled(self) -> tuple[TwinOutcome, TwinOutcome]:
+    def doubled(self) -> tuple[TwinOutcome, TwinOutcome, TwinOutcome]:
         return self._play(self._setup.doubled())
 
     def largest(self, disaggregated: bool) -> int:
@@ -254,15 +256,17 @@ def _slots_chart(outcome: TwinOutcome) -> Chart:
 
 
 def _token_table(runs: _Runs) -> Table:
-    names = f"{runs.instances} × continuous batching", "disaggregated"
+    count = f"{runs.instances} × "
+    names = f"{count}continuous batching", f"{count}chunked prefill", "disaggregated"
     rows = [
         (name, runs.first_ms(run), runs.second_ms(run), runs.itl_ms(run), play.answers_per_s(run))
-        for name, run in zip(names, (runs.together, runs.apart), strict=True)
+        for name, run in zip(names, (runs.together, runs.chunked, runs.apart), strict=True)
     ]
     columns = ("", "First token, p90, ms", "Second token, p90, ms", "ITL, p90, ms", "Answers/s")
     note = (
         "Workers are chosen in turn, as by Neuron's proxy (round_robin_pd). That proxy does not remove a dead worker, "
-        "and what it sends there hangs; Weir leaves it out."
+        "and what it sends there hangs; Weir leaves it out. Continuous batching takes prompts first and whole; chunked "
+        f"prefill computes up to {play.CHUNK:,} tokens of them beside the answers of a step."
     )
     return Table("Played at the offered rate, on equal devices", columns, tuple(rows), note)
 
@@ -271,7 +275,10 @@ def _doubled_table(runs: _Runs) -> Table:
     longer = runs.doubled()
     rows = []
     for name, before, after in zip(
-        ("disaggregated", "continuous batching"), (runs.apart, runs.together), longer, strict=True
+        ("disaggregated", "continuous batching", "chunked prefill"),
+        (runs.apart, runs.together, runs.chunked),
+        longer,
+        strict=True,
     ):
         rows.append((name, runs.first_ms(before), runs.first_ms(after), runs.itl_ms(before), runs.itl_ms(after)))
     columns = ("", "First token", "with prompts doubled", "ITL", "with prompts doubled")
@@ -297,8 +304,9 @@ def _scaling_table(played: Iterable[Reading]) -> Table:
     )
     columns = ("Traffic", "Workers", "Prefill busy, %", "Decode busy, %", "Answers/s", "First token, p90, ms", "Then")
     note = (
-        "From 1P1D on, by the rules of the autoscaler: a side grows while it is full and the other is not. A decoder "
-        "is as full as its slots or its KV. With prefill_max the autoscaler of a pool does this for engines."
+        "From 1P1D on, by the rules of the autoscaler: a side grows while it is full and the other is not, and gives a "
+        "worker back that its load does not need. A decoder is as full as its slots or its KV. With prefill_max the "
+        "autoscaler of a pool does this for engines."
     )
     return Table("Scaled while traffic changes, played", columns, rows, note)
 
@@ -388,4 +396,5 @@ NEURON = System(
         Group("Transfers", ("transfer_gb_per_s", "setup_ms", "poll_ms")),
     ),
     links=(Link("Experiments in the twin", "/experiments/"),),
+    playable=NEURON_PLAYABLE,
 )  # fmt: skip

@@ -16,6 +16,7 @@ from fleet.systems.neuron import Workload
 from router.policy.schema import document
 
 BLOCK = 512  # tokens, of the trace
+CHUNK = 2_048  # tokens per step, where prompts are computed in chunks
 REQUESTS = 120  # requests per open run
 LAPS = 5  # answers per client of a closed loop
 SEED = 1
@@ -50,11 +51,12 @@ def pairs(setup: Setup, prefills: int, decodes: int) -> TwinFleet:
     return TwinFleet({f"{role}-{number}": workers[role] for role, count in sides for number in range(count)})
 
 
-def both(setup: Setup, instances: int) -> TwinFleet:
-    return TwinFleet({f"both-{number}": _worker(setup, "both") for number in range(instances)})
+def both(setup: Setup, instances: int, batching: str = BATCHING_OF_ROLE["both"]) -> TwinFleet:
+    """Instances that prefill and decode: prompts first and whole, or by another batching of engines."""
+    return TwinFleet({f"both-{number}": _worker(setup, "both", batching) for number in range(instances)})
 
 
-def _worker(setup: Setup, role: Role) -> EngineModel:
+def _worker(setup: Setup, role: Role, batching: str = "") -> EngineModel:
     batch = setup.prefill_batch if role == "prefill" else setup.decode_batch
     tokens = setup.work.prompt_tokens + setup.work.output_tokens
     moves = TransferModel(
@@ -69,7 +71,7 @@ def _worker(setup: Setup, role: Role) -> EngineModel:
     return EngineModel(
         law=setup.prefill_law if role == "prefill" else setup.decode_law,
         kv_blocks=(batch + 1) * (tokens // BLOCK + 2),  # as Neuron reserves: every sequence at its full length
-        limits=Limits(BLOCK, batch, 8192, BATCHING_OF_ROLE[role], async_scheduling=False),
+        limits=Limits(BLOCK, batch, CHUNK, batching or BATCHING_OF_ROLE[role], async_scheduling=False),
         role=role,
         connector="" if role == "both" else "neuron",
         transfers=None if role == "both" else moves,

@@ -1,7 +1,9 @@
-"""The autoscaler's rules for both sides, played while traffic changes: each side grows when it holds up the other."""
+"""The autoscaler's rules for both sides, played while traffic changes: each side grows when it holds up the other,
+and gives back what its load does not need."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from controlplane.evidence.systems import neuron_play as play
 from controlplane.evidence.twin.simulation.types import TwinOutcome
@@ -9,6 +11,7 @@ from fleet.plan.balance import MeasuredInstance, decoders_for, prefills_for, sid
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
+PREFILL_USABLE, DECODE_USABLE = 1.0, 0.8  # share of a side that may be in use, as in the autoscaler of a pool
 REQUESTS = 120  # requests per reading
 MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
 
@@ -59,8 +62,17 @@ def _reading(traffic: str, setup: play.Setup, rate: float, prefills: int, decode
         min(max(prefills_for(point), prefills), MOST_WORKERS),
         min(max(decoders_for(point), decodes), MOST_WORKERS),
     )
+    if advised == (prefills, decodes):
+        advised = _with_less(point.prefill, PREFILL_USABLE), _with_less(point.decode, DECODE_USABLE)
     ttft_ms = play.p90([one.ttft_s * 1e3 for one in play.steady(outcome) if one.ttft_s is not None])
     return Reading(traffic, prefills, decodes, point, ttft_ms, None if advised == (prefills, decodes) else advised)
+
+
+def _with_less(side: SideLoad | None, usable: float) -> int:
+    """Workers of the side, one fewer where the offered load leaves the others room."""
+    assert side is not None  # noqa: S101 - narrows the type: there are workers of both roles
+    needed = ceil(side.work / usable)
+    return max(side.instances - 1, needed, 1) if needed < side.instances else side.instances
 
 
 def _point(setup: play.Setup, outcome: TwinOutcome) -> LoadPoint:

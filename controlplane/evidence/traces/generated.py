@@ -6,12 +6,12 @@ times of seconds to a minute, a prompt that grows with each turn, one request in
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 
-from controlplane.evidence.traces import documents, prompts_8k
+from controlplane.evidence.traces import documents, prompts_8k, questions
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
@@ -127,4 +127,14 @@ def prompts_of_8k() -> LoadedTrace:
     return prompts_8k.generate(seed=1)
 
 
-BUILT_IN = {"agentic-demo": agentic_demo, "documents-reread": documents_reread, "prompts-8k": prompts_of_8k}
+@cache
+def _asked(name: str) -> LoadedTrace:
+    return questions.generate(questions.LOADS[name])
+
+
+BUILT_IN: dict[str, Callable[[], LoadedTrace]] = {
+    "agentic-demo": agentic_demo,
+    "documents-reread": documents_reread,
+    "prompts-8k": prompts_of_8k,
+    **{name: partial(_asked, name) for name in questions.LOADS},
+}

@@ -1,5 +1,6 @@
 """Tutti: KV on drives at the speed of memory, against its baselines, under one generated load."""
 
+from controlplane.evidence.systems.pool_plays import TIERS_PLAYABLE
 from controlplane.evidence.systems.system import System
 from controlplane.evidence.systems.tiers.answer import answer
 from controlplane.evidence.systems.tiers.figures import NOTES, figures
@@ -16,4 +17,5 @@ TIERS = System(
     GROUPS,
     rules,
     NOTES,
+    playable=TIERS_PLAYABLE,
 )

@@ -5,9 +5,10 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from controlplane.evidence.traces import documents
+from controlplane.evidence.traces import documents, questions
 from controlplane.evidence.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
-from controlplane.evidence.traces.summary import summarise, trace_classes
+from controlplane.evidence.traces.questions import LOADS
+from controlplane.evidence.traces.summary import ideal_hits, summarise, trace_classes
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,15 @@ def test_sessions_share_their_system_prompts_and_nothing_else(trace):
 def test_requests_are_in_order_of_arrival_and_numbered(trace):
     assert [r.index for r in trace.requests] == list(range(len(trace.requests)))
     assert all(a.at_s <= b.at_s for a, b in pairwise(trace.requests))
+
+
+def test_questions_about_documents_hit_as_published_where_nothing_is_evicted():
+    """84 and 86 % with drives, after the first questions."""
+    for load, published in ((LOADS["leval"], 0.84), (LOADS["loogle"], 0.86)):
+        requests = questions.generate(load).requests
+        late = [*zip(requests, ideal_hits(requests), strict=True)][len(requests) // 2 :]
+        hits = sum(hit for _, hit in late) / sum(request.input_tokens for request, _ in late)
+        assert hits == pytest.approx(published, abs=0.05)
 
 
 def test_documents_are_opened_again_by_others_and_by_readers_who_come_back_after_minutes():

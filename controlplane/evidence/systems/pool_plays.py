@@ -1,0 +1,74 @@
+"""Comparisons that follow from the inputs of Tutti's and Neuron's pages, on a pool of simulated engines."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from controlplane.evidence.experiments.matrix.presets import disaggregated, tiers
+from controlplane.evidence.systems.system import Play, Playable, PoolFacts
+from controlplane.evidence.traces import prompts_8k, questions
+from fleet.systems.tiers.load import Load
+from router.contract.json_value import Json, JsonObject
+
+LOADS = (0.05, 20.0)  # factors that an experiment takes
+TIERS_S, NEURON_S = 2_400, 300  # s of the trace
+NEEDS = "It takes a pool of the kind sim, as examples/fleet-demo.yaml has, and arrivals that an experiment can play."
+
+
+def _body(name: str, question: str, pool: PoolFacts, trace: str, load: float, arms: list[Json]) -> JsonObject:
+    return {
+        "name": name,
+        "question": question,
+        "pool": pool.name,
+        "trace": trace,
+        "mode": "twin",
+        "load_factor": round(load, 3),
+        "arms": arms,
+    }
+
+
+def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
+    """Five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents again."""
+    sizes: JsonObject = {"dram_gb": inputs.dram_gb, "ssd_gb": inputs.ssd_gb, "dram_gb_per_s": inputs.dram_read_gb_s}
+    if inputs.floor_s:
+        sizes["tier_law"] = "published"
+    alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": "always"}
+    load = Load(**{name: getattr(inputs, name) for name in asdict(Load())})
+    question = "What does each tier below HBM change?"
+    for pool in pools:
+        if pool.kind != "sim":
+            continue
+        for trace, of in questions.LOADS.items():
+            if of == load and LOADS[0] <= inputs.rate / questions.PER_S <= LOADS[1]:
+                title = f"{trace} at {inputs.rate:g} requests/s on one engine, five tiers"
+                arms = tiers({"replicas": 1}, {**alone, **sizes})
+                body = _body(title, question, pool, trace, inputs.rate / questions.PER_S, arms)
+                yield Play(title, pool.name, body)
+        title = "Documents that are read again, twice their rate, five tiers"
+        body = _body(title, question, pool, "documents-reread", 2.0, tiers({}, sizes)) | {"duration_s": TIERS_S}
+        yield Play(title, pool.name, body)
+
+
+def neuron_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
+    """One pair, the given workers, and as many engines that do both, in two ways; GPU and model are the pool's."""
+    load = inputs.rate / prompts_8k.PER_S
+    sides: JsonObject = {
+        "kv_gb_per_s": inputs.transfer_gb_per_s,
+        "kv_busy_gb_per_s": inputs.transfer_gb_per_s,
+        "kv_setup_ms": inputs.setup_ms,
+        "prefill_max_num_seqs": inputs.prefill_batch,
+    }
+    arms = disaggregated(inputs.prefills, inputs.decodes, sides, {"max_num_seqs": inputs.decode_batch})
+    if inputs.prefills == inputs.decodes == 1:
+        del arms[1]  # the first again
+    workers = f"{inputs.prefills}P{inputs.decodes}D"
+    title = f"Prompts of 8K at {inputs.rate:g} requests/s: {workers}, and as many engines that do both"
+    question = "What do prefill and decode workers give and take against engines that do both?"
+    for pool in pools:
+        if pool.kind == "sim" and LOADS[0] <= load <= LOADS[1]:
+            body = _body(title, question, pool, "prompts-8k", load, arms) | {"duration_s": NEURON_S}
+            yield Play(title, pool.name, body)
+
+
+TIERS_PLAYABLE = Playable("Play the five tiers in the twin", tier_plays, NEEDS)
+NEURON_PLAYABLE = Playable("Play the workers in the twin", neuron_plays, NEEDS)

@@ -1,0 +1,51 @@
+"""Tutti's and Neuron's comparisons start on a pool of simulated engines, with what their pages were asked."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from django.contrib.auth.models import User
+
+from controlplane.evidence.experiments import services
+from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.systems.asking import inputs_of
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import PoolFacts
+from controlplane.people.audit.services import Actor
+from fleet import services as fleet
+
+ROOT = Path(__file__).resolve().parents[4]
+TIERS = ["HBM", "DRAM", "LMCache", "GDS", "Tutti"]
+ONE_PAIR = ["1P1D", "continuous batching", "chunked prefill"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("slug", "given", "traces", "arms"),
+    [
+        ("tutti", {}, ["leval", "documents-reread"], TIERS),
+        ("tutti", {"mean_tokens": 20_000}, ["documents-reread"], TIERS),
+        ("tutti", {"floor_s": 0.217, "rate": 3, "dram_gb": 64}, ["leval", "documents-reread"], TIERS),
+        ("neuron", {}, ["prompts-8k"], ONE_PAIR),
+        ("neuron", {"decodes": 2}, ["prompts-8k"], ["1P1D", "1P2D", *ONE_PAIR[1:]]),
+    ],
+)
+def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
+    data_dir: Path, otto: User, slug: str, given: dict[str, object], traces: list[str], arms: list[str]
+) -> None:
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-demo.yaml").read_text()), "ada")
+    system = SYSTEMS[slug]
+    assert system.playable is not None
+    pools = [PoolFacts("demo", "sim", "m", {}), PoolFacts("real", "vllm", "m", {})]
+    plays = [*system.playable.plays(inputs_of(system, given), pools)]
+    assert [play.body["trace"] for play in plays] == traces
+    for play in plays:
+        body = ExperimentIn.model_validate(play.body)
+        assert [arm["name"] for arm in services.settled(body, Actor("user", "otto")).arms] == arms
+
+
+def test_arrivals_that_no_experiment_plays_offer_none() -> None:
+    neuron = SYSTEMS["neuron"]
+    assert neuron.playable is not None
+    pools = [PoolFacts("demo", "sim", "m", {})]
+    assert [*neuron.playable.plays(inputs_of(neuron, {"rate": 0.01}), pools)] == []
