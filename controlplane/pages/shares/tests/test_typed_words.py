@@ -93,7 +93,7 @@ def told(
 ) -> redis.Redis:
     """Everything that people can say, said."""
     assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would grow old
-    Fleet.objects.create(name="fleet")
+    Fleet.objects.create(pk=1, name="fleet")
     PoolVersion.objects.create(pool=pool, number=1, config={"model": "m", "kind": "sim", "engine": {}})
     Node.objects.create(name="gpu-1", last_seen=timezone.now())
     for i, state in enumerate((State.READY, State.FAILED, State.UNREACHABLE, State.DRAINING)):
