@@ -74,13 +74,13 @@ class Scene:
         urls = lambda: self.routers.urls  # noqa: E731
         self.dispatcher = Dispatcher(self.routers, AtOnce(), urls, lambda: IDLE, lambda: self.routers.now)
 
-    def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False) -> None:
-        """That long, or until all that have a place or are due have ended."""
+    def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False, *, by: float = 0.5) -> None:
+        """That long, in steps of `by` seconds, or until all that have a place or are due have ended."""
         end = self.routers.now + (seconds or 10_000)
         while self.routers.now < end and not until():
             goes_on = self.dispatcher.step()
-            self.routers.go_on(0.5)
-            self.wall.shift(0.5)
+            self.routers.go_on(by)
+            self.wall.shift(by)
             if not goes_on and not seconds:
                 return
 
@@ -119,16 +119,16 @@ def shown(caller: Caller, name: str) -> Any:
 @pytest.mark.timeout(120)
 def test_of_twenty_keys_one_stuck_and_one_huge_the_others_end_as_if_alone(scene: Scene) -> None:
     others = [Caller(f"key-{i}") for i in range(18)]
-    first = [caller.batch(*lines(40)) for caller in others]
+    first = [caller.batch(*lines(20)) for caller in others]
     alone = scene.end_of(*first)
     began = scene.routers.now
     stuck, huge = Caller("stuck"), Caller("huge")
     scene.routers.answers = lambda key, body: QUOTA if key == stuck.row.pk else None
-    names = [stuck.batch(*lines(10)), huge.batch(*lines(2_000)), *(caller.batch(*lines(40)) for caller in others)]
+    names = [stuck.batch(*lines(10)), huge.batch(*lines(1_000)), *(caller.batch(*lines(20)) for caller in others)]
     beside = scene.end_of(*names[2:])
     for early, late in zip(first, names[2:], strict=True):
         assert (beside[late] - began) / alone[early] < 1.1
-    assert shown(huge, names[1])["request_counts"]["completed"] >= 40
+    assert shown(huge, names[1])["request_counts"]["completed"] >= 20
     assert shown(stuck, names[0])["waiting"]["code"] == "insufficient_quota"
 
 
@@ -165,7 +165,7 @@ def test_a_stuck_batch_asks_with_one_line_and_ever_more_seldom(scene: Scene) -> 
     alice = Caller("alice")
     scene.routers.answers = lambda key, body: (503, {"error": {"code": "no_instance_ready", "message": "none"}})
     alice.batch(*lines(50))
-    scene.play(600.0)
+    scene.play(600.0, by=5.0)
     assert len(scene.routers.asked) < 4 + 6 + 600 / 60 + 1
 
 
@@ -196,7 +196,7 @@ def test_a_window_does_not_count_the_wait_for_others_and_counts_that_for_a_reaso
     assert Batch.objects.get(name=first).waited_s < 5.0
     scene.routers.answers = lambda key, body: QUOTA
     stuck = bob.batch(*lines(4), window="1h")
-    scene.play(130.0)
+    scene.play(60.0)
     assert Batch.objects.get(name=stuck).waited_s < 5.0
     Batch.objects.filter(name=stuck).update(created_at=timezone.now() - timedelta(hours=1))
     scene.dispatcher.release()
@@ -210,7 +210,7 @@ def test_a_window_does_not_count_the_wait_for_others_and_counts_that_for_a_reaso
 def test_a_batch_whose_lines_have_no_room_is_not_charged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher.Turns, "_has_room", lambda self, key, lane: False)
     name = Caller("alice").batch(*lines(4))
-    scene.play(60.0)
+    scene.play(60.0, by=2.0)
     assert Batch.objects.get(name=name).waited_s == pytest.approx(60, abs=6)
 
 
@@ -249,16 +249,16 @@ def test_many_queued_batches_of_one_key_hide_none_of_another(scene: Scene, monke
 
 def test_two_huge_batches_share_one_place_by_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PLACES", 1)
-    monkeypatch.setattr(places, "TURN_S", 20.0)
+    monkeypatch.setattr(places, "TURN_S", 10.0)
     callers = [Caller("alice"), Caller("bob")]
-    names = [caller.batch(*lines(3_000)) for caller in callers]
-    scene.play(100.0)
+    names = [caller.batch(*lines(1_500)) for caller in callers]
+    scene.play(50.0)
     sent = Counter(key for key, _ in scene.routers.asked)
     assert min(sent.values()) > 0.3 * max(sent.values())
     scene.end_of(*names)
     for caller, name in zip(callers, names, strict=True):
-        assert shown(caller, name)["request_counts"] == {"total": 3_000, "completed": 3_000, "failed": 0}
-    assert len(scene.routers.asked) == 6_000
+        assert shown(caller, name)["request_counts"] == {"total": 1_500, "completed": 1_500, "failed": 0}
+    assert len(scene.routers.asked) == 3_000
 
 
 def test_a_second_worker_neither_sends_nor_takes_what_the_first_one_has(
