@@ -63,8 +63,9 @@ def refusals(
 ) -> list[Problem]:
     """`resolve`: of a path to the one that is compared with the folders; a node follows links."""
     values, found = vars(build(kind.spec, engine)), []
-    if not kind.launched:  # nothing of it runs here, but the file of a source is read
-        found += _paths(lists, values.get("file") or "", f"{path}.engine.file", resolve)
+    if not kind.launched:  # nothing of it runs here, but these are read
+        for name in ("file", "tokenizer"):
+            found += _paths(lists, values.get(name) or "", f"{path}.engine.{name}", resolve)
         return found + _engine_key(lists, values.get(ENGINE_KEY), f"{path}.engine.{ENGINE_KEY}", resolve)
     for option in options_of(kind.spec):
         found += _of_option(lists, option, values[option.name], f"{path}.engine.{option.name}", resolve)

@@ -98,7 +98,7 @@ def test_a_key_that_the_engine_stops_taking_takes_it_out_of_routing_and_back(
     assert f"the engine does not take the key of file:{path}" in world.one().reason
     assert not world.published()["p-0"]["routable"]
     path.unlink()
-    world.until(reason_of(world, f"its engine key is missing: {path}"))
+    world.until(reason_of(world, f"its engine key is missing: the file {path}"))
     path.write_text(KEY)
     world.until_ready(1)
     assert world.one().epoch == 1

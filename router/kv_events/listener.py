@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import getrandbits
 
+from router.contract.net import engine_key
 from router.kv_events.feeds import Feeds, sweep
 from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
@@ -127,7 +128,8 @@ async def provide_tokenizer(pool: Pool) -> None:
         state.no_tokens = ""
     except Exception as error:  # the folder may contain anything; the approximate index is used instead
         state.reader = None
-        state.no_tokens = f"the tokenizer {name} cannot be used: {error}"[:300]
+        why = error if engine_key.listed(engine_key.FOLDERS) else engine_key.UNTOLD
+        state.no_tokens = f"the tokenizer {name} cannot be used: {why}"[:300]
 
 
 async def _loaded(name: str) -> Tokenizer:

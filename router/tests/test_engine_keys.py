@@ -112,7 +112,8 @@ async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, 
     path = tmp_path / "key"
     made = await world(guarded(), None)
     pool = await settled(made, f"file:{path}", "")
-    why = f"its engine key is missing: {path}: No such file or directory"
+    why = engine_key.trouble(f"file:{path}")
+    assert why.startswith(f"its engine key is missing: the file {path}")
     for _ in range(4):
         assert (await made.ask()).status_code == 200
     assert not made.engines[0].received

@@ -7,7 +7,7 @@ read again when they change. The key itself is in no database, Redis value, log 
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,12 +17,15 @@ ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"
 VARIABLE = "VLLM_API_KEY"  # variable in which vLLM, and a simulated engine, look for the key that they ask for
 LONGEST = 4096  # bytes of a key
+RULE = f"up to {LONGEST} visible characters"
 LOOK_S = 1.0  # between two looks at a file
 FOLDER = "engine-keys"  # folder in the data folder; no other file there is a key
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
 _KEY = re.compile(rb"[!-~]+")
 _REFUSAL = re.compile(r"GET \S+ answers 40[13]: ")
 _CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
+FOLDERS = "WEIR_ALLOWED_FOLDERS"
+UNTOLD = f"what is wrong with it is told where {FOLDERS} is set"
 _OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
@@ -102,7 +105,7 @@ def _key(reference: str) -> bytes:
 
 
 def _of_variable(name: str) -> bytes:
-    patterns = _listed("WEIR_ALLOWED_VARIABLES")
+    patterns = listed("WEIR_ALLOWED_VARIABLES")
     if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
         raise EngineKeyMissing(f"its engine key is missing: WEIR_ALLOWED_VARIABLES does not allow {name}")
     return _checked(os.environ.get(name, "").encode("utf-8", "surrogateescape"), f"the environment variable {name}")
@@ -118,6 +121,15 @@ def _of_file(path: str) -> bytes:
 
 
 def _looked(path: str, now: float, known: _Read | None) -> _Read:
+    """Where administrators do not say which files may be named, no two paths are told apart."""
+    found = _opened(path, now, known)
+    if not found.why or listed(FOLDERS):
+        return found
+    why = f"its engine key is missing: the file {path} cannot be read, or does not have {RULE}; {UNTOLD}"
+    return replace(found, why=why)
+
+
+def _opened(path: str, now: float, known: _Read | None) -> _Read:
     try:
         if why := _closed(path):
             return _Read(now, (), b"", f"its engine key is missing: {why}")
@@ -136,14 +148,14 @@ def _looked(path: str, now: float, known: _Read | None) -> _Read:
 def _closed(path: str) -> str:
     """Why this file is no engine key, links followed; empty if it may be one."""
     real, data = os.path.realpath(path), os.path.realpath(_data_folder())
+    folders = listed(FOLDERS)  # first: of a path outside nothing else is told
+    if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
+        return f"{FOLDERS} does not allow {path}"
     if not os.path.isfile(real) and os.path.exists(real):
         return f"{path} is not a file"
     inside = [folder for folder in (*_CLOSED, data) if _is_inside(real, os.path.realpath(folder))]
     if inside and not _is_inside(real, os.path.join(data, FOLDER)):
         return f"{path} is in {inside[0]}"
-    folders = _listed("WEIR_ALLOWED_FOLDERS")
-    if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
-        return f"WEIR_ALLOWED_FOLDERS does not allow {path}"
     return ""
 
 
@@ -155,7 +167,7 @@ def _data_folder() -> str:
     return os.environ.get("WEIR_DATA_DIR") or str(Path(__file__).parents[3] / "var")
 
 
-def _listed(name: str) -> list[str]:
+def listed(name: str) -> list[str]:
     """A setting of words with commas between them; `NAME_FILE` may hold it instead."""
     path = os.environ.get(f"{name}_FILE")
     value = Path(path).read_text() if path else os.environ.get(name, "")
@@ -167,5 +179,5 @@ def _checked(raw: bytes, what: str) -> bytes:
     if not key:
         raise EngineKeyMissing(f"its engine key is missing: {what} is not set or empty")
     if len(key) > LONGEST or not _KEY.fullmatch(key):
-        raise EngineKeyMissing(f"its engine key cannot be used: {what} must be up to {LONGEST} visible characters")
+        raise EngineKeyMissing(f"its engine key cannot be used: {what} must be {RULE}")
     return key

@@ -68,13 +68,15 @@ def test_an_engine_without_a_key_is_sent_none():
     assert (line(""), headers(""), trouble("")) == (b"", {}, "")
 
 
-def test_a_file_is_read_again_when_it_changes(key_file):
+def test_a_file_is_read_again_when_it_changes(key_file, monkeypatch):
     assert line(f"file:{key_file}") == b"authorization: Bearer sk-engine-1\r\n"
     new = key_file.with_name("new")
     new.write_text("sk-engine-2")
     new.replace(key_file)  # as a mounted Secret does
     assert line(f"file:{key_file}") == b"authorization: Bearer sk-engine-2\r\n"
     key_file.unlink()
+    assert "No such file" not in trouble(f"file:{key_file}")
+    monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", str(key_file.parent))
     assert trouble(f"file:{key_file}") == f"its engine key is missing: {key_file}: No such file or directory"
 
 
@@ -102,7 +104,31 @@ def test_a_variable_that_is_not_set_is_named():
     )
 
 
-def test_the_secrets_of_weir_and_of_the_host_are_no_engine_keys(tmp_path):
+def told(path):
+    return trouble(f"file:{path}").replace(str(path), "PATH")
+
+
+def test_where_no_folders_are_listed_no_two_paths_are_told_apart(tmp_path, key_file):
+    key_file.write_text("two\nlines")
+    (tmp_path / "empty").touch()
+    own = tmp_path / "data" / "token"
+    own.parent.mkdir()
+    own.write_text("weir_token")
+    paths = (tmp_path, tmp_path / "none", tmp_path / "empty", key_file, own, "/dev/null", "/proc")
+    assert {told(path) for path in paths} == {
+        "its engine key is missing: the file PATH cannot be read, or does not have up to 4096 visible characters; "
+        "what is wrong with it is told where WEIR_ALLOWED_FOLDERS is set"
+    }
+
+
+def test_of_a_path_outside_the_listed_folders_nothing_else_is_told(tmp_path, key_file, monkeypatch):
+    monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", str(tmp_path / "keys"))
+    paths = (tmp_path, tmp_path / "none", key_file, "/dev/null", "/proc")
+    assert {told(path) for path in paths} == {"its engine key is missing: WEIR_ALLOWED_FOLDERS does not allow PATH"}
+
+
+def test_the_secrets_of_weir_and_of_the_host_are_no_engine_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", str(tmp_path))
     data = tmp_path / "data"
     data.mkdir()
     (data / "token").write_text("weir_token")
