@@ -1,47 +1,42 @@
-"""Converts Anthropic messages and OpenAI responses into the chat completion that vLLM renders for them. Pure.
+"""Makes the chat completion that vLLM renders for a request, also of Anthropic messages and OpenAI responses. Pure.
 
-Requests whose prompt depends on more than the request (images, a model's thoughts, a stored response) are refused.
+Requests whose prompt depends on more than the request (images, a stored response) are refused.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from router.tokenize.billing import without_billing
+from router.tokenize.chat_messages import function_tool
 from router.tokenize.tokenizer import NotTokenized
 
 Document = dict[str, Any]  # a fault in its shape is found by using it (`as_chat`)
 
-_TEXTS = ("text", "input_text", "output_text")
-_FUNCTION = ("name", "description", "parameters")
+
+class Manner(NamedTuple):
+    """How the model's template takes what not every template has."""
+
+    system_first: bool = False  # it wants system messages at the beginning
+    least_effort: str = "none"  # that stands for thinking that is disabled
 
 
-def as_chat(document: Document, api_path: str, *, system_first: bool) -> Document:
-    """`system_first`: the template wants system messages at the beginning. Raises NotTokenized."""
+def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
+    """Raises NotTokenized."""
     made = _CONVERSIONS.get(api_path)
     if made is None:
         raise NotTokenized(f"{api_path}: only the engine renders its prompt")
     try:
-        return made(document, system_first)
+        return made(document, manner)
     except (TypeError, KeyError, AttributeError, IndexError):
         raise NotTokenized(f"the body is not a request to {api_path}") from None
-
-
-def function_tool(function: Document) -> Document:
-    """A tool as vLLM passes it to the template."""
-    made = {name: function.get(name) for name in _FUNCTION}
-    if function.get("strict") is not None:
-        made["strict"] = function["strict"]
-    return {"type": "function", "function": made}
 
 
 # Anthropic messages
 
 
-def _messages(document: Document, system_first: bool) -> Document:
-    if document.get("output_config") or (document.get("thinking") or {}).get("type") == "disabled":
-        raise NotTokenized("output_config and thinking: only the engine renders them")
-    given = document["messages"]
+def _messages(document: Document, manner: Manner) -> Document:
+    given, system_first = document["messages"], manner.system_first
     head = list(_said(document.get("system") or ""))
     if system_first:
         head += [text for message in given if message["role"] == "system" for text in _said(message["content"])]
@@ -51,9 +46,17 @@ def _messages(document: Document, system_first: bool) -> Document:
             made += _turn(message)
         elif not system_first and (text := "".join(_said(message["content"]))):
             made.append({"role": "system", "content": text})
+    effort = (document.get("output_config") or {}).get("effort")
+    if (document.get("thinking") or {}).get("type") == "disabled":
+        effort = manner.least_effort
     tools = document.get("tools")
-    listed = [function_tool({**tool, "parameters": tool["input_schema"]}) for tool in tools] if tools else tools
-    return {**_kept(document), "messages": made, "tools": listed}
+    listed = [function_tool({**tool, "parameters": _schema(tool)}) for tool in tools] if tools is not None else None
+    return {**_kept(document), "messages": made, "tools": listed, "reasoning_effort": effort}
+
+
+def _schema(tool: Document) -> Document:
+    schema: Document = tool["input_schema"]
+    return schema if "type" in schema else {**schema, "type": "object"}
 
 
 def _said(content: Any) -> Iterator[str]:
@@ -61,6 +64,8 @@ def _said(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
     for block in without_billing(content):
+        if block["type"] in ("tool_addition", "tool_removal"):
+            raise NotTokenized("tools that change in the conversation: only the engine renders them")
         text = block.get("text") if block["type"] == "text" else None
         if text:
             yield text
@@ -71,14 +76,17 @@ def _turn(message: Document) -> list[Document]:
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    results = [_result(block) for block in content if block["type"] == "tool_result" and role == "user"]
-    calls = [_use(block) for block in content if block["type"] == "tool_use"]
-    texts = [block["text"] for block in content if block["type"] == "text" and block["text"]]
-    known = ("text", "tool_use", "redacted_thinking", *(["tool_result"] if role == "user" else []))
+    known = ("text", "tool_use", "thinking", "redacted_thinking", *(["tool_result"] if role == "user" else []))
     other = next((block["type"] for block in content if block["type"] not in known), None)
     if other is not None:
         raise NotTokenized(f"a block of type {other!r:.40}: only the engine renders it")
+    results = [_result(block) for block in content if block["type"] == "tool_result"]
+    thoughts = [block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"] is not None]
+    calls = [_use(block) for block in content if block["type"] == "tool_use"]
+    texts = [block["text"] for block in content if block["type"] == "text" and block["text"]]
     made: Document = {"role": role}
+    if thoughts:
+        made["reasoning"] = "".join(thoughts)
     if calls:
         made["tool_calls"] = calls
     if texts:
@@ -102,8 +110,8 @@ def _result(block: Document) -> Document:
 # OpenAI responses
 
 
-def _responses(document: Document, system_first: bool) -> Document:
-    for name in ("previous_response_id", "previous_input_messages", "prompt", "reasoning"):
+def _responses(document: Document, manner: Manner) -> Document:
+    for name in ("previous_response_id", "previous_input_messages", "prompt"):
         if document.get(name):
             raise NotTokenized(f"{name}: only the engine can apply it")
     if document.get("truncation") not in (None, "disabled"):
@@ -115,47 +123,73 @@ def _responses(document: Document, system_first: bool) -> Document:
     if isinstance(given, str):
         made.append({"role": "user", "content": given})
     else:
+        if given and given[-1].get("status") in ("in_progress", "incomplete"):
+            raise NotTokenized("an incomplete answer to be continued: only the engine renders it")
         for item in given:
             _take(item, made)
-    tools = document.get("tools")
-    if tools and any(tool["type"] != "function" for tool in tools):
-        raise NotTokenized("built-in tools: only the engine renders them")
-    return {**_kept(document), "messages": made, "tools": [function_tool(tool) for tool in tools] if tools else None}
+    tools, effort = document.get("tools"), (document.get("reasoning") or {}).get("effort")
+    listed = [function_tool(one) for tool in tools for one in _functions(tool)] if tools else None
+    return {**_kept(document), "messages": made, "tools": listed, "reasoning_effort": effort}
+
+
+def _functions(tool: Document) -> list[Document]:
+    """What the model is shown of a tool: nothing of those that run in the engine."""
+    kind = tool["type"]
+    if kind == "namespace":
+        return [{**one, "name": _in(tool["name"], one["name"])} for one in tool["tools"] if one["type"] == "function"]
+    if kind == "custom":
+        raise NotTokenized("a tool that takes free text: only the engine renders it")
+    return [tool] if kind == "function" else []
+
+
+def _in(namespace: str | None, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
 
 
 def _take(item: Document, made: list[Document]) -> None:
-    """Add one item of the input; an assistant's tool calls and text make one message."""
+    """Add one item of the input; an assistant's thoughts, tool calls and text make one message."""
     kind = item.get("type", "message")
-    last = made[-1] if made and made[-1]["role"] == "assistant" else None
-    if item.get("status") in ("in_progress", "incomplete"):
-        raise NotTokenized("an incomplete answer to be continued: only the engine renders it")
     if kind == "function_call":
-        call = _call(item["call_id"], item["name"], item["arguments"])
-        if last is not None:
-            last.setdefault("tool_calls", []).append(call)
-        else:
-            made.append({"role": "assistant", "tool_calls": [call]})
+        _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
     elif kind == "function_call_output":
-        made.append({"role": "tool", "tool_call_id": item["call_id"], "content": _texts(item["output"])})
+        made.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+    elif kind == "reasoning":
+        _take_part("reasoning", _thoughts(item), made)
     elif kind != "message":
         raise NotTokenized(f"an item of type {kind!r:.40}: only the engine renders it")
     elif item["role"] != "assistant":
-        made.append({"role": item["role"], "content": _texts(item["content"])})
+        made.append({"role": item["role"], "content": item["content"]})
     else:
         content = item["content"]
-        text = content if isinstance(content, str) else content[0]["text"]
-        if last is not None and last.get("content") is None:
-            last["content"] = text
-        else:
-            made.append({"role": "assistant", "content": text})
+        _take_part("content", content if isinstance(content, str) else content[0]["text"], made)
 
 
-def _texts(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    if any(part["type"] not in _TEXTS for part in content):
-        raise NotTokenized("a part of a message is not text")
-    return [{"type": "text", "text": part["text"]} for part in content]
+def _last_turn(made: list[Document]) -> Document | None:
+    return made[-1] if made and made[-1]["role"] == "assistant" else None
+
+
+def _take_call(call: Document, made: list[Document]) -> None:
+    last = _last_turn(made)
+    if last is not None:
+        last.setdefault("tool_calls", []).append(call)
+    else:
+        made.append({"role": "assistant", "tool_calls": [call]})
+
+
+def _take_part(name: str, text: str, made: list[Document]) -> None:
+    last = _last_turn(made)
+    if last is not None and last.get(name) is None:
+        last[name] = text
+    else:
+        made.append({"role": "assistant", name: text})
+
+
+def _thoughts(item: Document) -> str:
+    if item.get("encrypted_content"):
+        raise NotTokenized("encrypted thoughts: no engine reads them")
+    parts = item.get("content") or item.get("summary") or [{"text": ""}]
+    text: str = parts[0]["text"]
+    return text
 
 
 def _call(call_id: str, name: str, arguments: str) -> Document:
@@ -167,7 +201,8 @@ def _kept(document: Document) -> Document:
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 
-_CONVERSIONS: dict[str, Callable[[Document, bool], Document]] = {
+_CONVERSIONS: dict[str, Callable[[Document, Manner], Document]] = {
+    "/v1/chat/completions": lambda document, _: document,
     "/v1/messages": _messages,
     "/v1/responses": _responses,
 }

@@ -49,13 +49,14 @@ class FolderTokenizer:
         return len(prompt.rendered) <= QUICK_BYTES or prompt.token_ids is not None
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
-        if api_path == "/v1/chat/completions":
-            return self.text_tokens(self._template.render(prompt.document))
         if api_path != "/v1/completions":
-            chat = as_chat(prompt.document, api_path, system_first=self._template.system_first)
-            return self.text_tokens(self._template.render(chat))
+            chat, as_built = as_chat(prompt.document, api_path, self._template.manner), api_path == "/v1/responses"
+            tokens = self.text_tokens(self._template.render(chat, as_built=as_built))
+            return self._before + tokens if as_built else tokens  # a template writes its own beginning
         if prompt.document.get("add_special_tokens") is False:
             raise NotTokenized("add_special_tokens: only the engine can apply it")
+        if prompt.document.get("truncate_prompt_tokens") is not None:
+            raise NotTokenized("truncate_prompt_tokens: only the engine can apply it")
         ids = given_ids(prompt.document)
         if ids is not None:
             return ids

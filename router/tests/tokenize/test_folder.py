@@ -97,12 +97,17 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
     [
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "not text"),
         (CHAT, {"messages": HELLO, "chat_template": "{{ 1 }}"}, "chat_template"),
+        (CHAT, {"messages": HELLO, "add_special_tokens": True}, "add_special_tokens"),
+        (CHAT, {"messages": HELLO, "chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
+        (CHAT, {"messages": [{"role": "developer", "content": "a", "tools": [{}]}]}, "tools of a developer"),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "not text"),
         (CHAT, {"messages": "hello"}, "messages: missing"),
         (CHAT, {"messages": ["hello"]}, "not an object"),
         (CHAT, {"messages": [{"role": "user", "content": 7}]}, "neither text nor a list"),
         ("/v1/completions", {"prompt": ["a", "b"]}, "several prompts"),
         ("/v1/completions", {"prompt": [1, -1]}, "invalid token id"),
         ("/v1/completions", {"prompt": "a", "add_special_tokens": False}, "add_special_tokens"),
+        ("/v1/completions", {"prompt": "a", "truncate_prompt_tokens": 8}, "truncate_prompt_tokens"),
         ("/v1/completions", {}, "prompt: missing"),
         ("/v1/embeddings", {"input": "a"}, "only the engine"),
     ],
@@ -123,9 +128,6 @@ def test_tool_calls_reach_the_template_as_objects(tokenizer: FolderTokenizer) ->
         "<|im_start|>assistant\n"
     )
     assert tokens == tokenizer.whole(text)
-    call["function"]["arguments"] = "{"
-    with pytest.raises(NotTokenized, match="not JSON"):
-        tokenizer.tokens(prompt_of(CHAT, messages=messages), CHAT)
 
 
 def test_a_template_that_refuses_says_so(tmp_path: Path) -> None:

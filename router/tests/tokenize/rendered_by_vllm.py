@@ -1,0 +1,86 @@
+"""Prints the digests of what the installed vLLM makes of each shape with each template; null where it refuses.
+
+.engines/bin/python router/tests/tokenize/rendered_by_vllm.py .engines/tiny-model >router/tests/tokenize/rendered.json
+"""
+
+import asyncio
+import copy
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import shapes
+from vllm.config import ModelConfig, VllmConfig
+from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.renderers.online_renderer import OnlineRenderer
+from vllm.renderers.registry import renderer_from_config
+
+
+def folder_with(template: object, model: str) -> str:
+    folder = Path(tempfile.mkdtemp()) / "model"
+    shutil.copytree(model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"chat_template": template, "bos_token": "<|end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+class Rendering:
+    def __init__(self, folder: str) -> None:
+        config = ModelConfig(folder)
+        self.online = OnlineRenderer(
+            config,
+            renderer_from_config(VllmConfig(model_config=config)),
+            request_logger=None,
+            chat_template=None,
+            chat_template_content_format="auto",
+            enable_auto_tools=True,
+            tool_parser="hermes",
+        )
+        self.messages = object.__new__(AnthropicServingMessages)
+        self.messages.online_renderer = self.online
+        self.messages.model_config = config
+        self.messages._disabled_thinking_effort = None
+        self.merge = AnthropicServingMessages._should_merge_inline_system(self.online)
+
+    async def digest(self, api_path: str, document: dict[str, object]) -> str | None:
+        try:
+            tokens = await self.tokens(api_path, {"model": "m", **copy.deepcopy(document)})
+        except Exception as error:
+            print(f"{api_path} {document}: {error!r:.300}", file=sys.stderr)
+            return None
+        return shapes.digest(self.online.renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+
+    async def tokens(self, api_path: str, document: dict[str, object]) -> list[int]:
+        if api_path == shapes.RESPONSES:
+            rendered = await self.online.render_responses(ResponsesRequest(**document))
+            return rendered.engine_input["prompt_token_ids"]
+        request = ChatCompletionRequest(**document) if api_path == shapes.CHAT else await self.chat(document)
+        _, (made,) = await self.online.render_chat(request)
+        return made["prompt_token_ids"]
+
+    async def chat(self, document: dict[str, object]) -> ChatCompletionRequest:
+        effort = await self.messages._get_disabled_thinking_effort()
+        return AnthropicServingMessages.to_chat_completion_request(
+            AnthropicMessagesRequest(**document), merge_inline_system=self.merge, disabled_thinking_effort=effort
+        )
+
+
+async def main(model: str) -> None:
+    lines = []
+    for name, template in shapes.TEMPLATES.items():
+        rendering = Rendering(folder_with(template, model))
+        found = {shape: await rendering.digest(*given) for shape, given in shapes.SHAPES.items()}
+        lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
+    print("{" + ",\n".join(lines) + "}")
+
+
+asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,162 @@
+"""Messages and tools of a chat as vLLM gives them to a template, whatever the client wrote besides. Pure."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from router.tokenize.billing import LINE
+from router.tokenize.tokenizer import NotTokenized
+
+Message = dict[str, Any]
+
+TEXTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}  # a part's type, and the field that holds its text
+# Fields of a part that vLLM reads itself; others stay for the template
+_KNOWN = frozenset(
+    (
+        *("type", "text", "refusal", "thinking", "closed", "uuid", "image_url", "input_audio", "file", "audio_url"),
+        *(
+            "video_url",
+            "image_pil",
+            "image_embeds",
+            "audio_embeds",
+            "video_embeds",
+            "data",
+            "name",
+            "prompt_cache_breakpoint",
+        ),
+    )
+)
+_FUNCTION = ("name", "description", "parameters")
+_OPTIONAL = ("strict", "defer_loading")
+
+
+def normal(given: object, *, in_parts: bool, as_built: bool = False) -> list[Message]:
+    """The messages; `in_parts`: their content as a list of parts, as the template wants it; `as_built`: vLLM made the
+    tool calls of other items, and left the order of their fields. Raises NotTokenized."""
+    if not isinstance(given, list):
+        raise NotTokenized("messages: missing")
+    return [_message(message, in_parts, as_built) for message in given]
+
+
+def function_tool(function: Message) -> Message:
+    """A tool as templates get it; templates may write it whole, so the order of its fields counts."""
+    made = {name: function.get(name) for name in _FUNCTION}
+    made |= {name: function[name] for name in _OPTIONAL if function.get(name) is not None}
+    return {"type": "function", "function": made}
+
+
+def tool(given: Message) -> Message:
+    """A tool of a chat: whether it is deferred may stand beside its function, too."""
+    function, deferred = given["function"], given.get("defer_loading")
+    if deferred is None:
+        return function_tool(function)
+    inside = deferred if function.get("defer_loading") is None else function["defer_loading"]
+    return function_tool({**function, "defer_loading": inside}) | {"defer_loading": deferred}
+
+
+def system_for(messages: Sequence[Message]) -> list[Message]:
+    """The messages for a template that knows no developer: all that he and the system say comes first, as one."""
+    said = [each for each in messages if each["role"] in ("system", "developer")]
+    if not any(each["role"] == "developer" for each in said):
+        return list(messages)
+    if len(said) == 1 and messages[0] is said[0]:
+        return [{**said[0], "role": "system"}, *messages[1:]]
+    texts = [text for each in said if (text := "\n".join(_texts(each["content"])))]
+    others = [each for each in messages if each["role"] not in ("system", "developer")]
+    return [{"role": "system", "content": "\n\n".join(texts)}, *others]
+
+
+def _texts(content: Any) -> list[str]:
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
+
+
+def _message(given: object, in_parts: bool, as_built: bool) -> Message:
+    if not isinstance(given, dict):
+        raise NotTokenized("a message is not an object")
+    role = given.get("role")
+    if not isinstance(role, str):
+        raise NotTokenized("a message without role")
+    made: Message = {"role": role, "content": _content(given.get("content"), role, in_parts=in_parts)}
+    if role == "assistant":
+        made |= _thoughts_and_calls(given, as_built)
+    elif role == "tool" and "tool_call_id" in given:
+        made["tool_call_id"] = given["tool_call_id"]
+    made |= {name: given[name] for name in ("name", "task") if isinstance(given.get(name), str)}
+    if role == "developer" and given.get("tools"):
+        raise NotTokenized("tools of a developer: only the engine renders them")
+    return made
+
+
+def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
+    """Parts, or one text; what a tool said is always one text."""
+    parts = [given] if isinstance(given, str) else given or []
+    if not isinstance(parts, list):
+        raise NotTokenized("the content of a message is neither text nor a list")
+    texts = [made for part in parts for made in _part(part)]
+    if role == "system":
+        texts = list(_without_billing(texts))
+    return texts if in_parts and role != "tool" else "\n".join(each["text"] for each in texts)
+
+
+def _part(part: object) -> Iterable[Message]:
+    """The text of a part, with the fields that are the client's own."""
+    if isinstance(part, str):
+        return [{"type": "text", "text": part}]
+    field = TEXTS.get(str(part.get("type"))) if isinstance(part, dict) else None
+    if not isinstance(part, dict) or field is None or "uuid" in part:
+        raise NotTokenized("a part of a message is not text")
+    text = part.get(field)
+    if text is None and part["type"] in ("text", "refusal"):
+        return []
+    if not isinstance(text, str):
+        raise NotTokenized("a part of a message is not text")
+    own = {name: value for name, value in part.items() if name not in _KNOWN}
+    return [{"type": "text", "text": text, **own}]
+
+
+def _without_billing(parts: Iterable[Message]) -> Iterator[Message]:
+    """The system's parts without the line that begins one, for a client's vendor."""
+    for part in parts:
+        if not part["text"].startswith(LINE):
+            yield part
+        elif rest := part["text"].partition("\n")[2]:
+            yield {**part, "text": rest}
+
+
+def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
+    """Thoughts go by both names that templates know; the client's `reasoning` wins."""
+    thoughts = given.get("reasoning")
+    thoughts = given.get("reasoning_content") if thoughts is None else thoughts
+    made = {} if thoughts is None else {"reasoning": thoughts, "reasoning_content": thoughts}
+    calls = given.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise NotTokenized("the tool calls of a message are no list")
+    return {"tool_calls": [_call(call, as_built) for call in calls], **made} if calls else made
+
+
+def _call(call: Any, as_built: bool) -> Message:
+    """Templates expect the arguments as an object, and some write the call as it is: the order of its fields counts."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or call.get("type", "function") != "function":
+        raise NotTokenized("a tool call is not a function's")
+    name, arguments = {"name": function.get("name")}, {"arguments": _arguments(function.get("arguments"))}
+    made = name | arguments if as_built else arguments | name
+    made |= {field: value for field, value in function.items() if field not in made}
+    ordered = {"id": call.get("id"), "function": made, "type": "function"}
+    return ordered | {field: value for field, value in call.items() if field not in ordered}
+
+
+def _arguments(given: Any) -> Message:
+    """Empty where the client's are no object's JSON."""
+    if isinstance(given, str) and given:
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {}
+    return given if isinstance(given, dict) else {}

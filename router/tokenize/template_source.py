@@ -1,0 +1,131 @@
+"""What the text of a chat template tells about it, and how Jinja reads it: as Hugging Face's `apply_chat_template`."""
+
+import datetime as dt
+import json
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+from jinja2 import nodes
+from jinja2.parser import Parser
+
+
+class Generation(jinja2.ext.Extension):
+    """`{% generation %}` marks what a model is trained to say, and changes no text."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
+def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    made.filters["tojson"] = _tojson
+    made.globals["raise_exception"] = _refuse
+    made.globals["strftime_now"] = lambda layout: dt.datetime.now().strftime(layout)
+    return made
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
+    """Without Jinja's HTML escapes."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def knows_developers(source: str) -> bool:
+    return "'developer'" in source or '"developer"' in source
+
+
+def wants_system_first(source: str) -> bool:
+    """Whether it refuses a system message in the middle; tested as vLLM does, which gives it nothing of its own."""
+    messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
+    plain = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    try:
+        plain.from_string(source).render(messages=messages, add_generation_prompt=False)
+    except (jinja2.TemplateError, TypeError):
+        return True
+    return False
+
+
+def wants_parts(source: str) -> bool:
+    """Whether it loops over the parts of a message's content: such a template gets parts, any other gets one text."""
+    tree = environment().parse(source)
+    try:
+        return _loops_over_content(tree, _messages_of(tree))
+    except _Unclear:
+        return False
+
+
+class _Unclear(Exception):
+    """vLLM gives up on the template, too."""
+
+
+def _named(target: nodes.Node) -> str:
+    if not isinstance(target, nodes.Name):
+        raise _Unclear
+    return target.name
+
+
+def _bare(node: nodes.Node | None) -> nodes.Node | None:
+    """What a filter, a test or a slice is of."""
+    while isinstance(node, nodes.Filter | nodes.Test) or (
+        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+    ):
+        node = node.node
+    return node
+
+
+def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
+    """It reads one of the variables, or a field of one."""
+    node = _bare(node)
+    if field and isinstance(node, nodes.Getattr):
+        read = node.attr == field
+    elif field and isinstance(node, nodes.Getitem):
+        read = isinstance(node.arg, nodes.Const) and node.arg.value == field
+    else:
+        return not field and isinstance(node, nodes.Name) and node.name in names
+    return read and isinstance(node.node, nodes.Name) and node.node.name in names
+
+
+def _messages_of(tree: nodes.Template) -> set[str]:
+    """The variables of loops over the messages, by whatever name these go."""
+    lists = {"messages"}
+    for _ in range(len(list(tree.find_all(nodes.Assign))) + 1):  # one may be assigned from a later one
+        found = {_named(each.target) for each in tree.find_all(nodes.Assign) if _is_of(each.node, lists)}
+        if found <= lists:
+            break
+        lists |= found
+    return {_named(each.target) for each in tree.find_all(nodes.For) if _is_of(each.iter, lists)}
+
+
+def _loops_over_content(tree: nodes.Template, messages: set[str]) -> bool:
+    inside = {id(loop): macro for macro in tree.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)}
+    for loop in tree.find_all(nodes.For):
+        macro = inside.get(id(loop))
+        given = _given_content(tree, macro, messages) if macro is not None else {"content"}
+        plain = isinstance(loop.iter, nodes.Name) and loop.iter.name in given
+        if _is_of(loop.iter, messages, "content") or plain:
+            _named(loop.target)
+            return True
+    return False
+
+
+def _given_content(tree: nodes.Template, macro: nodes.Macro, messages: set[str]) -> set[str]:
+    """The parameters of a macro that it is called with the content of a message for."""
+    names = [each.name for each in macro.args]
+    found: set[str] = set()
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
+            pairs = [*zip(names, call.args, strict=False), *((each.key, each.value) for each in call.kwargs)]
+            found |= {name for name, value in pairs if name in names and _is_of(value, messages, "content")}
+    return found
