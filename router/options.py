@@ -87,6 +87,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help=f"with --instances: the key that they ask for, as env:NAME or file:/PATH (default: {ENGINE_KEY})",
     )
     parser.add_argument("--models", type=Path, metavar="FILE", help="with --instances: the document Models")
+    parser.add_argument(
+        "--remove-billing-line",
+        action="store_true",
+        help="with --instances: leave Claude Code's billing line out of bodies (vLLM does it itself, SGLang does not)",
+    )
     parser.add_argument("--require-keys", action="store_true", help="every pool requires an API key")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
@@ -133,6 +138,8 @@ def _fault(options: argparse.Namespace) -> str:
     """Why the options cannot be used together; empty when they can."""
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
+    if options.instances is None and options.remove_billing_line:
+        return "--remove-billing-line goes with --instances only: with Redis, it is published there"
     if options.instances is not None and options.require_keys:
         return "--require-keys goes with --redis only: with --instances, give --keys FILE"
     if options.instances is not None:
@@ -209,7 +216,14 @@ def _source(options: argparse.Namespace, url: str) -> PoolSource:
         from router.standalone.file_source import FileSource
 
         files = {"keys": options.keys, "models": options.models, "engine_key": options.engine_key or ""}
-        alone = FileSource(options.instances, options.policy, options.model or "", options.id, **files)
+        alone = FileSource(
+            options.instances,
+            options.policy,
+            options.model or "",
+            options.id,
+            **files,
+            removes_billing_line=options.remove_billing_line,
+        )
         alone.pools.auth.exposed = options.host not in LOOPBACK
         return alone
     from router.sync.redis_source import RedisSource  # half of the start-up time

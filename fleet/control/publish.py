@@ -1,7 +1,7 @@
 """Publishes the fleet for routers: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from fleet.redis import ordered_write
 from fleet.redis.ordered_write import Published
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.fleet_spec import OBSERVE
-from fleet.spec.sections import autoscale_of, slo_of, trusted_keys_of, wakes_on_demand
+from fleet.spec.sections import access_of, autoscale_of, slo_of, wakes_on_demand
 from fleet.systems.prices import Prices
 from fleet.tries import tries
 from router.contract.redis import redis_keys
@@ -79,7 +79,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
     instances = tuple(_instance(pool, desired, row, prices, gpus) for row in rows)
-    law = selectors.law_of_pool(pool)
+    law, access = selectors.law_of_pool(pool), access_of(pool.access)
     return FleetValue(
         pool=pool.name,
         model=pool.model,
@@ -88,12 +88,24 @@ def _fleet(pool: Pool) -> FleetValue | None:
         halted=pool.halted,
         observed=pool.mode == OBSERVE,
         slo=_slo(pool),
-        trusted_keys=trusted_keys_of(pool.access),
+        trusted_keys=access.trusted_keys,
+        salt_by_key=access.salt_by_key,
+        removes_billing_line=_removes_billing_line(access.billing_line, pool, rows),
         wake=_wake(pool),
         context_cost=law.context_cost if law is not None else 0.0,
         equal_cost_tokens=law.equal_cost_tokens if law is not None else 0.0,
         instances=instances,
     )
+
+
+# Servers that compute the line, each of its values anew: vLLM leaves it out itself
+_KEEP_BILLING_LINE = frozenset(("sglang", "trtllm", "trtllm-dwdp"))
+
+
+def _removes_billing_line(choice: str, pool: Pool, rows: Iterable[Instance]) -> bool:
+    if choice != "auto":
+        return choice == "remove"
+    return not _KEEP_BILLING_LINE.isdisjoint({row.facts.server or pool.kind for row in rows})
 
 
 @dataclass(frozen=True, slots=True)

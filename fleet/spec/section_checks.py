@@ -3,6 +3,7 @@
 import re
 import zoneinfo
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 from fleet.kinds.option import check
 from fleet.spec.problems import Check, Problems
@@ -11,6 +12,7 @@ from fleet.spec.sections import (
     DAYS,
     MAX_REPLICAS,
     Autoscale,
+    BillingLine,
     Placement,
     Update,
     autoscale_of,
@@ -137,7 +139,12 @@ def check_slo(path: str, value: object, problems: Problems) -> None:
 
 
 def check_access(path: str, value: object, problems: Problems) -> None:
-    given = problems.keys(path, problems.mapping(path, value), ("trusted_keys",))
+    known = ("trusted_keys", "salt_by_key", "billing_line")
+    given = problems.keys(path, problems.mapping(path, value), known)
+    if not isinstance(given.get("salt_by_key", False), bool):
+        problems.note(f"{path}.salt_by_key", given["salt_by_key"], "must be true or false")
+    if given.get("billing_line", "auto") not in get_args(BillingLine):
+        problems.note(f"{path}.billing_line", given["billing_line"], "unknown choice", ", ".join(get_args(BillingLine)))
     problems.distinct(f"{path}.trusted_keys", given.get("trusted_keys", []), _is_key_name, "names of API keys")
 
 

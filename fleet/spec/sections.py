@@ -6,7 +6,7 @@ fleet/spec/section_checks.py checks them as mappings of the document; here they 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, convert
@@ -15,6 +15,7 @@ from fleet.kinds.option import build, mapping_option, option
 
 MAX_REPLICAS = 1_024  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+BillingLine = Literal["auto", "keep", "remove"]
 CLASSES = ("warm", "medium", "heavy")
 
 
@@ -244,13 +245,16 @@ def schedule_of(given: Mapping[str, object]) -> Schedule:
     return Schedule(read.timezone, tuple(windows))
 
 
-def trusted_keys_of(access: Mapping[str, object]) -> frozenset[str]:
-    """Names of API keys whose requests may have fields that steer the engines."""
-    return convert(access, _Access).trusted_keys
+class Access(Struct, frozen=True):
+    """What of requests reaches the engines."""
+
+    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer them
+    salt_by_key: bool = False  # each API key has a cache of its own
+    billing_line: BillingLine = "auto"  # of Claude Code
 
 
-class _Access(Struct, frozen=True):
-    trusted_keys: frozenset[str] = frozenset()
+def access_of(given: Mapping[str, object]) -> Access:
+    return convert(given, Access)
 
 
 class _Slo(Struct, frozen=True):

@@ -6,7 +6,7 @@ import redis
 from fleet import services
 from fleet.control.publish import publish_step
 from fleet.jobs import DONE
-from fleet.models import Calibration, Pool
+from fleet.models import Calibration, Instance, Pool
 from fleet.selectors import law_of_pool
 from fleet.tests.world import document
 from router.contract.redis import redis_keys
@@ -45,6 +45,22 @@ def test_a_pool_names_the_keys_that_may_steer_its_engines(pool: Pool, live_redis
     Pool.objects.update(access={"trusted_keys": ["scheduler"]})
     publish_step()
     assert loaded(live_redis.get(KEY))["trusted_keys"] == ["scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("server", "choice", "removed"),
+    [
+        *(("sglang", "auto", True), ("vllm", "auto", False), ("", "auto", False)),
+        *(("sglang", "keep", False), ("vllm", "remove", True)),
+    ],
+)
+def test_a_pool_says_whether_its_engines_are_to_get_the_billing_line(
+    pool: Pool, live_redis: redis.Redis, server: str, choice: str, removed: bool
+) -> None:
+    Instance.objects.create(pool=pool, ordinal=0, name="p-0", wire={"server": server})
+    Pool.objects.update(access={"billing_line": choice})
+    publish_step()
+    assert loaded(live_redis.get(KEY))["removes_billing_line"] is removed
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ SECTIONS: dict[str, Any] = {
     },
     "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
     "slo": {"ttft_p90_ms": {"heavy": 4000}},
-    "access": {"trusted_keys": ["a scheduler"]},
+    "access": {"trusted_keys": ["a scheduler"], "salt_by_key": True, "billing_line": "keep"},
 }
 CORES = [str(core) for core in range(72)]  # of 9 instances of the kind neuron
 GROUP = {"dwdp_size": 2, "dwdp_total_experts": 256, "chunked_prefill": False}
@@ -80,6 +80,8 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("access", {"trusted_keys": "ci"}, "access.trusted_keys", "names of API keys, each once"),
         ("access", {"trusted_keys": ["ci", "ci"]}, "access.trusted_keys", "names of API keys, each once"),
         ("access", {"trusted_keys": [""]}, "access.trusted_keys", "names of API keys, each once"),
+        ("access", {"salt_by_key": "yes"}, "access.salt_by_key", "must be true or false"),
+        ("access", {"billing_line": "drop"}, "access.billing_line", "allowed: auto, keep, remove"),
         ("autoscale", {"target_kv": 0.5, "decode_max": 3}, "autoscale.decode_max", "needs prefill_max"),
         ("autoscale", {**SIDES, "prefill_min": 3}, "autoscale.prefill_min", "must not be more than prefill_max (2)"),
         ("autoscale", {**SIDES, "decode_min": 8}, "autoscale.max", "than both sides have at least (9)"),

@@ -63,6 +63,7 @@ class Pool:
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.decode_connectors: tuple[str, ...] | None = None  # connectors of those that only decode; None: all do both
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
+        self.salt_by_key = self.removes_billing_line = False  # as published
         self.trouble = ""  # trouble of the worker registry that amends them
         self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
@@ -179,7 +180,8 @@ class Pool:
         law = {"context_cost": value.context_cost, "equal_cost_tokens": value.equal_cost_tokens}
         if law != self._law:
             self._law, self.rates = law, dataclasses.replace(self.rates, **law)
-        self.trusted_keys = value.trusted_keys
+        self.trusted_keys, self.salt_by_key = value.trusted_keys, value.salt_by_key
+        self.removes_billing_line = value.removes_billing_line
         self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
         self._key_troubles.look(self.published)
         self.amend_again()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.contract import engine_fields
-from router.contract.api_paths import WITH_FILES
+from router.contract.api_paths import MEDIA, UNCOMPUTED, WITH_FILES
 from router.contract.engine_fields import LOOKED_AT
 from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Target
@@ -27,6 +27,7 @@ from router.serving.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import prompt, salt
 from router.tokenize.prompt import InvalidBody, Prompt
 
+_UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
 # A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
@@ -94,6 +95,7 @@ def prepare(
         return
     pool = pools.pick(named, read.model, call.key)
     call.adapter = pool.adapter(read.model)
+    read, body = _by_rules_of(pool, call, read, body)
     chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
     _set(call, pool, target, forwarded, session, read, body, chunks)
 
@@ -160,7 +162,21 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
         read, body = aliases.aimed(chosen, pool.model)
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
+    read, body = _by_rules_of(pool, call, read, body)
     _set(call, pool, target, forwarded, session, read, body, _chunks(pool, call.adapter, read, chosen.hashed))
+
+
+def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
+    """The request as the pool wants its engines to get it. Raises ErrorResponse."""
+    asks_usage = strips_usage(read, call.api_path)
+    try:
+        if pool.removes_billing_line:
+            read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
+        if pool.salt_by_key and call.key is not None and call.api_path not in _UNSALTED:
+            read, body = prompt.of_key(read, body, call.key.id, asks_usage=asks_usage)
+    except InvalidBody as error:
+        raise ErrorResponse(400, error.code, str(error)) from None
+    return read, body
 
 
 def _set(

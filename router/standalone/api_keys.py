@@ -31,6 +31,7 @@ class KeysFile:
     modified_at: float  # s, Unix
     value: ApiKeysValue
     trusted: frozenset[str] = frozenset()  # names of keys that may steer engines
+    salt_by_key: bool = False  # each has a cache of its own in the engines
 
     @property
     def count(self) -> int:
@@ -43,7 +44,7 @@ def read_keys(path: Path) -> KeysFile:
         value = _value(made)
     except _Wrong as error:
         raise BadInput(f"{FLAG} {path}", error.problem) from None
-    return KeysFile(str(path), path.stat().st_mtime, value, _trusted(made))
+    return KeysFile(str(path), path.stat().st_mtime, value, _trusted(made), made.get("salt_by_key", False))
 
 
 class _Wrong(Exception):
@@ -57,10 +58,11 @@ def _value(made: Any) -> ApiKeysValue:
         raise _Wrong(
             "keys", made, "not a list", "`keys:` with a list of keys, and `required: false` to serve others too"
         )
-    _known("", made, ("keys", "required", *(f"tokens_per_{per}" for per in PERS)))
+    _known("", made, ("keys", "required", "salt_by_key", *(f"tokens_per_{per}" for per in PERS)))
     required = made.get("required", True)
-    if not isinstance(required, bool):
-        raise _Wrong("required", required, "neither true nor false")
+    for field in ("required", "salt_by_key"):
+        if not isinstance(made.get(field, True), bool):
+            raise _Wrong(field, made[field], "neither true nor false")
     entries = [_entry(f"keys[{place}]", each) for place, each in enumerate(made["keys"])]
     for field in ("name", "sha256"):
         given = [getattr(entry, field) for entry in entries]

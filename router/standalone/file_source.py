@@ -35,7 +35,7 @@ from router.standalone.files import (
     read_policy,
 )
 from router.standalone.text import BadInput
-from router.standalone.watch import PATIENCE_S, InstanceWatch, Watched
+from router.standalone.watch import PATIENCE_S, InstanceWatch, Rules, Watched
 from router.telemetry.receipts import name, receipt, whole
 from router.telemetry.recorder import Recorder
 
@@ -62,6 +62,8 @@ class FileSource:
         keys: Path | None = None,
         models: Path | None = None,
         engine_key: str = "",
+        *,
+        removes_billing_line: bool = False,
     ) -> None:
         self.id = router_id
         self.pools = Pools()
@@ -71,6 +73,7 @@ class FileSource:
         self.looked_at: float | None = None
         self._instances = instances
         self._engine_key = key_reference("--engine-key", engine_key)
+        self._removes_billing_line = removes_billing_line
         self._policy = policy
         self._keys = keys
         self._models = models
@@ -105,7 +108,8 @@ class FileSource:
             )
             self._pool.take_policy(value, time.time())
         self._in_force = policy
-        self._watch.follow(listed, keys.trusted if keys is not None else frozenset())
+        of_keys = (keys.trusted, keys.salt_by_key) if keys is not None else (frozenset[str](), False)
+        self._watch.follow(listed, Rules(*of_keys, self._removes_billing_line))
         if keys is not None:
             self._keys_in_force = keys
             self.pools.auth.take(keys.value)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics.metrics_page import LARGEST
@@ -40,6 +41,17 @@ class WatchedAnswer:
     lengths: Lengths = field(default_factory=dict)  # context lengths of the models
     refused: str = ""  # what it means that /v1/models asks for a key; empty: it does not
     unseen: str = ""  # likewise of /metrics
+
+
+class Rules(NamedTuple):
+    """What of requests reaches the engines, as in FleetValue."""
+
+    trusted_keys: frozenset[str] = frozenset()
+    salt_by_key: bool = False
+    removes_billing_line: bool = False
+
+
+NO_RULES = Rules()
 
 
 class Watched:
@@ -133,14 +145,13 @@ class InstanceWatch:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # questions whose answer was not taken yet
         self.watched: list[Watched] = []
-        self._trusted_keys: frozenset[str] = frozenset()
+        self._rules: Rules = NO_RULES
         self._instances: tuple[PublishedInstance, ...] | None = ()  # as the pool has them
 
-    def follow(self, listed: Sequence[Listed], trusted_keys: frozenset[str] = frozenset()) -> None:
-        """Watch these instances from now on; earlier ones keep their state. `trusted_keys`: names of keys that may
-        steer them."""
-        if trusted_keys != self._trusted_keys:
-            self._trusted_keys, self._instances = trusted_keys, None
+    def follow(self, listed: Sequence[Listed], rules: Rules = NO_RULES) -> None:
+        """Watch these instances from now on; earlier ones keep their state."""
+        if rules != self._rules:
+            self._rules, self._instances = rules, None
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
         self.watched = [known.get((each.id, each.url)) or Watched(each) for each in listed]
         for watched, each in zip(self.watched, listed, strict=True):
@@ -171,9 +182,7 @@ class InstanceWatch:
         instances = tuple(each.instance() for each in self.watched)
         if instances != self._instances:
             self._instances = instances
-            value = FleetValue(
-                pool=pool.name, model=self._model, at=now, instances=instances, trusted_keys=self._trusted_keys
-            )
+            value = FleetValue(pool=pool.name, model=self._model, at=now, instances=instances, **self._rules._asdict())
             pool.take_fleet(value)
             self._pools.changed()
         self._pools.take_listed(self._other_names())

@@ -8,7 +8,7 @@ from router.contract.redis.api_keys import PublishedKey
 from router.pool.affinity import UNNAMED
 from router.request.call import Call
 from router.serving import prepare
-from router.tests.conftest import key_entry
+from router.tests.conftest import entry, key_entry
 from router.tests.engine import engine
 from router.tests.test_aliases import known, second
 from router.tests.test_keys import ALICE, BOB, bearer, keyed
@@ -103,6 +103,58 @@ def test_a_salt_of_a_key_is_short_and_plain_whatever_the_client_wrote(name, give
     listed = hers if isinstance(hers, list) else [hers]
     assert hers != his
     assert all(salt.of_header(text.encode(), CHAT, has_body=True) == text for text in listed)
+
+
+async def with_rules(world, **rules):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
+    w.published.fleet(entry("demo-0", w.engines[0].url), **rules)
+    pool = w.router.pools.get("demo")
+    await w.until(lambda: pool.salt_by_key or pool.removes_billing_line, "the rules are in force")
+    return w
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings"])
+async def test_a_pool_with_a_salt_by_key_gives_each_key_a_cache_of_its_own(world, path):
+    w = await with_rules(world, salt_by_key=True)
+    for more in ({}, {"cache_salt": "pepper"}, {"cache_salt": None}, {"cache_salt": ["", "pepper"]}):
+        for headers in (bearer(ALICE), bearer(BOB), {}):
+            assert (await w.ask(path, headers=headers, stream=True, **more)).status_code == 200
+    sent = [request.document for request in w.engines[0].received]
+    of_alice, of_bob, of_none = ([body.get("cache_salt") for body in sent[first::3]] for first in range(3))
+    assert of_alice == [salt.of_key("", "alice"), salt.own("alice", "pepper"), of_alice[0], of_alice[:2]]
+    assert not {*of_alice[:2], *of_alice[3]} & {*of_bob[:2], *of_bob[3]}
+    assert of_none == [None, "pepper", None, ["", "pepper"]]
+    assert path in ("/v1/messages", "/v1/responses", "/v1/embeddings") or all(
+        body["stream_options"]["include_usage"] for body in sent
+    )
+
+
+async def test_a_salt_by_key_is_not_sent_where_nothing_is_cached(world):
+    w = await with_rules(world, salt_by_key=True)
+    assert (await w.ask("/tokenize", headers=bearer(ALICE))).status_code == 200
+    assert "cache_salt" not in w.engines[0].received[0].document
+
+
+LINE = "x-anthropic-billing-header: cch=1"
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "sent"),
+    [
+        ("/v1/messages", {"system": [{"type": "text", "text": LINE}, {"type": "text", "text": "a"}]}, "a"),
+        ("/v1/messages", {"system": LINE}, ""),
+        (CHAT, {"messages": [{"role": "system", "content": f"{LINE}\nbe brief"}]}, "be brief"),
+        (CHAT, {"messages": [{"role": "user", "content": LINE}]}, LINE),
+    ],
+)
+async def test_a_pool_whose_engines_keep_the_billing_line_gets_none(world, path, given, sent):
+    w = await with_rules(world, removes_billing_line=True)
+    body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, **given}
+    assert (await w.ask(path, **body)).status_code == 200
+    got = w.engines[0].received[0].document
+    said = got["system"] if path == "/v1/messages" else got["messages"][0]["content"]
+    assert (said if isinstance(said, str) else said[0]["text"]) == sent
+    assert path == "/v1/messages" or got["stream_options"] == {"include_usage": True}
 
 
 async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(world):

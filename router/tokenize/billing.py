@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from router.contract.json_value import JsonObject
+
 LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; some versions change it with each request
 
 
@@ -10,6 +12,32 @@ def without_billing(system: Any) -> Any:
     if isinstance(system, str):
         return "" if system.startswith(LINE) else system
     return [block for block in system if not _is_billing(block)] if isinstance(system, list) else system
+
+
+def removed(body: bytes, document: JsonObject) -> JsonObject | None:
+    """The body's document without the line, for an engine that would compute it; None where it has none."""
+    if LINE.encode() not in body:
+        return None
+    made = {**document}
+    if "system" in made:
+        made["system"] = without_billing(made["system"])
+    if isinstance(messages := made.get("messages"), list):
+        made["messages"] = [_without_line(message) for message in messages]
+    return made if made != document else None
+
+
+def _without_line(message: Any) -> Any:
+    """A gateway may have made the system prompt a message, with the line before the rest."""
+    if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
+        return message
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": _rest(content)}
+    return {**message, "content": without_billing(content)} if isinstance(content, list) else message
+
+
+def _rest(text: str) -> str:
+    return text.partition("\n")[2] if text.startswith(LINE) else text
 
 
 def _is_billing(block: Any) -> bool:

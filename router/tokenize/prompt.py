@@ -16,7 +16,7 @@ from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 from router.policy.value import Value, replace
-from router.tokenize import bounds, salt
+from router.tokenize import billing, bounds, salt
 from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
@@ -114,6 +114,34 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
         return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
+
+
+def of_key(read: Prompt, body: bytes, key_id: str, *, asks_usage: bool) -> tuple[Prompt, bytes]:
+    """The request with the salt of its API key: spliced in where it had none, else written anew."""
+    given = read.document.get("cache_salt")
+    salted = salt.of_key(given, key_id)
+    if salted == given:
+        return read, body
+    made = replace(read, document={**read.document, "cache_salt": salted}, rewritten=True)
+    if "cache_salt" in read.document:
+        return made, _written_anew(made.document, asks_usage)
+    start = body.index(b"{") + 1
+    return made, b'%b"cache_salt":%b,%b' % (body[:start], orjson.dumps(salted), body[start:])
+
+
+def without_billing_line(read: Prompt, body: bytes, *, asks_usage: bool) -> tuple[Prompt, bytes]:
+    document = billing.removed(body, read.document)
+    if document is None:
+        return read, body
+    return replace(read, document=document, rewritten=True), _written_anew(document, asks_usage)
+
+
+def _written_anew(document: JsonObject, asks_usage: bool) -> bytes:
+    try:
+        body = orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        raise TooComplex(TOO_DEEP) from None
+    return with_usage(body, document) if asks_usage else body
 
 
 def apart(key_id: str, name: str) -> str:

@@ -52,8 +52,20 @@ def own(key_id: str, salt: Any) -> Any:
         return [own(key_id, text) for text in salt]
     if not isinstance(salt, str) or not salt or not (key_id or salt.startswith(_APART)):
         return salt
+    return _digest(key_id, salt)
+
+
+def _digest(key_id: str, salt: str) -> str:
     digest = blake2b(f"{key_id}\0{salt}".encode("utf-8", "surrogatepass"), digest_size=24)
     return _APART + digest.hexdigest()
+
+
+def of_key(given: Any, key_id: str) -> Any:
+    """The salt where caches are kept apart by key: that of the key alone, or its and the client's together, as `own`
+    made it. What is no salt stays as it is."""
+    if isinstance(given, list):
+        return [of_key(text, key_id) for text in given]
+    return _digest(key_id, "") if given in (None, "") else given
 
 
 def of_header(value: bytes, api_path: str, *, has_body: bool) -> str:

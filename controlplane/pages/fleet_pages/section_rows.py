@@ -8,7 +8,7 @@ from controlplane.live.dashboard.templatetags.figures import ms, percent, settin
 from fleet.kinds.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec
-from fleet.spec.sections import Autoscale, Placement, Update, schedule_of, trusted_keys_of, update_of
+from fleet.spec.sections import Autoscale, Placement, Update, access_of, schedule_of, update_of
 from router.contract.fields import Field
 
 Row = tuple[str, str]  # (title, value with its unit)
@@ -45,8 +45,13 @@ def _update(given: Mapping[str, Any], replicas: int) -> list[Row]:
 
 
 def _access(given: Mapping[str, Any]) -> list[Row]:
-    names = ", ".join(sorted(trusted_keys_of(given)))
-    return [("Keys that may steer its engines", names)] if names else []
+    access = access_of(given)
+    rows = (
+        ("Keys that may steer its engines", ", ".join(sorted(access.trusted_keys))),
+        ("Cache in the engines", "apart by API key" if access.salt_by_key else ""),
+        ("Claude Code's billing line", {"keep": "kept", "remove": "removed"}.get(access.billing_line, "")),
+    )
+    return [row for row in rows if row[1]]
 
 
 def _schedule(given: Mapping[str, Any], replicas: int) -> list[Row]:

@@ -97,7 +97,9 @@ class PoolOut(Etag):
     mode: Literal["serve", "observe"] = Field(description="observe: its engines are shown and get no requests")
     source: SourceOut | None = Field(description="What lists its instances; null when the document does")
     slo: dict[str, Any] = Field(description="ttft_p90_ms by class; drawn on Live and the wall")
-    access: dict[str, Any] = Field(description="trusted_keys: names of API keys that may steer its engines")
+    access: dict[str, Any] = Field(
+        description="trusted_keys, salt_by_key, billing_line: how requests reach its engines"
+    )
     replicas_now: int = Field(description="Desired number now: as declared, scheduled or set by the autoscaler")
     because: str = Field(description="Reason, when the number is not the declared one")
     changing: bool = Field(description="A rollout is under way or halted")

@@ -14,7 +14,7 @@ from fleet.kinds.sim import SimSpec
 from fleet.models import State
 from fleet.spec import document
 from fleet.spec.fleet_spec import parse_fleet
-from fleet.spec.sections import Autoscale, Placement, Update
+from fleet.spec.sections import Access, Autoscale, Placement, Update
 from router.contract import models
 from router.contract.fields import Field
 
@@ -45,7 +45,7 @@ def test_the_documents_on_the_page_are_valid() -> None:
         ("update", {field.name for field in dataclasses.fields(Update)}),
         ("placement", {field.name for field in dataclasses.fields(Placement)}),
         ("slo", {"ttft_p90_ms"}),
-        ("access", {"trusted_keys"}),
+        ("access", set(Access.__struct_fields__)),
         ("autoscale", {field.name for field in dataclasses.fields(Autoscale)}),
     ],
 )

@@ -19,7 +19,7 @@ def test_each_section_is_said_with_the_words_and_units_of_its_options() -> None:
         },
         autoscale={"max": 12, "target_kv": 0.7, "target_queue": None, "down_after_s": 90, "slo_ttft_p90_ms": {}},
         slo={"ttft_p90_ms": {"warm": 400, "heavy": 4000}},
-        access={"trusted_keys": ["scheduler", "ci"]},
+        access={"trusted_keys": ["scheduler", "ci"], "salt_by_key": True, "billing_line": "remove"},
     )
     assert {one.title: dict(one.rows) for one in section_rows(pool)} == {
         "Update": {
@@ -49,7 +49,11 @@ def test_each_section_is_said_with_the_words_and_units_of_its_options() -> None:
             "KV usage": "70 %",
             "Down after": "90 s",
         },
-        "Access": {"Keys that may steer its engines": "ci, scheduler"},
+        "Access": {
+            "Keys that may steer its engines": "ci, scheduler",
+            "Cache in the engines": "apart by API key",
+            "Claude Code's billing line": "removed",
+        },
         "SLO": {"TTFT p90": "warm 400 ms, heavy 4 s"},
     }
 
