@@ -5,7 +5,7 @@ import resource
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,8 +19,11 @@ from controlplane.base.schedule import reports
 from controlplane.base.schedule.lease import lead
 from controlplane.doors.up.plan import Options
 from controlplane.doors.up.preflight import ROOM_MB
+from controlplane.pages.fleet_ops import adoption
 from controlplane.pages.fleet_ops.checks import StartPreview, check
 from fleet import services
+from fleet.discovery.answer import SourceAway
+from fleet.kinds.external import EXTERNAL
 from fleet.node import engine_user
 from fleet.redis import connect
 from fleet.spec import allow_lists
@@ -193,7 +196,26 @@ def engines() -> list[DoctorFinding]:
         found = [check(pool) for pool in pools]
     except DatabaseError:
         return []  # `database` reports it
-    return [*map(_of_pool, found), *disks_without_master(pools)]
+    return [*map(_of_pool, found), *disks_without_master(pools), *without_exact_index(pools)]
+
+
+def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
+    """Engines that something else started, where a pool names a tokenizer: for the exact index they lack a flag."""
+    found = []
+    for pool in pools:
+        if pool.kind == EXTERNAL.name and pool.engine.get("tokenizer"):
+            try:
+                lacking = adoption.lacking(pool.engine, pool.name)
+            except SourceAway:  # its pool says so
+                continue
+            found += [_lacks(pool.name, flags, urls) for flags, urls in lacking.items()]
+    return found
+
+
+def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:
+    more = f" and {len(urls) - 3} more" if len(urls) > 3 else ""
+    text = f"no exact prefix index of {', '.join(urls[:3])}{more}"
+    return DoctorFinding(f"pool {pool}", False, text, f"start with {flags}")
 
 
 def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:

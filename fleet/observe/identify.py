@@ -13,6 +13,7 @@ import orjson
 
 from fleet.kinds.external import ExternalSpec, event_address
 from fleet.kinds.servers import AUTO, SERVERS, Server
+from fleet.observe.lacking import lacking
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.probe import ProbeError, Prober
@@ -31,6 +32,7 @@ class Identified:
     version: str = ""  # empty: it names none
     models: tuple[str, ...] = ()
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
+    lacks: tuple[str, ...] = ()  # flags, for an exact index
 
 
 class KeyAsked(Exception):
@@ -66,7 +68,9 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     about = await _json(asked, server.version_path) if server.version_path else None
     version = about.get("version") if isinstance(about, Mapping) else None
     shown = version if isinstance(version, str) and _PLAIN.fullmatch(version) else ""
-    return Identified(server, shown, models, await _events(asked, spec, about))
+    events = await _events(asked, spec, about)
+    said = bool(events or spec.kv_endpoint) or spec.kv_events is not None
+    return Identified(server, shown, models, events, lacking(server.name, about, events=said))
 
 
 async def _server(asked: Asked, listed: Any) -> Server:

@@ -39,6 +39,7 @@ class FoundEngine:
     version: str = ""
     models: tuple[str, ...] = ()
     kv_events: bool = False
+    lacks: tuple[str, ...] = ()  # flags, for an exact index
     asked: bool = True
     trouble: str = ""  # why it does not answer, where it says so
 
@@ -53,6 +54,16 @@ class Found:
     @property
     def answering(self) -> int:
         return sum(bool(engine.server) for engine in self.engines)
+
+
+def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
+    """Addresses of a pool's engines that answer, by what they were started without and an exact index needs."""
+    spec = build(ExternalSpec, engine)
+    found: dict[str, list[str]] = {}
+    for one in asyncio.run(_ask(spec, _listed(spec, pool).engines)):
+        if one.lacks:
+            found.setdefault(", ".join(one.lacks), []).append(one.url)
+    return found
 
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
@@ -124,4 +135,5 @@ def _answered(before: FoundEngine, identified: Identified | None, spec: External
         version=identified.version,
         models=identified.models,
         kv_events=explicit or bool(identified.events),
+        lacks=identified.lacks,
     )

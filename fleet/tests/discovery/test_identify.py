@@ -7,6 +7,7 @@ import pytest
 
 from fleet.kinds.external import ExternalSpec
 from fleet.observe.identify import Identified, identify
+from fleet.observe.lacking import lacking
 from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
 from router.contract.net.probe import Prober
@@ -59,6 +60,23 @@ def test_its_kv_events_are_followed_where_it_says_that_it_publishes_them(start: 
     expected = "tcp://127.0.0.1:5557?replay=tcp%3A%2F%2F127.0.0.1%3A5558&topic=kv"
     assert told(sglang.url).events == expected  # type: ignore[union-attr]
     assert told(start(SERVERS["openai"]).url).events == ""  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("server", "about", "events", "lacks"),
+    [
+        ("vllm", {"version": "0.32.0"}, True, ()),
+        ("vllm", None, False, ("--kv-events-config",)),
+        ("sglang", {"enable_cache_report": True, "enable_metrics": True}, True, ()),
+        ("sglang", {"enable_cache_report": False}, False, ("--kv-events-config", "--enable-cache-report")),
+        ("sglang", {"disable_radix_cache": True}, True, ("a start without --disable-radix-cache",)),
+        ("openai", {"enable_cache_report": False}, False, ()),
+    ],
+)
+def test_an_engine_lacks_the_flags_that_an_exact_index_needs(
+    server: str, about: object, events: bool, lacks: tuple[str, ...]
+) -> None:
+    assert lacking(server, about, events=events) == lacks
 
 
 @pytest.mark.parametrize("wrong", [{"endpoint_port_base": True}, {"endpoint_port_base": 70_000}, {"publisher": "null"}])

@@ -133,6 +133,7 @@ class FoundEngineOut(Schema):
     version: str
     models: list[str]
     kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
+    lacks: list[str] = Field(description="Flags that it was started without, and an exact index needs")
     asked: bool = Field(description="False: one of more engines than a look asks")
     trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
 

@@ -59,4 +59,6 @@ def _engine_line(one: dict[str, Any]) -> str:
         return f"{one['url']}  {f'does not answer{why}' if one['asked'] else 'not asked'}"
     server = f"{one['server']} {one['version']}".strip()
     events = "KV events" if one["kv_events"] else "no KV events"
-    return "  ".join((one["url"], server, ", ".join(one["models"]) or "no model", events, f"role {one['role']}"))
+    lacks = [f"for an exact index it lacks {', '.join(one['lacks'])}"] if one.get("lacks") else []
+    models = ", ".join(one["models"]) or "no model"
+    return "  ".join((one["url"], server, models, events, f"role {one['role']}", *lacks))

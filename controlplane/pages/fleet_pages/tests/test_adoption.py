@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.doors.doctor import without_exact_index
 from controlplane.doors.telemetry.views import Page
 from controlplane.pages.fleet_ops import actions
 from controlplane.people.audit.models import AuditEntry
@@ -16,6 +17,7 @@ from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
 from fleet.models import Instance, InstanceSource, Pool
 from fleet.services import FleetError
+from fleet.spec.fleet_spec import PoolSpec
 from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
 
 JSON = "application/json"
@@ -52,6 +54,18 @@ def test_engines_that_answer_are_shown_before_anything_is_applied(operator: Clie
     assert told == [("vLLM", "0.32.0", ("m",), True, "both"), ("SGLang", "0.5.23", ("m",), True, "both")]
     assert not Pool.objects.exists()
     assert "Adopt, and observe" in page.content.decode()
+    assert "it lacks" not in page.content.decode()
+
+
+def test_an_engine_without_kv_events_is_shown_and_diagnosed_with_the_flag_that_it_lacks(operator: Client) -> None:
+    engine = OtherEngine({path: page for path, page in SERVERS["vllm"].items() if path != "/kv_event_sources"})
+    page = operator.post("/fleet/adopt", form([engine], tokenizer="/models/m")).content.decode()
+    assert "for an exact index it lacks --kv-events-config" in page
+    pool = PoolSpec(name="seen", model="m", kind="external", engine={"urls": [engine.url], "tokenizer": "/models/m"})
+    (finding,) = without_exact_index([pool])
+    assert (finding.good, finding.text) == (False, f"no exact prefix index of {engine.url}")
+    assert finding.advice == "start with --kv-events-config"
+    engine.close()
 
 
 def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: list[OtherEngine]) -> None:

@@ -1,0 +1,20 @@
+"""What an engine that something else started lacks for an exact prefix index, by the names of its flags. Pure."""
+
+from collections.abc import Mapping
+
+EVENTS = "--kv-events-config"
+# Of SGLang's /server_info: what a value of a field means
+_OF_SGLANG = (
+    ("enable_cache_report", False, "--enable-cache-report"),
+    ("disable_radix_cache", True, "a start without --disable-radix-cache"),
+    ("enable_metrics", False, "--enable-metrics"),
+)
+
+
+def lacking(server: str, about: object, *, events: bool) -> tuple[str, ...]:
+    """`about`: its page of the version, which SGLang fills with its options; `events`: it publishes KV events."""
+    if server not in ("vllm", "sglang"):
+        return ()
+    known = about if server == "sglang" and isinstance(about, Mapping) else {}
+    found = [flag for field, value, flag in _OF_SGLANG if known.get(field) is value]
+    return tuple(found if events else [EVENTS, *found])
