@@ -250,7 +250,7 @@ class Access(Struct, frozen=True):
 
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer them
     salt_by_key: bool = False  # each API key has a cache of its own
-    billing_line: BillingLine = "auto"  # of Claude Code
+    billing_line: BillingLine = "auto"  # Claude Code's line
 
 
 def access_of(given: Mapping[str, object]) -> Access:

@@ -18,7 +18,7 @@ class Manner(NamedTuple):
     """How the model's template takes what not every template has."""
 
     system_first: bool = False  # it wants system messages at the beginning
-    least_effort: str = "none"  # that stands for thinking that is disabled
+    least_effort: str = "none"  # what stands for thinking that is disabled
 
 
 def as_chat(document: Document, api_path: str, manner: Manner) -> Document:

@@ -29,7 +29,7 @@ _CALLERS = frozenset(
 )
 _UNSET = (None, "auto")
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # of `/v1/messages`
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # the efforts of `/v1/messages`
 # Model types and architectures whose prompts engines write by code of their own
 _WITHOUT_TEMPLATE = frozenset(
     (

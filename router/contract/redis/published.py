@@ -159,7 +159,7 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have engine_fields.FIELDS
     salt_by_key: bool = False  # each API key has a cache of its own in the engines
-    removes_billing_line: bool = False  # of Claude Code, from bodies: engines would compute it
+    removes_billing_line: bool = False  # Claude Code's line, which engines would compute
     context_cost: float = 0.0  # as in Rates, router/policy/types.py; 0: the engines' law is not known
     equal_cost_tokens: float = 0.0  # likewise
     instances: tuple[PublishedInstance, ...]
