@@ -119,6 +119,16 @@ def computed(function: Callable[..., R], *given: Any) -> R:
     return answer
 
 
+def computed_once(function: Callable[..., R], *given: Any) -> R:
+    """As `computed`, for an answer that is too large to be remembered. Busy."""
+    asker = ASKER.get()
+    if asker is None:
+        return function(*given)
+    with TURNS.turn(asker()):
+        answer: R = _beside(function, given)
+    return answer
+
+
 def _made(key: bytes, function: Callable[..., Any], given: tuple[Any, ...]) -> bytes:
     asker = ASKER.get()
     if asker is None:

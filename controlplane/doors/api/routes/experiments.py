@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
@@ -185,11 +185,8 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
     experiment = _experiment(number)
     if format == "json":
         return results_of(experiment)
-    answer: HttpResponse | StreamingHttpResponse
-    if format == "csv":
-        answer = StreamingHttpResponse(exports.csv_of(experiment), content_type="text/csv; charset=utf-8")
-    else:
-        answer = HttpResponse(exports.parquet_of(experiment), content_type="application/vnd.apache.parquet")
+    kind = "text/csv; charset=utf-8" if format == "csv" else "application/vnd.apache.parquet"
+    answer = HttpResponse(exports.requests_of(experiment, format), content_type=kind)
     answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.{format}"'
     return answer
 

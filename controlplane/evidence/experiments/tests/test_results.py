@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from controlplane.common import computing
 from controlplane.doors.api.tests.test_tables import read_by_duckdb
 from controlplane.evidence.experiments.models import Run
 from controlplane.evidence.experiments.results.assemble import results_of
+from controlplane.evidence.experiments.results.output import exports
 from controlplane.evidence.experiments.results.records import COLUMNS
 from controlplane.evidence.experiments.tests.conftest import record, write_records
 
@@ -52,7 +54,7 @@ def test_figures_of_a_running_experiment_are_shown_without_differences(ended):
 
 def test_the_csv_has_a_row_for_each_request(ci, ended):
     answer = ci.get(f"/experiments/{ended().pk}/results?format=csv")
-    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
     assert len(rows) == 80
     assert rows[0]["arm"] == "round_robin"
     assert float(rows[0]["ttft_ms"]) == 200.0
@@ -65,11 +67,22 @@ def test_the_parquet_file_has_the_columns_of_the_csv(ci, ended):
     assert all(name.encode() in answer.content for name in ("arm", "seed", "mode", *COLUMNS))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_large_export_is_made_beside_the_web_process_and_is_the_same(ci, ended, monkeypatch, form):
+    path = f"/experiments/{ended().pk}/results?format={form}"
+    small, beside = ci.get(path).content, []
+    made = computing._beside
+    monkeypatch.setattr(computing, "_beside", lambda *given: beside.append(given[0]) or made(*given))
+    monkeypatch.setattr(exports, "LARGE", 0)
+    assert ci.get(path).content == small
+    assert beside == [exports.FORMS[form]]
+
+
 @pytest.mark.deploy
 def test_duckdb_reads_the_parquet_file_as_the_csv(ci, ended):
     number = ended().pk
     types, rows = read_by_duckdb(ci.get(f"/experiments/{number}/results?format=parquet").content)
-    text = b"".join(ci.get(f"/experiments/{number}/results?format=csv").streaming_content).decode()
+    text = ci.get(f"/experiments/{number}/results?format=csv").content.decode()
     assert list(types) == next(csv.reader([text.partition("\n")[0]]))
     assert (len(rows), rows[0]["arm"], rows[0]["seed"], rows[0]["ttft_ms"]) == (80, "round_robin", 1, 200.0)
 
@@ -88,7 +101,7 @@ def test_a_text_that_a_spreadsheet_would_run_is_defused(ci, ended):
     experiment = ended()
     write_records(Run.objects.filter(experiment=experiment)[0], [record(77, error="=cmd()", outcome="error")])
     answer = ci.get(f"/experiments/{experiment.pk}/results?format=csv")
-    assert "'=cmd()" in b"".join(answer.streaming_content).decode()
+    assert "'=cmd()" in answer.content.decode()
 
 
 def test_the_report_names_the_verdicts_against_the_chosen_baseline(ci, ended):

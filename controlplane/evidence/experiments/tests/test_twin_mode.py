@@ -185,9 +185,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
     assert (results["mode"], results["twin"]["about"]) == ("twin", ABOUT)
     assert results["time"] == "simulated in the twin, in virtual time"
     assert results["differences"]
-    rows = csv.DictReader(
-        io.StringIO(b"".join(ci.get(f"/experiments/{ended.pk}/results?format=csv").streaming_content).decode())
-    )
+    rows = csv.DictReader(io.StringIO(ci.get(f"/experiments/{ended.pk}/results?format=csv").content.decode()))
     assert {row["mode"] for row in rows} == {"twin"}
     report = ci.get(f"/experiments/{ended.pk}/report.md").content.decode()
     assert f"- Simulated: in the twin, {ABOUT}; no engine was started" in report

@@ -5,17 +5,18 @@ import io
 import math
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator
-from typing import Any
 
+from controlplane.common import computing
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
-from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output import forest, parquet, report
+from controlplane.evidence.experiments.results.output import forest, report
+from controlplane.evidence.experiments.results.output.tables import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import Results
+
+LARGE = 2**20  # bytes of records; a file of more is made beside the web process
 
 
 def about(experiment: Experiment) -> dict[str, str]:
@@ -107,24 +108,14 @@ def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str)
 COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")
 
 
-def parquet_of(experiment: Experiment) -> bytes:
-    """A row for each request, with the columns of the CSV."""
-    rows = [(run, record) for run in experiment.runs.all() for record in records.read(run.records_path)]
-    columns: dict[str, tuple[type, list[Any]]] = {
-        "arm": (str, [run.arm for run, _ in rows]),
-        "seed": (int, [run.seed for run, _ in rows]),
-        "mode": (str, [experiment.mode] * len(rows)),
-    }
-    for name, kind in records.TYPES.items():
-        columns[name] = (kind, [getattr(record, name) for _, record in rows])
-    return parquet.table(columns)
+def requests_of(experiment: Experiment, form: str) -> bytes:
+    """A file with a row for each request; `form`: one of FORMS. Busy."""
+    runs = [(run.arm, run.seed, run.records_path) for run in experiment.runs.all()]
+    size = sum(path.stat().st_size for _, _, path in runs if path.exists())
+    if size > LARGE:
+        return computing.computed_once(FORMS[form], experiment.mode, runs)
+    return FORMS[form](experiment.mode, runs)
 
 
 def junit_of(experiment: Experiment) -> str:
     return report.junit(results_of(experiment))
-
-
-def csv_of(experiment: Experiment) -> Iterator[str]:
-    return report.csv_lines(
-        experiment.mode, ((run.arm, run.seed, records.read(run.records_path)) for run in experiment.runs.all())
-    )
