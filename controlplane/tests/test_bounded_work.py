@@ -30,7 +30,7 @@ from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.option import options_of
 from router.contract.redis import redis_keys
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.attacks]
 MOST_CALLS = 1_000_000
 LARGE = 3_000  # requests of the trace that is asked about: in the web process they would take more than MOST_CALLS
 UNASKED = ("api/", "static/", "logout")
@@ -110,7 +110,6 @@ def is_valid(system: System, given: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.attacks
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
 def test_a_system_with_its_inputs_at_their_greatest_leaves_the_web_process_free(
     system: System, vera_api: ApiCaller, vera_client: Client, beside: list[str]
@@ -181,7 +180,6 @@ def filled(path: str) -> str:
     return re.sub(r"{\w+}", "1", path).removeprefix("/api/v1")
 
 
-@pytest.mark.attacks
 def test_no_page_and_no_operation_of_a_viewer_computes_for_long(
     vera_client: Client, vera_api: ApiCaller, beside: list[str], live_redis: Any
 ) -> None:

@@ -76,6 +76,7 @@ async def test_every_path_refuses_a_field_that_steers_engines(world: Any, path: 
     assert message.startswith("kv_transfer_params: steers engines (vLLM)")
 
 
+@pytest.mark.attacks
 async def test_every_field_is_refused_whatever_its_value(world: Any) -> None:
     w = await world(None)
     for field in FIELDS:
@@ -146,6 +147,7 @@ async def test_the_picker_refuses_it_and_takes_the_headers_out(world: Any) -> No
     assert set(told.removed) >= set(lines)
 
 
+@pytest.mark.attacks
 async def test_headers_that_steer_engines_reach_none(world: Any) -> None:
     w = await world(reply({}))
     given = {name.decode(): "x" for name in HEADERS} | {"x-mine": "1"}

@@ -106,6 +106,7 @@ def test_the_documentation_has_the_table() -> None:
     )
 
 
+@pytest.mark.attacks
 async def test_no_path_of_an_engine_is_open_to_a_key_that_may_not_use_its_model(closed: World) -> None:
     gateway = Gateway(closed)
     for method, path in requests():

@@ -297,6 +297,7 @@ async def test_a_gateway_is_given_the_key_of_the_engine_and_no_instance_with_ano
         assert len({*named}) == 1
 
 
+@pytest.mark.attacks
 async def test_a_body_that_does_not_come_is_refused_in_time(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BODY_S", 0.01)
     gateway = Gateway(three)
@@ -308,6 +309,7 @@ async def test_a_body_that_does_not_come_is_refused_in_time(three: World, monkey
     assert gateway.inflight() == 0
 
 
+@pytest.mark.attacks
 @pytest.mark.parametrize("lines", [{f"x-{number}": "" for number in range(501)}, {"x-long": "x" * 131_072}])
 async def test_a_head_of_too_many_headers_is_refused(three: World, lines: dict[str, str]) -> None:
     asking = Asking()

@@ -47,6 +47,7 @@ from fleet.control.publish import publish_step
 from fleet.models import Fleet, Instance, InstanceEvent, Node, Pool, PoolVersion, State
 from router.contract.redis import redis_keys
 
+pytestmark = pytest.mark.attacks
 ALERTS = Path(settings.BASE_DIR) / "deploy" / "prometheus" / "alerts.yml"
 SECRET = "two secret words"
 SOMEBODY = Actor("user", SECRET, is_admin=True)

@@ -116,6 +116,7 @@ def shown(caller: Caller, name: str) -> Any:
     return caller.get(f"/v1/batches/{name}")
 
 
+@pytest.mark.attacks
 @pytest.mark.timeout(120)
 def test_of_twenty_keys_one_stuck_and_one_huge_the_others_end_as_if_alone(scene: Scene) -> None:
     others = [Caller(f"key-{i}") for i in range(18)]
@@ -247,6 +248,7 @@ def test_many_queued_batches_of_one_key_hide_none_of_another(scene: Scene, monke
     scene.end_of(late)
 
 
+@pytest.mark.attacks
 def test_two_huge_batches_share_one_place_by_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PLACES", 1)
     monkeypatch.setattr(places, "TURN_S", 10.0)
