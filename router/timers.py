@@ -17,12 +17,13 @@ class Deadlines(Generic[Item]):
     gives it some passes of the loop first: the process's own work is nobody's silence.
     """
 
-    __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer")
+    __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Item], None]) -> None:
         self._loop = loop
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, loop time
+        self.drop = self._due.pop  # `drop(item, None)` does what `stop` does, without a call into Python
         self._timer: asyncio.Handle | None = None
         self._next = 0.0  # time when the timer fires
         self._passes = 0  # passes that a late check still waits for

@@ -20,6 +20,7 @@ HIGH_WATER = 64 * 1024  # bytes that wait for the client
 
 class AsgiClient:
     takes_chunks = False  # ASGI has no framing
+    received: bytes | None = None
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False

@@ -5,12 +5,12 @@ under any server.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
 
-@dataclass(slots=True)
-class IncomingRequest:
+
+class IncomingRequest(Struct):
     """A request's head."""
 
     path: str
@@ -25,6 +25,7 @@ class ClientConnection(Protocol):
     on_room: Callable[[], None] | None  # called when the client has caught up after a `write` that returned True
     extra: bytes  # header lines of any answer
     gone: bool  # the client went away; the request's task is cancelled then
+    received: bytes | None  # the request's whole body, where it has come, may be taken and was not read
 
     async def read(self) -> bytes:
         """The request's whole body. ErrorResponse when it is too large, ClientGone when the client leaves."""

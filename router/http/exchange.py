@@ -56,6 +56,7 @@ class HttpExchange:
         self.response_started = False
         self.response_complete = False
         self.gone = False
+        self.received: bytes | None = None
         self.takes_chunks = False
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
@@ -83,7 +84,8 @@ class HttpExchange:
                 self.start(BROKEN.status, lines)
                 self.end(body)
         finally:
-            self.release()
+            if self._held:
+                self.release()
             if self.task is not None:
                 tasks.discard(self.task)
             if not self.response_complete and not self.gone:
@@ -94,31 +96,40 @@ class HttpExchange:
         self.flow.clients.body_bytes -= self._held
         self._held = 0
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes, *, is_last: bool = False) -> None:
         size, clients = len(data), self.flow.clients
         self._size += size
+        self.request_complete = is_last
         if self._size > MAX_BODY or self.response_complete or self._crowded_out:
             self._body, self._rest = b"", None
-            self._wake()
         elif clients.body_bytes + size > clients.most_body_bytes:
             self._crowded_out = True
-            self._wake()
         else:
-            if self._body:
-                self._keep_rest(data)
-            else:
-                self._body = data
             self._held += size
             clients.body_bytes += size
+            if is_last and not self._body:
+                self.received = data
+            else:
+                self._keep(data, is_last=is_last)
+        if self._waiter is not None and (is_last or not self._is_held):
+            self._wake()
 
-    def _keep_rest(self, data: bytes) -> None:
-        if self._rest is None:
+    @property
+    def _is_held(self) -> bool:
+        return self._size <= MAX_BODY and not self._crowded_out
+
+    def _keep(self, data: bytes, *, is_last: bool) -> None:
+        """A further part, of which the first is mostly the only one."""
+        if not self._body:
+            self._body = data
+        elif self._rest is None and data:
             self._rest = BytesIO()
-        self._rest.write(data)
-
-    def feed_end(self) -> None:
-        self.request_complete = True
-        self._wake()
+            self._rest.write(data)
+        elif self._rest is not None:
+            self._rest.write(data)
+        if is_last:
+            self.received = self._body if self._rest is None else self._body + self._rest.getvalue()
+            self._body, self._rest = b"", None
 
     def client_left(self) -> None:
         if self.response_complete:
@@ -149,7 +160,7 @@ class HttpExchange:
     # The handler's side
 
     async def read(self) -> bytes:
-        while not self.request_complete or self._size > MAX_BODY or self._crowded_out:
+        while (body := self.received) is None:
             if self.gone:
                 raise ClientGone
             if self._crowded_out:
@@ -158,9 +169,8 @@ class HttpExchange:
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()
-        body, rest = self._body, self._rest
-        self._body, self._rest = b"", None
-        return body if rest is None else body + rest.getvalue()
+        self.received = None
+        return body
 
     async def _more(self) -> None:
         if not self._continued:

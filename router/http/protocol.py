@@ -3,6 +3,7 @@ which writes its response to the socket; pipelined requests are answered one aft
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
@@ -13,7 +14,7 @@ from router.http import errors, half_closed
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.http.exchange import HttpExchange
-from router.http.request_limits import BODY, NOTHING, RequestLimits, too_late
+from router.http.request_limits import BODY, KEEP_ALIVE_S, MAX_HEAD, NOTHING, RequestLimits, too_late
 from router.http.unread import unread_bytes
 
 if TYPE_CHECKING:
@@ -36,13 +37,19 @@ class HttpProtocol(asyncio.Protocol):
     def __init__(self, server: "HttpServer") -> None:
         self._server = server
         self.clients = server.clients
+        self._limits = RequestLimits(self, server.deadlines)
+        self._url: list[bytes] = []  # of the head that comes
+        self._body: list[bytes] = []  # of the present read
+        # The parser calls these two C functions, so a target and a body cost no call into Python.
+        self.on_url, self.on_body = self._url.append, self._body.append
+        self.on_message_begin = self._limits.begin_head
         self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
-        self._limits = RequestLimits(self, server.deadlines)
         self._transport: asyncio.Transport
         self._peer = ""
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        self._take_header: Callable[[tuple[bytes, bytes]], None] = self._headers.append
         self._offers = False  # the request offers a protocol besides HTTP/1.1, which it need not be granted
         self._deaf = False  # the client sends no HTTP, or too much: nothing more is read
         self._read_paused = False
@@ -84,15 +91,29 @@ class HttpProtocol(asyncio.Protocol):
             self._abandon(self._running)
         # They refer to this object, which would wait for the garbage collector.
         self._running = self._last = None
-        del self._parser, self._limits
+        del self._parser, self._limits, self.on_message_begin
 
     def data_received(self, data: bytes) -> None:
-        self._limits.begin_read(len(data))
+        limits = self._limits
+        limits.read_bytes, limits.body_came = len(data), False
         while data and not self._deaf:
-            data = self._feed(data)
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except (httptools.HttpParserUpgrade, httptools.HttpParserError) as stop:
+                data = self._rest(data, stop)
+        if limits.awaited != NOTHING or limits.timed != NOTHING:
+            self._end_read(limits)
+
+    def _end_read(self, limits: RequestLimits["HttpProtocol"]) -> None:
+        """A request is not whole yet, or has just become so."""
+        if self._body and self._last is not None:
+            limits.body_came = True
+            self._last.feed(b"".join(self._body))
+        self._body.clear()
         if not self._deaf:
             try:
-                self._limits.end_read()
+                limits.end_read()
             except ErrorResponse as refusal:
                 self._refuse(refusal)
 
@@ -132,25 +153,23 @@ class HttpProtocol(asyncio.Protocol):
         if self._running is not None and self._running.on_room is not None:
             self._running.on_room()
 
-    def _feed(self, data: bytes) -> bytes:
+    def _rest(self, data: bytes, stop: Exception) -> bytes:
         """The rest to be read, when the parser stopped at a request that offers another protocol."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]
+        if isinstance(stop, httptools.HttpParserUpgrade):
+            rest = data[stop.args[0] :]
             return self._without_offer() + rest if self._offers else rest
-        except httptools.HttpParserError as error:
-            found = error.__context__
-            if not isinstance(found, ErrorResponse):
-                found = ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {error}")
-            self._refuse(found)
+        found = stop.__context__
+        if not isinstance(found, ErrorResponse):
+            found = ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {stop}")
+        self._refuse(found)
         return b""
 
     def _without_offer(self) -> bytes:
         """The head again, as of a client that offers nothing: the parser takes no body of a request that does."""
         self._offers = False
-        self._limits.begin_read(0)
+        self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
+        self._expect_head()
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (self._parser.get_method(), self._target, b"".join(kept))
 
     # A client that does not read
@@ -183,26 +202,20 @@ class HttpProtocol(asyncio.Protocol):
 
     # httptools.HttpRequestParser
 
-    def on_message_begin(self) -> None:
-        self._target = b""
-        self._headers = []
-        self._take_header = self._headers.append
-        self._limits.begin_head()
-
-    def on_url(self, part: bytes) -> None:
-        self._target += part
-
     def on_header(self, name: bytes, value: bytes) -> None:
         self._take_header((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._limits.check_head(self._target, self._headers)
-        parser = self._parser
+        limits, parser, url = self._limits, self._parser, self._url
+        self._target = url[0] if len(url) == 1 else b"".join(url)
+        url.clear()
+        if limits.read_bytes > MAX_HEAD or limits.head_bytes >= 0:
+            limits.check_head(self._target, self._headers)
         if parser.should_upgrade() and dict(self._headers).get(b"upgrade", b"websocket").lower() != b"websocket":
             self._offers = True  # curl --http2 and Java's client do with each request
             return
-        self._limits.awaited = BODY
-        self._take_header = self._limits.trailers.append
+        limits.awaited = BODY
+        self._take_header = limits.trailers.append
         path, query = split(self._target)
         incoming = IncomingRequest(path, query, self._headers, self._peer, parser.get_method().decode())
         exchange = HttpExchange(incoming, self._server.handle, self._transport, self, self._answered)
@@ -219,15 +232,18 @@ class HttpProtocol(asyncio.Protocol):
                 self._read_paused = True
                 self._transport.pause_reading()
 
-    def on_body(self, data: bytes) -> None:
-        self._limits.body_came = True
-        if self._last is not None:
-            self._last.feed(data)
-
     def on_message_complete(self) -> None:
-        if not self._offers and self._last is not None:
-            self._limits.awaited = NOTHING
-            self._last.feed_end()
+        if self._offers or self._last is None:
+            return
+        self._limits.awaited = NOTHING
+        body = self._body
+        self._last.feed(body[0] if len(body) == 1 else b"".join(body), is_last=True)
+        body.clear()
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._headers = []
+        self._take_header = self._headers.append
 
     # Exchanges
 
@@ -252,8 +268,8 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.resume_reading()
         if self._waiting:
             self._start(self._waiting.popleft())
-        else:
-            self._limits.idle()
+        elif self._limits.awaited == NOTHING:
+            self._server.deadlines.start(self, KEEP_ALIVE_S)
 
     def finish(self) -> None:
         """Close when all requests that have come are answered."""

@@ -36,70 +36,62 @@ class RequestLimits(Generic[Connection]):
     """Limits of one connection. `deadlines` expires a connection that exceeds its time."""
 
     __slots__ = (
-        *("_connection", "_deadlines", "_framing_bytes", "_head_bytes", "_read_bytes", "_timed"),
-        *("awaited", "body_came", "trailers"),
+        *("_connection", "_deadlines", "_framing_bytes", "awaited"),
+        *("body_came", "head_bytes", "read_bytes", "timed", "trailers"),
     )
 
     def __init__(self, connection: Connection, deadlines: Deadlines[Connection]) -> None:
         self._connection = connection
         self._deadlines = deadlines
         self.awaited = HEAD
-        self._timed = NOTHING  # the part that the running deadline is for; NOTHING: none, or keep-alive
-        self._head_bytes = 0  # bytes of the head in the reads before the present one
-        self._read_bytes = 0
+        self.timed = NOTHING  # the part that the running deadline is for; NOTHING: none, or keep-alive
+        self.head_bytes = 0  # bytes of the head in the reads before the present one; negative: it began in this one
+        self.read_bytes = 0  # bytes of the present read
         self._framing_bytes = 0  # since the body's last byte, in the reads before the present one
         self.trailers = Trailers()
         self.body_came = False  # in the present read
 
-    def begin_read(self, size: int) -> None:
-        self._read_bytes = size
-        self.body_came = False
-
     def begin_head(self) -> None:
-        if self._timed == NOTHING:
-            self._deadlines.stop(self._connection)
+        if self.timed == NOTHING:
+            self._deadlines.drop(self._connection, None)
         self.awaited = HEAD
         self.trailers.size = 0
-        self._head_bytes = -self._read_bytes  # the read may begin with the end of another request
+        self.head_bytes = -self.read_bytes  # the read may begin with the end of another request
 
     def check_head(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        if self._read_bytes > MAX_HEAD or self._head_bytes >= 0:
-            size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
-            if size > MAX_HEAD:
-                raise _head_too_large()
+        """Call it where the present read alone does not show that the head is small enough."""
+        size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
+        if size > MAX_HEAD:
+            raise _head_too_large()
 
     def end_read(self) -> None:
+        """Call it where something is awaited or timed."""
         if self.awaited == HEAD:
-            self._head_bytes += self._read_bytes
-            if self._head_bytes > MAX_HEAD:
+            self.head_bytes += self.read_bytes
+            if self.head_bytes > MAX_HEAD:
                 raise _head_too_large()
         elif self.awaited == BODY:
             self._check_framing()
-        if self._timed != self.awaited:
+        if self.timed != self.awaited:
             self.restart()
 
     def _check_framing(self) -> None:
         """The parser keeps an unfinished trailer, however long, and skips chunk extensions without telling."""
-        if self.body_came or self._timed != BODY:
+        if self.body_came or self.timed != BODY:
             self._framing_bytes = 0
             return
-        self._framing_bytes += self._read_bytes
+        self._framing_bytes += self.read_bytes
         if self._framing_bytes > MAX_FRAMING:
             message = f"chunk heads and trailers may have at most {MAX_FRAMING} bytes without a byte of the body"
             raise ErrorResponse(431, "trailers_too_large", message)
 
     def restart(self) -> None:
         """Give the client its whole time for what it has to send now."""
-        self._timed = self.awaited
+        self.timed = self.awaited
         if self.awaited == NOTHING:
             self._deadlines.stop(self._connection)
         else:
             self._deadlines.start(self._connection, HEAD_S if self.awaited == HEAD else BODY_S)
-
-    def idle(self) -> None:
-        """All requests are answered."""
-        if self.awaited == NOTHING:
-            self._deadlines.start(self._connection, KEEP_ALIVE_S)
 
     def linger(self, seconds: float) -> None:
         self._deadlines.start(self._connection, seconds)

@@ -53,6 +53,7 @@ class GatewayStream:
     """A ClientConnection whose answers are the picker's refusals: engines answer through the gateway."""
 
     takes_chunks = False
+    received: bytes | None = None
 
     def __init__(self, wire: Wire, objectives: Mapping[str, int], pool: str = "") -> None:
         self.on_room: Callable[[], None] | None = None

@@ -66,6 +66,7 @@ class IdNoted:
         self.read, self.start, self.extra = client.read, client.start, client.extra
         self.write: Callable[[bytes], bool] = self._write
         self.write_chunk: Callable[[bytes], bool] = self._write_chunk
+        self.received: bytes | None = None  # the request was read before
         self.end: Callable[..., None] = self._end
 
     @property
