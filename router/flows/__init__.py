@@ -37,14 +37,20 @@ OFFLOADS: dict[str, Flow] = {
 }
 
 
-async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
+def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> Awaitable[EngineResponse]:
     """The connection with the answer; the caller releases it.
 
     Raises UpstreamError, ErrorResponse, and PrefillFailed where the decoder must not compute the prompt itself.
     """
     before = call.outcome.offload
     if before is None and not decision.prefill:
-        return await _alone(call, endpoint)
+        return _alone(call, endpoint)
+    return _with_others(call, decision, endpoint, lease, before)
+
+
+async def _with_others(
+    call: Call, decision: Decision, endpoint: Endpoint, lease: Lease, before: Offload | None
+) -> EngineResponse:
     way = _again(call, decision, endpoint, before) if before is not None else _offload(call, decision, endpoint)
     try:
         answering = await way
@@ -63,13 +69,13 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     return answering or await _alone(call, endpoint)
 
 
-async def _alone(call: Call, endpoint: Endpoint) -> EngineResponse:
+def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
     """The instance computes the prompt itself; one that only decodes would wait for it for ever."""
     if endpoint.role == "decode":
         why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
         message = f"{endpoint.id} only decodes: {why}: retry in 1 s"
         raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=1)
-    return await post(call, endpoint, call.request.body)
+    return post(call, endpoint, call.request.body)
 
 
 def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:

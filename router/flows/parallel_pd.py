@@ -76,11 +76,14 @@ class Spliced:
     def done(self) -> bool:
         return not self._first and self._decoder is not None and self._decoder.done
 
+    def read_now(self) -> bytes:
+        first, self._first = self._first, b""
+        return first
+
     async def read(self) -> bytes:
         """The prefill's first token, then what the decoder sends."""
         if self._first:
-            first, self._first = self._first, b""
-            return first
+            return self.read_now()
         decoder, data = await self._decoding(), b""
         while not data and not decoder.done:
             data = self._cut.feed(await decoder.read())

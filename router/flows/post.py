@@ -1,5 +1,7 @@
 """Sends a request to an engine, to one of its data-parallel ranks where it has several."""
 
+from collections.abc import Awaitable
+
 from router.http.headers import id_line
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -8,27 +10,39 @@ from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
 
-async def post(
+def post(
     call: Call,
     endpoint: Endpoint,
     body: bytes,
     forwarded: bytes | None = None,
     first_byte_timeout_s: float | None = None,
     request_id: str = "",
-) -> Connection:
+) -> Awaitable[Connection]:
     """The connection once the answer has begun; the caller releases it. Raises UpstreamError.
 
     `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's; `request_id`:
     instead of the request's id at the engines.
     """
-    rules, upstream, rank_line = call.rules, endpoint.upstream, endpoint.rank_line
-    lines = with_key(call.request.forwarded if forwarded is None else forwarded, endpoint.engine_key)
+    rules, rank_line = call.rules, endpoint.rank_line
+    lines = call.request.forwarded if forwarded is None else forwarded
+    if endpoint.engine_key:
+        lines = with_key(lines, endpoint.engine_key)
     lines += id_line(request_id or call.engine_id)
     connect_s: float = rules["failure.connect_timeout_s"]
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
-    request = _written(call.request.target, upstream.authority, rank_line, lines, body)
+    if rank_line:
+        return _post_to_rank(call, endpoint, lines, body, connect_s, limit_s)
+    request = _written(call.request.target, endpoint.upstream.authority, b"", lines, body)
+    return endpoint.upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+
+
+async def _post_to_rank(
+    call: Call, endpoint: Endpoint, lines: bytes, body: bytes, connect_s: float, limit_s: float
+) -> Connection:
+    upstream = endpoint.upstream
+    request = _written(call.request.target, upstream.authority, endpoint.rank_line, lines, body)
     connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
-    if rank_line and (why := await rank_refusal(connection, limit_s)):
+    if why := await rank_refusal(connection, limit_s):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
         request = _written(call.request.target, upstream.authority, b"", lines, body)

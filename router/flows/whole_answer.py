@@ -26,9 +26,12 @@ class WholeAnswer:
     def done(self) -> bool:
         return not self._left
 
-    async def read(self) -> bytes:
+    def read_now(self) -> bytes:
         left, self._left = self._left, b""
         return left
+
+    async def read(self) -> bytes:
+        return self.read_now()
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
         return await self.read()

@@ -36,7 +36,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(HttpClientProtocol):
-    """One connection to an engine: `start`, `first_bytes`, `read` or `pour`, `release`."""
+    """One connection to an engine: `start`, `begun` or `first_bytes`, `read` or `pour`, `release`."""
 
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
@@ -76,28 +76,37 @@ class Connection(HttpClientProtocol):
         self._home.deadlines.start(self, timeout_s)
         self.send(request)
 
-    async def first_bytes(self) -> None:
-        """Return when the head and the first bytes of the body have come, or a whole empty response."""
-        try:
-            while not self._chunks and not self._complete:
-                if self._error is not None:
-                    raise self._error
-                await self._wait()
-        finally:
-            self._home.deadlines.stop(self)
+    def begun(self) -> asyncio.Future[None] | None:
+        """None when the head and the first bytes of the body have come, or a whole empty response; else wait for this
+        and ask again."""
+        if self._chunks or self._complete:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._wait()
 
-    async def read(self) -> bytes:
-        """The bytes since the last call, at least one; empty when the response is whole."""
-        while not self._chunks:
-            if self._complete:
-                return b""
-            if self._error is not None:
-                raise self._error
-            await self._wait()
-        data = self._taken()
+    async def first_bytes(self) -> None:
+        try:
+            while (more := self.begun()) is not None:
+                await more
+        finally:
+            self._home.deadlines.drop(self, None)
+
+    def read_now(self) -> bytes:
+        """The bytes since the last call; none when there are none."""
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self._bare_bytes = 0
         if self._paused:
             self.resume()
         return data
+
+    async def read(self) -> bytes:
+        """The bytes since the last call, at least one; empty when the response is whole."""
+        while (more := self.begun()) is not None:
+            await more
+        return self.read_now()
 
     def peek(self) -> bytes:
         """The bytes that came and were not read yet; they stay."""
@@ -246,4 +255,6 @@ class Connection(HttpClientProtocol):
         if self.status and (self._chunks or self._complete):
             if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()
-            self._wake()
+            waiter = self._waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)

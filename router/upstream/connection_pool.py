@@ -45,7 +45,8 @@ class ConnectionPool:
             connection = reused or await self._connect(connect_timeout_s)
             connection.start(request, first_byte_timeout_s)
             try:
-                await connection.first_bytes()
+                while (more := connection.begun()) is not None:
+                    await more
             except BaseException as error:
                 connection.release()
                 if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
@@ -54,6 +55,8 @@ class ConnectionPool:
                 reused = None
             else:
                 return connection
+            finally:
+                self.deadlines.drop(connection, None)
 
     def _reuse(self) -> Connection | None:
         while self._idle:
@@ -78,7 +81,7 @@ class ConnectionPool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        if self._closed or connection.closed or len(self._idle) >= MAX_IDLE:
+        if self._closed or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
         self._idle.append(connection)

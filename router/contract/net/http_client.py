@@ -63,7 +63,7 @@ class HttpClientProtocol(asyncio.Protocol):
     def finish(self) -> bool:
         """End the exchange. True when the connection can carry another one while it stays open, else it is closed."""
         self.busy = False
-        if self._complete and self._keep_alive and self._error is None:
+        if self._complete and self._keep_alive and self._error is None and self._transport is not None:
             return True
         self.abort()
         return False
@@ -124,19 +124,14 @@ class HttpClientProtocol(asyncio.Protocol):
         self.abort()
 
     def _feed(self, data: bytes) -> None:
+        if not self.status:
+            self._head_bytes += len(data)
         try:
-            if self.status:
-                self._parser.feed_data(data)
-            else:
-                self._feed_head(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._reject("it switched protocols")
         except httptools.HttpParserError as error:
             self._reject(str(error) or type(error).__name__)
-
-    def _feed_head(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        self._parser.feed_data(data)
         if not self.status and self._head_bytes > MAX_HEAD:
             self._reject(_TOO_LARGE)
 
