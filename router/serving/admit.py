@@ -9,14 +9,15 @@ from router.limits import charge
 from router.pool.admission import Admission, Refusal, Wait
 from router.request.call import Call
 
-DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
+_DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
+DEADLINES = frozenset(_DEADLINES)
 LONGEST_MS = 86_400_000
 LONGEST_DIGITS = 20  # leading zeros included
 
 
 def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
     """The time by which the request must be sent to an instance, by the clock of `started`; None without the header."""
-    name = next((name for name in DEADLINES if name in headers), None)
+    name = next((name for name in _DEADLINES if name in headers), None)
     if name is None:
         return None
     given = headers[name].strip()
@@ -27,12 +28,8 @@ def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
     return started + milliseconds / 1000
 
 
-def admission(call: Call) -> Admission:
-    def output_limit() -> int | None:
-        return charge.output_limit(call.request.prompt.document, call.api_path)
-
-    queue, started = call.pool.queue, call.started
-    return Admission(queue, started, call.tenant, call.deadline, band=call.band, output_limit=output_limit)
+def output_limit(call: Call) -> int | None:
+    return charge.output_limit(call.request.prompt.document, call.api_path)
 
 
 def settle(call: Call) -> None:

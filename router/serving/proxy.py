@@ -29,6 +29,7 @@ from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay, stored
+from router.serving.admit import DEADLINES
 from router.serving.aliases import may_fall_back
 from router.serving.division import division
 from router.serving.learning import learn
@@ -67,11 +68,11 @@ class Proxy:
         if self.tracer is not None:
             incoming.headers = self.tracer.begin(call, incoming.headers, by_name)
         try:
-            call.key = self._pools.auth.identify(incoming, by_name, call.at)
-            call.deadline = admit.deadline(by_name, call.started)
-            self._pools.require_key(call.key, by_name)
             await self._read(call, incoming, by_name, client)
-            await self._serve(call, client)
+            try:
+                await self._answer(call, client)
+            except ErrorResponse as refusal:
+                await self._fall_back(call, refusal, client)
         except ErrorResponse as refusal:
             _send_refusal(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has sent an error event
@@ -90,7 +91,15 @@ class Proxy:
         self, call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], client: ClientConnection
     ) -> None:
         """Make the request for the engines, and charge its key. Raises ErrorResponse."""
-        received = await body.read(by_name, client)
+        auth = self._pools.auth
+        if auth.bucket_store is not None:
+            call.key = auth.identify(incoming, by_name, call.at)
+            self._pools.require_key(call.key, by_name)
+        if not DEADLINES.isdisjoint(by_name):
+            call.deadline = admit.deadline(by_name, call.started)
+        received, client.received = client.received, None
+        if received is None or b"content-encoding" in by_name:
+            received = await body.read(by_name, client)
         form, large = prepare.form(received, incoming, by_name, call.key), len(received) > bounds.SMALL
         read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
         call.asked_band = bands.asked(by_name, read, call.key)
@@ -100,41 +109,45 @@ class Proxy:
         prepare.prepare(call, incoming, by_name, read, sent, self._pools)
         if not predict.read_tokens(call):
             await predict.read_slowly(call)
-        await self._pools.auth.admit(call)
+        if auth.bucket_store is not None:
+            await auth.admit(call)
         if responses is not None:
             responses.hold(call, self._loop.time())
 
     def _end(self, call: Call) -> None:
         call.end(time.perf_counter())
-        self._pools.auth.settle(call)
+        if self._pools.auth.bucket_store is not None:
+            self._pools.auth.settle(call)
         self._recorder.ended(call)
         if call.tracing is not None and self.tracer is not None:
             self.tracer.ended(call)
 
-    async def _serve(self, call: Call, client: ClientConnection) -> None:
-        """Serve from the call's pool, then from the fallback pools of its alias."""
+    async def _fall_back(self, call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
+        """Serve from the fallback pools of the call's alias. Raises the refusal of the last one."""
         while True:
-            try:
-                if self._sessions.bind(call):
-                    await self._sessions.look_up(call)
-                return await self._answer(call, client)
-            except ErrorResponse as refusal:
-                if not prepare.falls_back(call, refusal, self._pools):
-                    raise
+            if not prepare.falls_back(call, refusal, self._pools):
+                raise refusal
             await self._pools.auth.moved(call)
             _end_attempt(call)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
+            try:
+                return await self._answer(call, client)
+            except ErrorResponse as further:
+                refusal = further
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
-        """Try instances until an answer can be passed on."""
-        pool = call.pool
-        tried: dict[str, str] = {}
+        """Try instances of the call's pool until an answer can be passed on."""
+        if self._sessions.bind(call):
+            await self._sessions.look_up(call)
+        pool, tried = call.pool, dict[str, str]()
         if pool.split is not None:
             delivery.assign(call)
-        call.band = bands.granted(call.asked_band, call.key, call.rules, is_replay=pool.ephemeral)
-        admission = call.admission = admit.admission(call)
-        left: int = call.rules["failure.retries"]
+        rules = call.rules
+        call.band = bands.granted(call.asked_band, call.key, rules, is_replay=pool.ephemeral)
+        limit = partial(admit.output_limit, call)
+        admission = Admission(pool.queue, call.started, call.tenant, call.deadline, band=call.band, output_limit=limit)
+        call.admission, left = admission, rules["failure.retries"]
         while True:
             decision = await self._admit(call, admission, tried)
             if await self._attempt(call, decision, tried, left, client):
@@ -194,35 +207,39 @@ class Proxy:
         outcome = call.outcome
         attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
-        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome) as lease:
+        lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
+        connection: EngineResponse | None = None
+        try:
             self._sessions.sent(call, endpoint)
-            connection: EngineResponse | None = None
-            try:
-                connection = await serve(call, decision, endpoint, lease)
-                outcome.first_byte = time.perf_counter()
-                attempt.status = connection.status
-                self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"], lease.goes_on)
-                answer = await relay.begin(connection)
-                if self._tries_another(call, endpoint, attempt, answer, tried, left):
-                    return False
-                answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
-                if answer.result == "served" and answer.beginning is None:
-                    answer.on_content()
-                await self._pass_on(call, endpoint, answer, client)
-                return True
-            except PrefillFailed as error:
-                attempt.error = tried[_prefill_of(call)] = str(error)
-                attempt.code, attempt.result = "prefill_failed", "failed_before_content"
-                _require_another_prefill(call, error, tried, left)
+            connection = await serve(call, decision, endpoint, lease)
+            outcome.first_byte = time.perf_counter()
+            attempt.status = connection.status
+            self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"], lease.goes_on)
+            answer = await relay.begin(connection)
+            if answer.result == "served":  # so far
+                if endpoint.breaker.opened_at is not None:
+                    endpoint.breaker.answered()
+            elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
-            except UpstreamError as error:
-                _broke(call, endpoint, attempt, error, tried, left)
-                return False
-            finally:
-                _settle(call)  # before the next request gets the capacity
-                if connection is not None:
-                    self.stalls.forget(connection)
-                    connection.release()
+            answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
+            if answer.result == "served" and answer.beginning is None:
+                answer.on_content()
+            await self._pass_on(call, endpoint, answer, client)
+            return True
+        except PrefillFailed as error:
+            attempt.error = tried[_prefill_of(call)] = str(error)
+            attempt.code, attempt.result = "prefill_failed", "failed_before_content"
+            _require_another_prefill(call, error, tried, left)
+            return False
+        except UpstreamError as error:
+            _broke(call, endpoint, attempt, error, tried, left)
+            return False
+        finally:
+            _settle(call)  # before the next request gets the capacity
+            if connection is not None:
+                self.stalls.forget(connection)
+                connection.release()
+            lease.end()
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
         """The prompt has been computed: the first content of a stream, or a whole answer, has come."""
@@ -242,13 +259,10 @@ class Proxy:
     def _tries_another(
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
-        """Judge the beginning of the engine's answer; True to try another instance."""
+        """Judge an engine's answer that is not served; True to try another instance."""
         if endpoint.engine_key and attempt.status in verdict.KEY_REFUSED:
             return _key_refused(call, endpoint, attempt, tried, left)
         result = answer.result
-        if result == "served":  # so far
-            endpoint.breaker.answered()
-            return False
         attempt.result = result
         attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
@@ -370,11 +384,13 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
 
 
 def _settle(call: Call) -> None:
-    predict.over(call.prediction.under_way)
+    if call.prediction.under_way is not None:
+        predict.over(call.prediction.under_way)
     offload = call.outcome.offload
     if offload is not None and offload.pull is not None:
         offload.pull.over()
-    admit.settle(call)
+    if call.admission is not None and call.admission.is_charged:
+        admit.settle(call)
 
 
 def _end_attempt(call: Call) -> None:
