@@ -64,7 +64,11 @@ def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
     dropped = NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
-    return b"".join([b"%b: %b\r\n" % header for header in headers if header[0] not in dropped])
+    lines = b""
+    for header in headers:
+        if header[0] not in dropped:
+            lines += b"%b: %b\r\n" % header
+    return lines
 
 
 def id_line(request_id: str) -> bytes:
@@ -73,12 +77,11 @@ def id_line(request_id: str) -> bytes:
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:
     """The header lines of the engine's response for the client."""
-    lines = [
-        b"%b: %b\r\n" % header
-        for header in headers
-        if header[0] not in _NOT_RETURNED and not (without_length and header[0] == b"content-length")
-    ]
-    return b"".join(lines)
+    lines = b""
+    for header in headers:
+        if header[0] not in _NOT_RETURNED and not (without_length and header[0] == b"content-length"):
+            lines += b"%b: %b\r\n" % header
+    return lines
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:

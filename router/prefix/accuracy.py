@@ -37,31 +37,32 @@ class Accuracy:
 
     def add(self, predicted: int, actual: int, prompt: int) -> None:
         """Add one request, in tokens; `prompt`: the whole prompt."""
+        wrong, position = abs(predicted - actual), self._next
         if self.n < KEPT:
-            self._predicted.append(0)
-            self._actual.append(0)
+            self._predicted.append(predicted)
+            self._actual.append(actual)
             self.n += 1
         else:
-            self._count(self._predicted[self._next], self._actual[self._next], -1)
-        position = self._next
-        self._predicted[position], self._actual[position] = predicted, actual
+            self._forget(position)
+            self._predicted[position], self._actual[position] = predicted, actual
         self._next = (position + 1) % KEPT
-        self._count(predicted, actual, 1)
-        self._judge(abs(predicted - actual), prompt)
-
-    def _judge(self, wrong: int, prompt: int) -> None:
-        self._recent.append((wrong, prompt))
+        self.predicted += predicted
+        self.actual += actual
+        self.error += wrong
+        recent = self._recent
+        recent.append((wrong, prompt))
         self._recent_wrong += wrong
         self._recent_prompt += prompt
-        if len(self._recent) > JUDGED:
-            oldest_wrong, oldest_prompt = self._recent.popleft()
+        if len(recent) > JUDGED:
+            oldest_wrong, oldest_prompt = recent.popleft()
             self._recent_wrong -= oldest_wrong
             self._recent_prompt -= oldest_prompt
 
-    def _count(self, predicted: int, actual: int, sign: int) -> None:
-        self.predicted += sign * predicted
-        self.actual += sign * actual
-        self.error += sign * abs(predicted - actual)
+    def _forget(self, position: int) -> None:
+        predicted, actual = self._predicted[position], self._actual[position]
+        self.predicted -= predicted
+        self.actual -= actual
+        self.error -= abs(predicted - actual)
 
     @property
     def ratio(self) -> float | None:

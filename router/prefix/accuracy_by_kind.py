@@ -25,10 +25,7 @@ class AccuracyByKind:
         return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHER
 
     def of(self, kind: str) -> KindAccuracy:
-        name = self.named(kind)
-        if name not in self.kinds:
-            self.kinds[name] = KindAccuracy()
-        return self.kinds[name]
+        return self.kinds.get(kind) or self.kinds.setdefault(self.named(kind), KindAccuracy())
 
     def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, complete: bool) -> tuple[Belief, dict[str, Belief]]:
         """Of the instance, and by kind where enough is known of it; "" stands for all other kinds."""

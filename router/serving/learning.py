@@ -13,15 +13,18 @@ def learn(call: Call, endpoint: Endpoint) -> None:
     usage = call.outcome.usage
     if usage is None:
         return
-    usage = replace(usage, cached_tokens=endpoint.cached_tokens(usage.cached_tokens))
-    call.outcome.usage = _of_the_prefill(call.outcome.offload, usage)
+    cached = endpoint.cached_tokens(usage.cached_tokens)
+    if cached != usage.cached_tokens:
+        usage = replace(usage, cached_tokens=cached)
+    offload = call.outcome.offload
+    call.outcome.usage = usage if offload is None else _of_the_prefill(offload, usage)
     if usage.prompt_tokens is not None:
         _learn_tokens(call, endpoint, usage.prompt_tokens, usage)
 
 
-def _of_the_prefill(offload: Offload | None, usage: Usage) -> Usage:
+def _of_the_prefill(offload: Offload, usage: Usage) -> Usage:
     """With what the instance that computed the prompt had cached: the decoder counts all that it fetched from there."""
-    if offload is None or offload.outcome != "ok":
+    if offload.outcome != "ok":
         return usage
     used = offload.prefill_usage or Usage()
     return replace(usage, cached_tokens=used.cached_tokens, cached_tiers=used.cached_tiers)

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
-from router.contract.json_value import JsonObject
 from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -49,11 +48,13 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
     kind = headers.value_of(connection.headers, b"content-type")
     if kind.startswith(b"text/event-stream") and connection.status == 200:
         return await _begin_stream(connection)
-    body = await connection.read()
-    if not connection.done and not kind.startswith(b"audio/"):  # speech is played while it is generated
+    body = connection.read_now()
+    is_whole = connection.done
+    if not is_whole and not kind.startswith(b"audio/"):  # speech is played while it is generated
         body = await _read_on(connection, body)
+        is_whole = connection.done
     answer = BegunAnswer(connection, body, streams=False, result=verdict.of_status(connection.status))
-    if connection.done:
+    if is_whole:
         _judge_whole(answer, is_json=kind.startswith(b"application/json"))
     return answer
 
@@ -81,7 +82,7 @@ def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
 
 async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     beginning = Beginning()
-    body = await connection.read()
+    body = connection.read_now()
     sign = beginning.feed(body)
     if sign == "quiet" and not connection.done:
         body = await _hold(connection, beginning, body)
@@ -127,6 +128,10 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, 
     elif status >= 400:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
+    if answer.ended is not None and rename is None:
+        _take_end(call, answer, answer.ended)  # before the client can request the receipt
+        client.end(answer.body)
+        return
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, strip, rename)
     if answer.body and not connection.done:
         passing.take(answer.body)
@@ -234,15 +239,23 @@ class _Relay:
 
     def over(self) -> None:
         """Take note of the end, whatever it is."""
-        call, outcome, answer = self._call, self._call.outcome, self._answer
-        outcome.last_byte = time.perf_counter()
-        ended = answer.ended
+        ended = self._answer.ended
         if ended is None:
-            ended = answer.ended = self._tail.ended() if self._tail is not None else Ended()
-        outcome.usage = _usage(call, ended)
-        answer.error = answer.error or ended.error
-        if answer.error is None and answer.streams and not _is_whole(call, ended):
-            answer.error = AnswerError(CUT)
+            ended = self._tail.ended() if self._tail is not None else Ended()
+        _take_end(self._call, self._answer, ended)
+
+
+def _take_end(call: Call, answer: BegunAnswer, ended: Ended) -> None:
+    outcome = call.outcome
+    outcome.last_byte = time.perf_counter()
+    answer.ended = ended
+    if ended.usage is not None:
+        outcome.usage = usage.parse(ended.usage)
+    if ended.first_usage is not None:
+        outcome.usage = usage.combined(usage.parse(ended.first_usage), outcome.usage)
+    answer.error = answer.error or ended.error
+    if answer.error is None and answer.streams and not _is_whole(call, ended):
+        answer.error = AnswerError(CUT)
 
 
 def _is_whole(call: Call, ended: Ended) -> bool:
@@ -250,17 +263,6 @@ def _is_whole(call: Call, ended: Ended) -> bool:
     if call.api_path not in answers.WHOSE_END or ended.is_whole:
         return True
     return ended.finishes and ended.usage is not None
-
-
-def _usage(call: Call, ended: Ended) -> usage.Usage | None:
-    last = _parsed(ended.usage)
-    if call.outcome.streamed and call.api_path == "/v1/messages":
-        return usage.combined(_parsed(ended.first_usage), last)
-    return last
-
-
-def _parsed(reported: JsonObject | None) -> usage.Usage | None:
-    return usage.parse(reported) if reported is not None else None
 
 
 class _CountingRelay(_Relay):
@@ -297,8 +299,6 @@ def own_lines(call: Call) -> bytes:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
     held = f"x-weir-wake-wait: {call.outcome.held_s:.1f}\r\n" if call.outcome.held_s else ""
     instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
+    flow = call.outcome.flow if call.outcome.offload is not None else "colocated"
     policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
-    return (
-        f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.outcome.flow}\r\n{instance}{held}".encode()
-        + call.limits
-    )
+    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {flow}\r\n{instance}{held}".encode() + call.limits

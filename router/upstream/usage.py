@@ -1,7 +1,9 @@
 """Reads an engine's `usage`, and strips the usage chunk that the client of a stream did not ask for. Pure."""
 
 import re
+from typing import Annotated
 
+import msgspec
 import orjson
 
 from router.contract.json_value import JsonObject
@@ -27,7 +29,33 @@ class Usage(Value, frozen=True):
     audio_s: float | None = None  # audio in a transcription
 
 
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+    cached_tokens_details: None = None
+
+
+class _Plain(msgspec.Struct):
+    """As nearly every engine reports it."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens | None = None
+    prompt_tokens_details: _Details | None = None
+
+
 def parse(raw: JsonObject) -> Usage:
+    try:
+        plain = msgspec.convert(raw, _Plain)
+    except msgspec.ValidationError:
+        return _parsed(raw)
+    details = plain.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else None
+    return Usage(plain.prompt_tokens, cached, plain.completion_tokens)
+
+
+def _parsed(raw: JsonObject) -> Usage:
     if "prompt_tokens" in raw:  # chat, completions, embeddings
         details = raw.get("prompt_tokens_details")
         prompt, cached = _count(raw, "prompt_tokens"), _count(details, "cached_tokens")
