@@ -27,8 +27,14 @@ def value_of(index: int) -> float:
 
 
 def add(sketch: Sketch, value: float) -> None:
-    index = ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
-    sketch[index] = sketch.get(index, 0) + 1
+    add_each(((sketch, value),))
+
+
+def add_each(values: Iterable[tuple[Sketch, float]]) -> None:
+    """Add each value to its sketch."""
+    for sketch, value in values:
+        index = ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
+        sketch[index] = sketch.get(index, 0) + 1
 
 
 def merge(sketches: Iterable[Mapping[int, int]]) -> Sketch:

@@ -69,6 +69,7 @@ class Admission:
         self._output_limit = output_limit
         self._deadline = deadline  # an instance must have been chosen by then
         self._entry: QueueEntry | None = None
+        self.is_charged = False  # its tenant is: it has waited
         self._callback: Callable[[], None] | None = None
         self._queued_at = 0.0
         self.state: State = "deciding"
@@ -80,13 +81,15 @@ class Admission:
     def begin(self, now: float) -> Refusal | None:
         if self._entry is not None:
             self.settle(0, 0)  # an attempt that failed
-        self.state, self._entry = "deciding", None
+        self.state, self._entry, self.is_charged = "deciding", None, False
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
     def admits(self, decision: Decision, now: float) -> bool:
         """The request is to be sent as the decision says; else `put_off`."""
         entry = self._entry
-        if not decision.instance or (entry is None and not self._queue.comes_first(self._band, now)):
+        if not decision.instance:
+            return False
+        if entry is None and self._queue.total and not self._queue.comes_first(self._band, now):
             return False
         if entry is not None:
             self._queue.admitted(entry)
@@ -127,6 +130,7 @@ class Admission:
         return self._refuse("waking", reason, 503, hold.retry_after_s)
 
     def _new_entry(self, decision: Decision) -> QueueEntry:
+        self.is_charged = True
         cost = cost_of(decision.new_tokens, self._queue.outputs.tokens(self._output_limit()))
         return self._queue.entry(decision.request_class, self._tenant, cost, self._band)
 
@@ -200,10 +204,6 @@ class Admission:
         name = self._entry.request_class if self._entry is not None else ""
         reason = f"the queue for {name} requests is full, and one of higher priority came"
         return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
-
-    @property
-    def is_charged(self) -> bool:
-        return self._entry is not None
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:
         """The request has ended: charge its tenant for its use. One that never waited was charged nothing."""

@@ -53,10 +53,12 @@ class GpuClock:
 
     def join(self, weight: float, now: float) -> float:
         """The reading from which the request is charged."""
-        reading = self._advance(now)
+        if self._requests and now > self._at:  # as `_advance` does
+            self.reading += self.gpus * (now - self._at) / (self._own + self._others)
+        self._at = now
         self._own += weight
         self._requests += 1
-        return reading
+        return self.reading
 
     def change(self, weight: float, since: float, now: float, spent: GpuSpent | None, to: float) -> float:
         """Charge for the weight so far; the reading from which the request is charged for its new one."""
@@ -67,11 +69,13 @@ class GpuClock:
         return reading
 
     def leave(self, weight: float, since: float, now: float, spent: GpuSpent | None) -> None:
-        reading = self._advance(now)
+        if now > self._at:  # as `_advance` does
+            self.reading += self.gpus * (now - self._at) / (self._own + self._others)
+        self._at = now
         self._requests -= 1
         self._own = self._own - weight if self._requests else 0.0  # no error of rounding outlives an idle moment
         if spent is not None:
-            self._charge(weight * (reading - since), spent)
+            self._charge(weight * (self.reading - since), spent)
 
     def _charge(self, gpu_s: float, spent: GpuSpent) -> None:
         spent.gpu_s += gpu_s

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.pool.gpu_clock import GpuSpent, prefill_weight
+from router.pool.gpu_clock import PREFILL_TOKENS, GpuSpent, prefill_weight
+from router.upstream.breaker import NO_PROBE
 
 if TYPE_CHECKING:
     from router.pool.endpoint import Endpoint
@@ -34,14 +35,14 @@ class Lease:
         self.tokens = tokens
         self._given_back = given_back
         self._decoding = False
-        self._probe = endpoint.breaker.begin()
+        self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # the answer passes elsewhere
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
         self._spent = spent
-        self._weight = prefill_weight(tokens)
+        self._weight = prefill_weight(tokens) if tokens > PREFILL_TOKENS else 1.0
         self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
         self.alone = endpoint.requests == 1  # no other request of this router, up to the first token
         endpoint.touch()
@@ -69,19 +70,19 @@ class Lease:
 
     def first_content(self) -> None:
         """The prompt has been computed: a token has come."""
-        if self._endpoint is not None and not self._decoding:
-            self._endpoint.progress.came()
-        self.prefilled()
+        self.prefilled(has_token=True)
 
     def goes_on(self) -> None:
         """Content has come. What comes before the first of it may be the API server's."""
         if self._endpoint is not None and self._decoding:
             self._endpoint.progress.came()
 
-    def prefilled(self) -> None:
+    def prefilled(self, *, has_token: bool = False) -> None:
         """The prompt has been computed, as far as can be told without seeing the answer."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
+            if has_token:
+                endpoint.progress.came()
             self._decoding = True
             endpoint.prefilling.discard(self)
             self.alone = self.alone and endpoint.requests == 1
@@ -100,7 +101,8 @@ class Lease:
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is None:
             return
-        endpoint.breaker.end(self._probe)
+        if self._probe != NO_PROBE:
+            endpoint.breaker.end(self._probe)
         if self._trial:
             endpoint.progress.end()
         endpoint.requests -= 1

@@ -255,7 +255,7 @@ class Pool:
         """Inside the context, a request with this many new tokens counts as load there, and delays the queue."""
         began = perf_counter()
         self.queue.began(began)
-        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began), spent)
+        return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:
         """Take the rates measured so far; the fleet's figures on the engines' law stay."""

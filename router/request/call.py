@@ -44,9 +44,6 @@ class Prediction:
     approximate_tokens: int = 0
     index: str = "none"  # the index in force: exact, approximate or none
 
-    def end(self) -> None:
-        self.block_hashes, self.exactly, self.looked_up = (), {}, None
-
 
 @dataclass(slots=True)
 class Call:
@@ -138,5 +135,5 @@ class Call:
             outcome.streamed = request.prompt.stream
         outcome.end(self.started, now)
         self.request = NOT_READ
-        self.prediction.end()
+        self.prediction.block_hashes, self.prediction.exactly, self.prediction.looked_up = (), {}, None
         self.admission = None

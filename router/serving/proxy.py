@@ -202,7 +202,7 @@ class Proxy:
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
         """True when the client has its answer; False to try another instance."""
-        pool = call.pool
+        pool, rules = call.pool, call.rules
         endpoint = pool.endpoints[decision.instance]
         outcome = call.outcome
         attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
@@ -214,7 +214,7 @@ class Proxy:
             connection = await serve(call, decision, endpoint, lease)
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
-            self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"], lease.goes_on)
+            self.stalls.watch(connection, (rules["failure.stream_idle_timeout_s"], lease.goes_on))
             answer = await relay.begin(connection)
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
@@ -237,7 +237,7 @@ class Proxy:
         finally:
             _settle(call)  # before the next request gets the capacity
             if connection is not None:
-                self.stalls.forget(connection)
+                self.stalls.forget(connection, None)
                 connection.release()
             lease.end()
 

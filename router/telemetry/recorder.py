@@ -91,7 +91,8 @@ class Recorder:
         if call.assigned is not None:
             self._ended_in_delivery(call, call.assigned)
         if pool:
-            call.pool.measured(self.estimates[pool].ended(call))
+            if outcome.ttft_ms is not None or outcome.offload is not None:  # else nothing tells a rate
+                call.pool.measured(self.estimates[pool].ended(call))
             self.bands[pool, call.band, outcome.label] += 1
         if outcome.code or outcome.offload is not None or len(outcome.attempts) > 1:
             self._ended_unusually(pool, outcome)

@@ -8,7 +8,6 @@ from router.contract import ranks, sketch
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
 from router.policy.types import Decision
 from router.request.call import Call
-from router.request.outcome import Outcome
 
 SLOT_S = 10.0
 OUTCOMES = ("ok", "error", "client_error", "refused", "cancelled")
@@ -53,14 +52,19 @@ class LatencyWindow:
         slot.counts[outcome.label] += 1
         if outcome.label == "refused":
             slot.refusals[outcome.code] += 1
-        if outcome.retries:
+        if len(outcome.attempts) > 1:
             slot.counts["retries"] += outcome.retries
-        if outcome.label == "ok":
-            _served(slot, outcome)
-        if call.decision is not None:
-            _decided(slot, call, call.decision)
+        values = _decided(slot, call, call.decision) if call.decision is not None else []
+        sketches = slot.sketches
+        if outcome.label == "ok":  # latencies of served requests only, as a rejection is fast
+            values.append((sketches["e2e"], outcome.e2e_ms))
+            if outcome.ttft_ms is not None:
+                values.append((sketches["ttft"], outcome.ttft_ms))
+            if outcome.tpot_ms is not None:
+                values.append((sketches["tpot"], outcome.tpot_ms))
         if call.pause_s is not None:
-            sketch.add(slot.sketches["reuse_gap"], call.pause_s)
+            values.append((sketches["reuse_gap"], call.pause_s))
+        sketch.add_each(values)
 
     def read(self, now: float) -> Window:
         self._forget(now)
@@ -89,32 +93,24 @@ class LatencyWindow:
         )
 
 
-def _served(slot: _Slot, outcome: Outcome) -> None:
-    """Latencies of served requests only, as a rejection is fast."""
-    sketches, add = slot.sketches, sketch.add
-    add(sketches["e2e"], outcome.e2e_ms)
-    if outcome.ttft_ms is not None:
-        add(sketches["ttft"], outcome.ttft_ms)
-    if outcome.tpot_ms is not None:
-        add(sketches["tpot"], outcome.tpot_ms)
-
-
-def _decided(slot: _Slot, call: Call, decision: Decision) -> None:
-    """New tokens and hits, where the request went, and which KV blocks followed it."""
+def _decided(slot: _Slot, call: Call, decision: Decision) -> list[tuple[sketch.Sketch, float]]:
+    """Count where the request went, and which KV blocks followed it; returns new tokens and hits, each with its
+    sketch."""
     sketches, outcome, tokens = slot.sketches, call.outcome, call.prediction.prompt_tokens
     share = decision.cached_tokens / tokens if tokens else 0.0
-    sketch.add(sketches["new_tokens"], decision.new_tokens)
-    sketch.add(sketches["hit_percent"], share * 100)
+    values: list[tuple[sketch.Sketch, float]] = [(sketches["new_tokens"], decision.new_tokens)]
+    values.append((sketches["hit_percent"], share * 100))
     slot.hit_share += share
     if outcome.queued_s:  # `read` counts the others
-        sketch.add(sketches["queued"], outcome.queued_s * 1000)
+        values.append((sketches["queued"], outcome.queued_s * 1000))
     if not decision.instance:
-        return
+        return values
     slot.chosen[decision.rule, decision.instance] += 1
     if (offload := outcome.offload) is not None and offload.outcome == "ok":
         moved = slot.moved.setdefault((offload.prefill, decision.instance), [0, 0])
         moved[0] += 1
         moved[1] += offload.transfer_bytes or 0
+    return values
 
 
 def _chosen(slots: Iterable[_Slot]) -> dict[str, dict[str, int]]:

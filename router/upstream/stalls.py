@@ -10,14 +10,10 @@ CHECK_S = 1.0
 
 class Stalls:
     def __init__(self) -> None:
-        self._limits: dict[EngineResponse, tuple[float, Callable[[], None]]] = {}  # s
-
-    def watch(self, connection: EngineResponse, limit_s: float, goes_on: Callable[[], None]) -> None:
-        """`goes_on` is called at each check before which content has come."""
-        self._limits[connection] = limit_s, goes_on
-
-    def forget(self, connection: EngineResponse) -> None:
-        self._limits.pop(connection, None)
+        # s, and what is called at each check before which content has come
+        self._limits: dict[EngineResponse, tuple[float, Callable[[], None]]] = {}
+        self.watch = self._limits.__setitem__
+        self.forget = self._limits.pop
 
     def check(self) -> None:
         """Called every CHECK_S: responses that were silent for their limit fail."""

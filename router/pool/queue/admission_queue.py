@@ -38,11 +38,11 @@ class AdmissionQueue:
         self.band_max_wait_s = 60.0
         self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.displaced: Counter[int] = Counter()  # by band, since the start
-        self._total = 0
+        self.total = 0  # that wait
         self._woken: dict[QueueEntry, CapacityOffer] = {}  # and not resumed yet
 
     def __len__(self) -> int:
-        return self._total
+        return self.total
 
     def follow(self, policy: ParsedPolicy) -> None:
         self.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
@@ -56,7 +56,7 @@ class AdmissionQueue:
 
     def comes_first(self, band: int, now: float) -> bool:
         """True if a request of this band that comes now waits behind nobody."""
-        if not self._total:
+        if not self.total:
             return True
         self._now = max(self._now, now)
         if not self._waits_from(band):
@@ -137,19 +137,19 @@ class AdmissionQueue:
         """A request that began at `began` has ended, and its instance has capacity for another one."""
         self._now = max(self._now, now)
         self._drain.ended(now, began)
-        if self._total:
+        if self.total:
             self.wake()
 
     def wake(self) -> None:
         """One instance has capacity for one more request."""
-        if self._total:
+        if self.total:
             self._wake(CapacityOffer(more=False))
 
     def look_again(self) -> None:
         """There may be capacity that was not announced: breakers close by time, other routers' requests end."""
         if self._woken:  # they come before all others, and the capacity may be theirs
             next(iter(self._woken.values())).more = True
-        elif self._total:
+        elif self.total:
             self._wake(CapacityOffer(more=True))
 
     def wake_all(self) -> None:
@@ -177,7 +177,7 @@ class AdmissionQueue:
 
     def _count(self, entry: QueueEntry, change: int) -> None:
         self.waiting[entry.request_class] += change
-        self._total += change
+        self.total += change
 
     def _displace(self, entry: QueueEntry) -> bool:
         """Remove the newest request of the same class in the lowest band below."""
