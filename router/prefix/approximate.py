@@ -116,8 +116,18 @@ class PrefixIndex:
             levels = ((of(chunks), mask) for chunks, mask in self._levels(hashes))
             return HeldByLevel(levels, self._names, self._bits)
         found: dict[str, int] = {}
-        for chunks, names in self.holders(hashes):
-            found |= dict.fromkeys(names, of(chunks))
+        position, mask, named = 0, -1, self._named_before
+        for run, upto in self._runs.along(hashes):  # as `_levels` does
+            following = run.holders & mask
+            if position and following != mask:
+                gone = mask ^ following
+                found.update(dict.fromkeys(named.get(gone) or self._named(gone), of(position)))
+            mask = following
+            if not mask:
+                return found
+            position = upto
+        if position:
+            found.update(dict.fromkeys(named.get(mask) or self._named(mask), of(position)))
         return found
 
     def _levels(self, hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -138,7 +148,9 @@ class PrefixIndex:
 
         A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
         """
-        eviction = self._eviction(instance, epoch)
+        eviction = self._evictions.get(instance)
+        if eviction is None or eviction.epoch != epoch:
+            eviction = self._eviction(instance, epoch)
         if eviction is None or not hashes:
             return 0
         capacity = self._capacity(eviction)
@@ -154,7 +166,8 @@ class PrefixIndex:
         eviction.use(kept, held, self._runs.hold(eviction.bit, kept, path))
         if eviction.size > capacity:
             self._evict(eviction, capacity - capacity // SPARE_SHARE)
-        self._evict_stretches(eviction)
+        if len(eviction.stretches) * len(self._evictions) > self.max_stretches:
+            self._evict_stretches(eviction)
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:

@@ -50,7 +50,11 @@ class Forest:
             run = get(hashes[position])
             if run is None or run.start != position:
                 break
-            position += common(run.hashes, hashes, position, end)
+            own = run.hashes
+            upto = position + len(own)
+            if upto > end or own[-1] != hashes[upto - 1]:  # else the whole run is on the chain, as most are
+                upto = position + common(own, hashes, position, end)
+            position = upto
             path.append((run, position))
         self._followed = hashes, path
         return path
@@ -149,11 +153,14 @@ def at(run: SharedRun | None, position: int) -> SharedRun | None:
 
 def parting(run: SharedRun, position: int, path: dict[SharedRun, int]) -> int:
     """Position at which the chain that passes `run` up to `position` leaves the path."""
-    here = at(run, position)
-    while here is not None and here not in path:
-        position = here.start
-        here = at(here.parent, position)
-    if here is None:
+    here: SharedRun | None = run
+    while here is not None:
+        if here.start < position:  # as `at` finds it
+            if here in path:
+                break
+            position = here.start
+        here = here.parent
+    else:
         return 0
     upto = path[here]
     return upto if upto < position else position
