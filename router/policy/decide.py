@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from router.policy.candidates import Candidates
-from router.policy.fleet import FleetColumns, fleet_of
+from router.policy.fleet import FleetColumns
 from router.policy.rules.classify import classify
 from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
@@ -24,12 +24,13 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     """
     if request.band < 0:
         policy = policy.of_low_bands
-    strategy, fleet = STRATEGIES[policy["strategy.name"]], fleet_of(instances)
+    strategy = STRATEGIES[policy["strategy.name"]]
+    fleet = instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
     by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
     refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)
     if len(refused) == len(fleet.instances):
         return _no_instance(request, fleet, policy, refused, draw)
-    able = fleet.only([position not in refused for position in range(len(fleet))]) if refused else fleet
+    able = fleet.only([position not in refused for position in range(len(fleet.instances))]) if refused else fleet
     paced = fleet.is_paced and (strategy.by_pace or policy["load.by_pace"] == "on")
     view = View(request, able, policy, draw, fleet, paced)
     pick = strategy.rank(view)

@@ -17,18 +17,53 @@ InstanceValue = Callable[..., Any]  # value of an instance, from it and further 
 
 
 class FleetColumns(Sequence[InstanceState]):
-    __slots__ = ("_columns", "_divided", "_kept", "_order", "_paced", "_positions", "_whole", "instances", "left_out")
+    """Columns of plain fields, and what is asked of all instances, are attributes that are made when they are first
+    read: a property would cost a call each time."""
+
+    __slots__ = (
+        *("_columns", "_kept", "_order", "_plain", "_positions", "_whole", "instances", "is_divided", "is_paced"),
+        *("block_size", "cached_tokens", "connector", "decodes", "ids", "kv_usage", "left_out", "pace"),
+        *("prefill_tokens", "refused", "role", "running", "waiting"),
+    )
+
+    is_paced: bool  # some are faster than others
+    is_divided: bool  # some do only a part of a request
+    ids: list[str]
+    cached_tokens: list[int]
+    running: list[int]  # R_i
+    waiting: list[int]  # q_i
+    decodes: list[int]  # D_i
+    prefill_tokens: list[int]  # PP_i
+    pace: list[float]
+    block_size: list[int]  # B_i
+    kv_usage: list[float]  # u_i
+    refused: list[str]
+    role: list[str]
+    connector: list[str]
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
         self.left_out: Mapping[str, int] = {}  # instances of the pool that are not among them, by the reason
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
+        self._plain: list[tuple[list[Any], InstanceValue]] = []  # those of plain fields, likewise
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
-        self._paced: bool | None = None
-        self._divided: bool | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Of a slot that has no value yet."""
+        made: bool | list[Any]
+        if name in _PLAIN:
+            made = self._new(_PLAIN[name], self._plain)
+        elif name == "is_paced":
+            made = self._whole[0].is_paced if self._whole is not None else _some_paced(self.pace)
+        elif name == "is_divided":
+            made = _some_divided(self.role)
+        else:
+            raise AttributeError(name)
+        setattr(self, name, made)
+        return made
 
     @overload
     def __getitem__(self, position: int) -> InstanceState: ...
@@ -50,23 +85,6 @@ class FleetColumns(Sequence[InstanceState]):
             self._order = sorted(range(len(self.instances)), key=self.ids.__getitem__)
         return self._order
 
-    @property
-    def is_paced(self) -> bool:
-        """Some are faster than others."""
-        if self._paced is None:
-            if self._whole is not None:
-                self._paced = self._whole[0].is_paced
-            else:
-                self._paced = any(map((1.0).__ne__, map(_PACE[0], self.instances)))
-        return self._paced
-
-    @property
-    def is_divided(self) -> bool:
-        """Some do only a part of a request."""
-        if self._divided is None:
-            self._divided = any(map("both".__ne__, self.role))
-        return self._divided
-
     def position(self, name: str | None) -> int | None:
         if name is None:
             return None
@@ -77,9 +95,12 @@ class FleetColumns(Sequence[InstanceState]):
     def column(self, value: InstanceValue, *given: float) -> list[Any]:
         """`value(instance, *given)` of each; read-only and kept, so `value` must be a constant function."""
         key = (value, *given)
-        return self._columns.get(key) or self._make(key)
+        made = self._columns.get(key)
+        if made is None:
+            made = self._columns[key] = self._new(key, self._kept)
+        return made
 
-    def _make(self, key: tuple[Any, ...]) -> list[Any]:
+    def _new(self, key: tuple[Any, ...], kept: list[tuple[list[Any], InstanceValue]]) -> list[Any]:
         value, *given = key
         of = (lambda instance: value(instance, *given)) if given else value
         if self._whole is not None:
@@ -87,23 +108,22 @@ class FleetColumns(Sequence[InstanceState]):
             made = part(whole.column(value, *given))
         else:
             made = list(map(value, self.instances, *map(repeat, given)))
-        self._columns[key] = made
-        self._kept.append((made, of))
+        kept.append((made, of))
         return made
 
     def replace(self, position: int, instance: InstanceState) -> None:
         """What has become of the instance there."""
         before = self.instances[position]
-        if instance.pace != before.pace:
-            self._paced = None
-        if instance.role != before.role:
-            self._divided = None
         self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
             self._kept.clear()
-        for column, of in self._kept:
+        for column, of in (*self._plain, *self._kept):
             column[position] = of(instance)
+        if instance.pace != before.pace:
+            self.is_paced = _some_paced(self.pace)
+        if instance.role != before.role:
+            self.is_divided = _some_divided(self.role)
 
     def only(self, stays: Sequence[bool]) -> "FleetColumns":
         return self._part(lambda column: list(compress(column, stays)))
@@ -114,7 +134,7 @@ class FleetColumns(Sequence[InstanceState]):
     def at(self, positions: Sequence[int]) -> "FleetColumns":
         """Those at the positions. Whether some are faster than others goes by these alone."""
         fleet = self._part(lambda column: list(map(column.__getitem__, positions)))
-        fleet._paced = any(map((1.0).__ne__, fleet.pace))
+        fleet.is_paced = _some_paced(fleet.pace)
         return fleet
 
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
@@ -122,61 +142,13 @@ class FleetColumns(Sequence[InstanceState]):
         fleet.instances, fleet._whole = part(self.instances), (self, part)
         return fleet
 
-    # Plain fields
 
-    @property
-    def ids(self) -> list[str]:
-        return self._columns.get(_ID) or self._make(_ID)
+def _some_paced(pace: list[float]) -> bool:
+    return any(map((1.0).__ne__, pace))
 
-    @property
-    def cached_tokens(self) -> list[int]:
-        return self._columns.get(_CACHED) or self._make(_CACHED)
 
-    @property
-    def running(self) -> list[int]:
-        """R_i"""
-        return self._columns.get(_RUNNING) or self._make(_RUNNING)
-
-    @property
-    def waiting(self) -> list[int]:
-        """q_i"""
-        return self._columns.get(_WAITING) or self._make(_WAITING)
-
-    @property
-    def decodes(self) -> list[int]:
-        """D_i"""
-        return self._columns.get(_DECODES) or self._make(_DECODES)
-
-    @property
-    def prefill_tokens(self) -> list[int]:
-        """PP_i"""
-        return self._columns.get(_PREFILL) or self._make(_PREFILL)
-
-    @property
-    def pace(self) -> list[float]:
-        return self._columns.get(_PACE) or self._make(_PACE)
-
-    @property
-    def block_size(self) -> list[int]:
-        """B_i"""
-        return self._columns.get(_BLOCK_SIZE) or self._make(_BLOCK_SIZE)
-
-    @property
-    def kv_usage(self) -> list[float]:
-        """u_i"""
-        return self._columns.get(_KV_USAGE) or self._make(_KV_USAGE)
-
-    @property
-    def refused(self) -> list[str]:
-        return self._columns.get(_REFUSED) or self._make(_REFUSED)
-
-    @property
-    def role(self) -> list[str]:
-        return self._columns.get(_ROLE) or self._make(_ROLE)
-
-    @property
-    def connector(self) -> list[str]:
-        return self._columns.get(_CONNECTOR) or self._make(_CONNECTOR)
+def _some_divided(role: list[str]) -> bool:
+    return any(map("both".__ne__, role))
 
 
 def dropped(column: list[Any], position: int) -> list[Any]:
@@ -187,15 +159,11 @@ def fleet_of(instances: Sequence[InstanceState]) -> FleetColumns:
     return instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
 
 
-_ID = (attrgetter("id"),)
-_CACHED = (attrgetter("cached_tokens"),)
-_RUNNING = (attrgetter("running"),)
-_WAITING = (attrgetter("waiting"),)
-_DECODES = (attrgetter("decodes"),)
-_PREFILL = (attrgetter("prefill_tokens"),)
-_PACE = (attrgetter("pace"),)
-_BLOCK_SIZE = (attrgetter("block_size"),)
-_KV_USAGE = (attrgetter("kv_usage"),)
-_REFUSED = (attrgetter("refused"),)
-_ROLE = (attrgetter("role"),)
-_CONNECTOR = (attrgetter("connector"),)
+_PLAIN = {
+    name: (attrgetter(field),)
+    for name, field in (
+        ("ids", "id"),
+        *((name, name) for name in ("cached_tokens", "running", "waiting", "decodes", "prefill_tokens", "pace")),
+        *((name, name) for name in ("block_size", "kv_usage", "refused", "role", "connector")),
+    )
+}

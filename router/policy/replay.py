@@ -105,7 +105,7 @@ def outcome(decision: Decision) -> ReplayedDecision:
         flow=decision.flow,
         strategy=decision.strategy,
         rule=decision.rule,
-        reasons=decision.reasons,
+        reasons=tuple(decision.reasons),
         cached_tokens=decision.cached_tokens,
         new_tokens=decision.new_tokens,
         candidates=tuple(decision.candidates),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from router.policy.reasons import InWords
 from router.policy.value import Value
 
 RequestClass = Literal["warm", "medium", "heavy"]
@@ -111,7 +112,7 @@ class Decision(Value, frozen=True):
     flow: str  # "colocated", or "offload": prefill on another instance first
     strategy: str
     rule: str  # short name of the rule that decided, for example "session", "least_decode"
-    reasons: tuple[str, ...]  # in words, in the order they were met
+    reasons: InWords  # in the order they were met
     cached_tokens: int  # on the chosen instance (on the best by cache when none was chosen)
     new_tokens: int
     candidates: Sequence[Candidate]  # in the order of the instances

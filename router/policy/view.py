@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import FleetColumns, dropped
 from router.policy.held import HeldByLevel
+from router.policy.reasons import InWords
 from router.policy.types import InstanceState, ParsedPolicy, RequestClass, RoutingRequest
 from router.policy.value import Value
 
@@ -41,14 +42,16 @@ class View:
     @kept
     def cached(self) -> Sequence[int]:
         """h_i, at most the length of the prompt. Tokens below the device count less, as they have to be loaded."""
-        held = cached_tokens(self.request, self.instances)
-        tiers = self.request.held_tiers
+        request, ids = self.request, self.instances.ids
+        held_by, tiers = request.held, request.held_tiers
+        # Of a plain dictionary, as of all but the largest pools, at once; a thousand instances have another kind
+        held: Sequence[int] = list(map(held_by.get, ids, repeat(0))) if type(held_by) is dict else ()
+        if not held or max(held) > request.prompt_tokens:
+            held = cached_tokens(request, self.instances)
         if tiers is None:
             return held
         weights = self._tier_weights
-        return [
-            weighted(tokens, tiers.get(name), weights) for name, tokens in zip(self.instances.ids, held, strict=True)
-        ]
+        return [weighted(tokens, tiers.get(name), weights) for name, tokens in zip(ids, held, strict=True)]
 
     @property
     def _tier_weights(self) -> tuple[float, float]:
@@ -122,7 +125,7 @@ class Pick(Value, frozen=True):
     instance: InstanceState
     request_class: RequestClass
     rule: str
-    reasons: tuple[str, ...]
+    reasons: InWords
     ranked: Sequence[InstanceState] = ()  # the compared instances
     scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
     prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`

@@ -146,9 +146,9 @@ class FleetView(Generic[E]):
             fleet.left_out = self._elsewhere
         else:
             for name in self._changed | self._suspects if self._suspects else self._changed:
-                position, endpoint = fleet.position(name), self._endpoints[name]
-                if position is not None:
-                    fleet.replace(position, endpoint.view(self._refusal(endpoint, now, open_s)))
+                endpoint = self._endpoints.get(name)
+                if endpoint is not None:
+                    fleet.replace(self._places[name], endpoint.view(self._refusal(endpoint, now, open_s)))
         self._changed.clear()
         if not tried:
             return fleet

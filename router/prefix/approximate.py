@@ -7,8 +7,10 @@ chunk is always the end of a chain. Of an earlier prompt only the end can theref
 prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from sys import maxsize
 
 from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
@@ -79,6 +81,9 @@ class _EvictionOrder:
             del self.starts[stretch.first]
 
 
+_NOBODY = SharedRun(0, array("Q"), 0, None), 0  # ends every path
+
+
 class PrefixIndex:
     """Approximate prefix index over the instances of a pool; every size is in chunks."""
 
@@ -110,24 +115,28 @@ class PrefixIndex:
         """(leading chunks, the instances that hold so many), ascending; without those that hold none."""
         return ((chunks, self._named(mask)) for chunks, mask in self._levels(hashes))
 
-    def tokens(self, hashes: Sequence[int], of: Callable[[int], int]) -> Mapping[str, int]:
-        """Leading tokens held by each instance; `of`: so many leading chunks."""
+    def tokens(
+        self, hashes: Sequence[int], tokens: int, chunks: int = 1, *, block_size: int = 1, most: int = maxsize
+    ) -> Mapping[str, int]:
+        """Leading tokens held by each instance, at most `most` and in whole blocks; so many chunks have so many
+        `tokens`."""
         if len(self._names) > FEW:
-            levels = ((of(chunks), mask) for chunks, mask in self._levels(hashes))
-            return HeldByLevel(levels, self._names, self._bits)
+            counts = ((min(leading * tokens // chunks, most), mask) for leading, mask in self._levels(hashes))
+            whole = ((count // block_size * block_size, mask) for count, mask in counts)
+            return HeldByLevel(whole, self._names, self._bits)
         found: dict[str, int] = {}
         position, mask, named = 0, -1, self._named_before
-        for run, upto in self._runs.along(hashes):  # as `_levels` does
+        for run, upto in (*self._runs.along(hashes), _NOBODY):  # as `_levels` does
             following = run.holders & mask
             if position and following != mask:
+                count = position * tokens // chunks
+                count = (count if count < most else most) // block_size * block_size
                 gone = mask ^ following
-                found.update(dict.fromkeys(named.get(gone) or self._named(gone), of(position)))
+                found.update(dict.fromkeys(named.get(gone) or self._named(gone), count))
             mask = following
             if not mask:
-                return found
+                break
             position = upto
-        if position:
-            found.update(dict.fromkeys(named.get(mask) or self._named(mask), of(position)))
         return found
 
     def _levels(self, hashes: Sequence[int]) -> Iterator[tuple[int, int]]:

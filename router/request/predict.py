@@ -114,7 +114,10 @@ def _of_all(call: Call) -> Mapping[str, int]:
     size = call.pool.block_size
     if not size or call.pool.kv_event_state.some_unknown:
         return _approximate(call, _NOT_NONE)
-    return call.pool.index.tokens(call.request.chunks, lambda chunks: _tokens(call, chunks) // size * size)
+    length = len(call.request.prompt.rendered) or 1
+    return call.pool.index.tokens(
+        call.request.chunks, CHUNK_BYTES * call.prediction.prompt_tokens, length, block_size=size
+    )
 
 
 def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:

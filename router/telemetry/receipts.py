@@ -74,7 +74,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "flow": outcome.flow if call.decision is not None else None,
         "instance": decision.instance or None,
         "rule": decision.rule,
-        "reasons": decision.reasons,
+        "reasons": tuple(decision.reasons),
         "index": call.prediction.index if call.decision is not None else None,
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,

@@ -9,7 +9,10 @@ def classify(prompt_tokens: int, cached_tokens: int, policy: ParsedPolicy) -> Re
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
     if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
         return "heavy"
-    return "warm" if _is_warm(prompt_tokens, cached, policy) else "medium"
+    # As `_is_warm` says
+    if cached > policy["classes.warm_hit_share"] * prompt_tokens:
+        return "warm"
+    return "warm" if prompt_tokens - cached < policy["classes.warm_new_tokens"] else "medium"
 
 
 def _is_warm(prompt_tokens: int, cached: int, policy: ParsedPolicy) -> bool:

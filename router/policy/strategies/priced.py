@@ -8,6 +8,8 @@ context. docs/policies.md derives each term.
 from collections.abc import Sequence
 from math import inf
 
+from router.policy.fleet import FleetColumns
+from router.policy.reasons import Reasons
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
@@ -32,8 +34,9 @@ def rank(view: View) -> Pick:
     if request_class == "heavy" or prices.some_decode:
         scores, helpers = prices.offloaded(scores, optional=request_class == "heavy")
     position = least(view, scores, lambda: view.instances.running)
-    instance, helper = view.instances[position], helpers[position] if helpers else None
-    reasons = (f"least price: {scores[position]:,.0f} tokens of prefill", *prices.terms(position, helper))
+    instance, helper = view.instances.instances[position], helpers[position] if helpers else None
+    asked = view.request, view.policy, view.paced
+    reasons = Reasons(_in_words, (*asked, scores[position], instance, helper, prices.equal, prices.stall, prices.idle))
     return Pick(instance, request_class, "least_price", reasons, view.instances, scores, helper)
 
 
@@ -49,10 +52,10 @@ class _Prices:
         self.some_decode = fleet.is_divided and "decode" in fleet.role
         if self.some_decode:  # an instance that computes no prompts says nothing about how many wait for one
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
-        pool, free, of = view.request.pool, queued.count(0), len(queued)
-        self.idle = free / of if pool is None else pool.idle  # share of the instances
-        self.idle_text = f"{free} of {of}" if pool is None else f"{100 * pool.idle:.0f} % of the pool"
-        self.stall = _stall(policy, self.idle)
+        pool = view.request.pool
+        # Share of the instances that compute no prompt, or how many of how many
+        self.idle = (queued.count(0), len(queued)) if pool is None else pool.idle
+        self.stall = _stall(policy, queued.count(0) / len(queued) if pool is None else pool.idle)
         self.context = _context_weight(view.request, policy)
 
     def colocated(self) -> list[float]:
@@ -61,12 +64,12 @@ class _Prices:
         beside = context * self.view.request.prompt_tokens
         # Every instance at each decision: the terms are ordered for speed.
         columns = zip(fleet.prefill_tokens, self.costs, fleet.running, fleet.column(_context), strict=True)
-        prices = self.view.at_pace(
-            [
-                queued + cost + requests * (stall * cost + beside) + context * held
-                for queued, cost, requests, held in columns
-            ]
-        )
+        prices = [
+            queued + cost + requests * (stall * cost + beside) + context * held
+            for queued, cost, requests, held in columns
+        ]
+        if self.view.paced:
+            prices = self.view.at_pace(prices)
         if not self.some_decode:
             return prices
         return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
@@ -86,7 +89,7 @@ class _Prices:
             if group not in senders:
                 senders[group] = self._sender(decoder)
             helper, price = senders[group]
-            price += self._beside(decoder) + self._transfer(position, rates)
+            price += _beside(view, decoder, self.stall * self.context) + _transfer(view, position, rates)
             # Where the decoder is the cheapest to prefill, too, nothing has to move.
             if helper is not None and helper.id != decoder.id and price < colocated[position]:
                 colocated[position], helpers[position] = price, helper
@@ -105,29 +108,46 @@ class _Prices:
     def _prefill(self, instance: InstanceState, cost: float) -> float:
         return instance.prefill_tokens + cost + self.stall * _stalled(instance) * cost
 
-    def _beside(self, instance: InstanceState) -> float:
-        beside = instance.running * self.view.request.prompt_tokens + _context(instance)
-        return self.stall * self.context * beside / self.view.pace_of(instance)
 
-    def _transfer(self, position: int, rates: Rates) -> float:
-        """0 where it is not known yet: an offload that the roles demand has it on every way."""
-        if not rates.transfer_bytes_per_s:
-            return 0.0
-        return rates.prefill_tokens_per_s * rates.transfer_s(self.view.new[position])
+def _in_words(
+    request: RoutingRequest,
+    policy: ParsedPolicy,
+    paced: bool,
+    price: float,
+    decoder: InstanceState,
+    helper: InstanceState | None,
+    equal: float,
+    stall: float,
+    idle: float | tuple[int, int],
+) -> tuple[str, ...]:
+    both = FleetColumns((decoder,))
+    view = View(request, both, policy, 0.0, both, paced)
+    instance = helper or decoder
+    new = request.prompt_tokens - view.cached_on(instance)
+    cost, stalled = prefill_cost(view, new, equal), _stalled(instance)
+    moved = "" if helper is None else f", {_transfer(view, 0, assumed_rates(view)):,.0f} for the transfer"
+    beside = _beside(view, decoder, stall * _context_weight(request, policy))
+    share = f"{idle[0]} of {idle[1]}" if isinstance(idle, tuple) else f"{100 * idle:.0f} % of the pool"
+    return (
+        f"least price: {price:,.0f} tokens of prefill",
+        f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}",
+        f"a prefill stalls {stalled} requests: {stall:.2f} · {stalled * cost:,.0f}",
+        f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: {beside:,.0f}",
+        f"a stall weighs {stall:.2f}: {share} compute no prompt",
+    )
 
-    def terms(self, position: int, helper: InstanceState | None) -> tuple[str, ...]:
-        view, decoder = self.view, self.view.instances[position]
-        instance = helper or decoder
-        new = view.request.prompt_tokens - view.cached_on(instance)
-        cost, stalled = prefill_cost(view, new, self.equal), _stalled(instance)
-        moved = "" if helper is None else f", {self._transfer(position, assumed_rates(view)):,.0f} for the transfer"
-        return (
-            f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}",
-            f"a prefill stalls {stalled} requests: {self.stall:.2f} · {stalled * cost:,.0f}",
-            f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: "
-            f"{self._beside(decoder):,.0f}",
-            f"a stall weighs {self.stall:.2f}: {self.idle_text} compute no prompt",
-        )
+
+def _beside(view: View, instance: InstanceState, context: float) -> float:
+    """`context`: what a token of it weighs."""
+    beside = instance.running * view.request.prompt_tokens + _context(instance)
+    return context * beside / view.pace_of(instance)
+
+
+def _transfer(view: View, position: int, rates: Rates) -> float:
+    """0 where it is not known yet: an offload that the roles demand has it on every way."""
+    if not rates.transfer_bytes_per_s:
+        return 0.0
+    return rates.prefill_tokens_per_s * rates.transfer_s(view.new[position])
 
 
 def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:

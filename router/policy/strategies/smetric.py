@@ -28,9 +28,13 @@ def rank(view: View) -> Pick:
 
 def prefill_costs(view: View, equal: float) -> list[float]:
     """w_i, in tokens."""
-    # Of many instances only a few hold another part of the prompt than the others do.
-    costs = {new: prefill_cost(view, new, equal) for new in set(view.new)}
-    return [costs[new] for new in view.new]
+    prompt, known, costs = view.request.prompt_tokens, dict[int, float](), []
+    for cached in view.cached:
+        cost = known.get(cached)
+        if cost is None:  # of many instances only a few hold another part of the prompt than the others do
+            cost = known[cached] = cost_of(prompt - cached, prompt, equal)
+        costs.append(cost)
+    return costs
 
 
 def prefill_cost(view: View, new: int, equal: float) -> float:

@@ -86,7 +86,7 @@ def test_what_was_looked_up_stays_when_another_instance_takes_the_slot() -> None
             index.purge(name)
         else:
             index.insert(name, 1, [1, 2, 3, 4][: draw.randint(1, 4)])
-        before.append((index.tokens([1, 2, 3, 4], lambda chunks: 64 * chunks), index.match([1, 2, 3, 4])))
+        before.append((index.tokens([1, 2, 3, 4], 64), index.match([1, 2, 3, 4])))
     assert {type(held) for held, _ in before} == {dict, HeldByLevel}
     for held, chunks in before:
         assert dict(held) == {name: 64 * count for name, count in chunks.items()}

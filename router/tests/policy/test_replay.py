@@ -30,7 +30,7 @@ def receipt(request: RoutingRequest, decision: Decision) -> Receipt:
         "class": decision.request_class,
         "instance": decision.instance or None,
         "rule": decision.rule,
-        "reasons": decision.reasons,
+        "reasons": list(decision.reasons),
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
         "prompt_tokens": request.prompt_tokens,

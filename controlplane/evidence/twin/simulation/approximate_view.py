@@ -25,8 +25,7 @@ class ApproximateView:
         """Tokens by instance; instances without any are left out. Tiers are not known."""
         prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
         if (rounding := self._rounding) is not None:
-            held = self._index.tokens(call.chain, lambda blocks: min(blocks * size, prompt) // rounding * rounding)
-            return held, None
+            return self._index.tokens(call.chain, size, block_size=rounding, most=prompt), None
         each: dict[str, int] = {}
         for blocks, names in self._index.holders(call.chain):
             tokens = min(blocks * size, prompt)
