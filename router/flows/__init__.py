@@ -44,7 +44,7 @@ def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> A
     """
     before = call.outcome.offload
     if before is None and not decision.prefill:
-        return _alone(call, endpoint)
+        return post(call, endpoint, call.request.body) if endpoint.role != "decode" else _alone(call, endpoint)
     return _with_others(call, decision, endpoint, lease, before)
 
 

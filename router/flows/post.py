@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable
 
-from router.http.headers import id_line
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.upstream.connection import Connection
 from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
+
+# Target, authority, header of the rank, the other header lines, length of the body, and the body
+_REQUEST = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
 
 
 def post(
@@ -27,12 +29,12 @@ def post(
     lines = call.request.forwarded if forwarded is None else forwarded
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)
-    lines += id_line(request_id or call.engine_id)
+    lines += b"x-request-id: %b\r\n" % (request_id or call.engine_id).encode()
     connect_s: float = rules["failure.connect_timeout_s"]
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
     if rank_line:
         return _post_to_rank(call, endpoint, lines, body, connect_s, limit_s)
-    request = _written(call.request.target, endpoint.upstream.authority, b"", lines, body)
+    request = _REQUEST % (call.request.target, endpoint.upstream.authority, b"", lines, len(body), body)
     return endpoint.upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
 
 
@@ -40,16 +42,12 @@ async def _post_to_rank(
     call: Call, endpoint: Endpoint, lines: bytes, body: bytes, connect_s: float, limit_s: float
 ) -> Connection:
     upstream = endpoint.upstream
-    request = _written(call.request.target, upstream.authority, endpoint.rank_line, lines, body)
+    target = call.request.target
+    request = _REQUEST % (target, upstream.authority, endpoint.rank_line, lines, len(body), body)
     connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     if why := await rank_refusal(connection, limit_s):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
-        request = _written(call.request.target, upstream.authority, b"", lines, body)
+        request = _REQUEST % (target, upstream.authority, b"", lines, len(body), body)
         connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     return connection
-
-
-def _written(target: bytes, authority: bytes, rank_line: bytes, lines: bytes, body: bytes) -> bytes:
-    parts = (target, authority, rank_line, lines, len(body), body)
-    return b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b" % parts

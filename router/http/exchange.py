@@ -84,8 +84,8 @@ class HttpExchange:
                 self.start(BROKEN.status, lines)
                 self.end(body)
         finally:
-            if self._held:
-                self.release()
+            self.flow.clients.body_bytes -= self._held  # as `release` does
+            self._held = 0
             if self.task is not None:
                 tasks.discard(self.task)
             if not self.response_complete and not self.gone:

@@ -239,7 +239,8 @@ class HttpProtocol(asyncio.Protocol):
         body = self._body
         self._last.feed(body[0] if len(body) == 1 else b"".join(body), is_last=True)
         body.clear()
-        self._expect_head()
+        self._headers = []  # as `_expect_head` does
+        self._take_header = self._headers.append
 
     def _expect_head(self) -> None:
         self._headers = []

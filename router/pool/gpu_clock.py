@@ -74,8 +74,10 @@ class GpuClock:
         self._at = now
         self._requests -= 1
         self._own = self._own - weight if self._requests else 0.0  # no error of rounding outlives an idle moment
-        if spent is not None:
-            self._charge(weight * (self.reading - since), spent)
+        if spent is not None:  # as `_charge` does
+            gpu_s = weight * (self.reading - since)
+            spent.gpu_s += gpu_s
+            spent.dollars += gpu_s * self.dollars_per_s
 
     def _charge(self, gpu_s: float, spent: GpuSpent) -> None:
         spent.gpu_s += gpu_s

@@ -68,20 +68,20 @@ class Lease:
             self._unseen = True
             self._endpoint.unheld += 1
 
-    def first_content(self) -> None:
-        """The prompt has been computed: a token has come."""
-        self.prefilled(has_token=True)
-
     def goes_on(self) -> None:
         """Content has come. What comes before the first of it may be the API server's."""
         if self._endpoint is not None and self._decoding:
             self._endpoint.progress.came()
 
-    def prefilled(self, *, has_token: bool = False) -> None:
+    def prefilled(self) -> None:
         """The prompt has been computed, as far as can be told without seeing the answer."""
+        self.first_content(is_seen=False)
+
+    def first_content(self, *, is_seen: bool = True) -> None:
+        """The prompt has been computed: a token has come."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
-            if has_token:
+            if is_seen:
                 endpoint.progress.came()
             self._decoding = True
             endpoint.prefilling.discard(self)

@@ -66,9 +66,10 @@ class _EvictionOrder:
 
     def shorten(self, stretch: _Stretch, start: int) -> None:
         """Let the stretch begin at `start`, or remove it."""
-        self.unlist(stretch)
+        if self.starts.get(stretch.first) is stretch:
+            del self.starts[stretch.first]
         run = at(stretch.run, start + 1) if start < stretch.end else None
-        if run is None or start >= run.end:
+        if run is None or start >= run.start + len(run.hashes):
             self.size -= stretch.end - stretch.start
             del self.stretches[stretch]
             return

@@ -66,7 +66,7 @@ class Forest:
         for known, upto in path:
             run = known
             if not run.holders & bit:
-                if upto < run.end:
+                if upto < run.start + len(run.hashes):
                     run = self._cut(run, upto)
                 run.holders |= bit
             last, position = marked[-1] if marked else (None, 0)
@@ -85,7 +85,7 @@ class Forest:
         fresh = array("Q", hashes[known:])
         self.chunks += len(fresh)
         last = path[-1][0] if path else None
-        if last is not None and last.holders == bit and last.end == known:
+        if last is not None and last.holders == bit and last.start + len(last.hashes) == known:
             last.hashes += fresh
             path[-1] = last, len(hashes)
         else:

@@ -35,8 +35,6 @@ def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
 
 def reads_cache(document: Mapping[str, Any]) -> bool:
     """False of requests that ask for the probabilities of their prompt: engines compute it anew, cached or not."""
-    if ASKS_PROMPT.isdisjoint(document):
-        return True
     if document.get("prompt_logprobs") is not None:
         return False
     asked = document.get("logprobs"), document.get("top_logprobs")

@@ -12,7 +12,7 @@ from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
-from router.prefix.request_kind import kind_of, reads_cache
+from router.prefix.request_kind import ASKS_PROMPT, kind_of, reads_cache
 from router.request.call import Call
 from router.tokenize import salt
 from router.tokenize.tokenizer import NotTokenized
@@ -26,7 +26,7 @@ def read_tokens(call: Call) -> bool:
     reader = call.pool.kv_event_state.reader
     prompt, prediction = call.request.prompt, call.prediction
     prediction.kind = kind_of(call.api_path, prompt.document)
-    prediction.reads_cache = reads_cache(prompt.document)
+    prediction.reads_cache = ASKS_PROMPT.isdisjoint(prompt.document) or reads_cache(prompt.document)
     if reader is None or not call.pool.kv_event_state.sizes or not prompt.rendered:
         return True
     if not reader.is_quick(prompt):

@@ -62,7 +62,8 @@ def read(
             parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
         if salted or not prompt.is_for_engine(parsed, key_id):
             parsed, body = prompt.for_engine(parsed, key_id)
-        return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
+        strips = parsed.stream and strips_usage(parsed, api_path)
+        return parsed, prompt.with_usage(body, parsed.document) if strips else body
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
 
@@ -94,16 +95,17 @@ def prepare(
         _aim(call, call.alias, target, forwarded, session, pools)
         return
     pool = pools.pick(named, read.model, call.key)
-    call.adapter = pool.adapter(read.model)
+    adapter = call.adapter = "" if read.model == pool.model else pool.adapter(read.model)
     read, body = _by_rules_of(pool, call, read, body)
-    chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
+    salt = _salt(adapter, read) if adapter or "cache_salt" in read.document else 0
+    chunks = pool.chains.hashes(read.rendered, salt)
     _set(call, pool, target, forwarded, session, read, body, chunks)
 
 
 def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools) -> str | None:
     """By the most trusted name; None where there is none, or many conversations share it."""
     table = pools.session_names
-    header, field = headers.session(by_name, table), prompt.session_of(read.document, table)
+    header, field = table.of_headers(by_name), table.of_body(read.document)
     name = min(header, field) if header is not None and field is not None else header or field
     if name is None:
         return None
@@ -193,7 +195,7 @@ def _set(
         _check_fields(read.document, pool, call.key)
     call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
-    strips = strips_usage(read, call.api_path)
+    strips = read.stream and strips_usage(read, call.api_path)
     call.request = ProxiedRequest(target, forwarded, body, read, chunks, session, turn, strips)
     call.session = session
     ids = read.token_ids

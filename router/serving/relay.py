@@ -53,7 +53,8 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
     if not is_whole and not kind.startswith(b"audio/"):  # speech is played while it is generated
         body = await _read_on(connection, body)
         is_whole = connection.done
-    answer = BegunAnswer(connection, body, streams=False, result=verdict.of_status(connection.status))
+    result: Result = "served" if connection.status < 400 else verdict.of_status(connection.status)
+    answer = BegunAnswer(connection, body, False, result)
     if is_whole:
         _judge_whole(answer, is_json=kind.startswith(b"application/json"))
     return answer
@@ -87,7 +88,7 @@ async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     if sign == "quiet" and not connection.done:
         body = await _hold(connection, beginning, body)
         sign = beginning.sign
-    answer = BegunAnswer(connection, body, streams=True, result="served")
+    answer = BegunAnswer(connection, body, True)
     if sign == "quiet" and not connection.done:
         answer.beginning = beginning
     elif sign == "error" or sign == "quiet":

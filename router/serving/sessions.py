@@ -1,7 +1,6 @@
 """Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
 
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import xxhash
@@ -37,34 +36,32 @@ class Sessions:
             call.session = call.pool.affinity.session_of_chain(call.request.chunks)
         if call.session is not None:
             call.session_key = session_key(call.pool.name, call.session)
-        bound = self._bound(call)
+        pool, session = call.pool, call.session
+        bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"]) if session is not None else None
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
         return self._shared is not None and self._shared.must_look_up(call, bound)
-
-    def _bound(self, call: Call) -> Bound | None:
-        pool = call.pool
-        if call.session is None:
-            return None
-        return pool.affinity.get(call.session, call.at, pool.policy["affinity.ttl_s"])
 
     async def look_up(self, call: Call) -> None:
         """Learn the session's instance from the other routers."""
         instance = await self._shared.look_up(call) if self._shared is not None else None
         if instance is None:
             return
-        bound = self._bound(call)
+        pool, session = call.pool, call.session or ""
+        bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"])
         if bound is None or bound.instance != instance:
-            call.pool.affinity.learned(call.session or "", instance, call.at)
+            pool.affinity.learned(session, instance, call.at)
 
     def request(self, call: Call) -> RoutingRequest:
         """The policy's view at this moment: sessions and prefixes change while a request waits."""
-        bound = self._bound(call)
+        pool, session = call.pool, call.session
+        bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"]) if session is not None else None
         held, tiers = predict.held(call)
-        asked, tokens = call.request, call.prediction.prompt_tokens
+        asked, tokens, rates = call.request, call.prediction.prompt_tokens, pool.rates
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
-        prefix_key, rates = _prefix_key(asked.chunks), call.pool.rates
-        further: tuple[Any, ...] = division(call) if call.pool.decode_connectors is not None else ()
+        # Hash of the prompt's beginning; short, so a receipt does not reveal the prompt
+        prefix_key = asked.chunks[:PREFIX_CHUNKS][-1] & 0xFFFF if asked.chunks else 0
+        further: tuple[Any, ...] = division(call) if pool.decode_connectors is not None else ()
         if call.band:
             further = *division(call), call.band
         return RoutingRequest(  # positional: more than twice as fast as by name
@@ -94,8 +91,3 @@ class Sessions:
 def session_key(pool: str, session: str) -> str:
     """A hash for policies and receipts, since a session id may name a person."""
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
-
-
-def _prefix_key(chunks: Sequence[int]) -> int:
-    """Hash of the prompt's beginning; short, so a receipt does not reveal the prompt."""
-    return chunks[:PREFIX_CHUNKS][-1] & 0xFFFF if chunks else 0

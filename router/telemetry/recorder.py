@@ -49,7 +49,8 @@ class Recorder:
         )  # earlier generations by pool, newest first
 
     def decided(self, call: Call, decision: Decision) -> None:
-        self.tallies[call.pool.name, _class(call, decision)].window.started(call.at)
+        counted = NO_CLASS if call.api_path in CLASSLESS else decision.request_class
+        self.tallies[call.pool.name, counted].window.started(call.at)
         if call.assigned is not None and (tallies := self.delivery(call.pool)) is not None:
             tallies.decided(call, call.assigned)
 
@@ -85,7 +86,9 @@ class Recorder:
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
-        self.tallies[pool, _class(call, decision)].ended(call)
+        # A request without model work would count as a fast one
+        counted = NO_CLASS if decision is None or call.api_path in CLASSLESS else decision.request_class
+        self.tallies[pool, counted].ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
         if call.assigned is not None:
@@ -172,8 +175,3 @@ class Recorder:
         self.estimates.pop(pool, None)
         self.aliases.pop(pool, None)
         self._forget_delivery(pool)
-
-
-def _class(call: Call, decision: Decision | None) -> str:
-    """Class for the metrics; a request without model work would count as a fast one."""
-    return NO_CLASS if decision is None or call.api_path in CLASSLESS else decision.request_class

@@ -45,7 +45,9 @@ class LatencyWindow:
             self._slots.popleft()
 
     def started(self, now: float) -> None:
-        self._slot(now).started[int(now)] += 1
+        slots = self._slots
+        slot = slots[-1] if slots and now - slots[-1].began < SLOT_S else self._slot(now)
+        slot.started[int(now)] += 1
 
     def ended(self, call: Call, now: float) -> None:
         slot, outcome = self._slot(now), call.outcome

@@ -22,6 +22,7 @@ from router.tokenize.billing import without_billing
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 # Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS = frozenset({"priority", "request_id", "rid"})
+_LOOKED_AT = ROUTERS.union(salt.FIELDS)
 _APART = "\0"  # ends the id of a key, which has none
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
@@ -152,7 +153,7 @@ def apart(key_id: str, name: str) -> str:
 def is_for_engine(read: Prompt, key_id: str) -> bool:
     """The body goes to the engine as the client wrote it."""
     document = read.document
-    if not ROUTERS.isdisjoint(document) or not salt.is_apart(document, key_id):
+    if not _LOOKED_AT.isdisjoint(document) and not (ROUTERS.isdisjoint(document) and salt.is_apart(document, key_id)):
         return False
     messages = document.get("messages")
     for message in messages if isinstance(messages, list) else ():  # a generator would cost a call for each

@@ -12,7 +12,6 @@ from router.contract.json_value import JsonObject
 FIELDS = ("cache_salt", "extra_key")  # SGLang has both, and hashes the second into blocks without a word in its events
 HEADER = b"x-cache-salt"
 LONGEST = 128  # characters, as vLLM has it
-_FIELDS = frozenset(FIELDS)
 _FORBIDDEN = frozenset("@/\\\0")
 _APART = "weir-"
 
@@ -31,8 +30,6 @@ def of(document: JsonObject) -> str:
 
 def is_apart(document: JsonObject, key_id: str) -> bool:
     """The salts of a body are as the engine is to see them."""
-    if _FIELDS.isdisjoint(document):
-        return True
     return all(name not in document or own(key_id, document[name]) == document[name] for name in FIELDS)
 
 

@@ -10,7 +10,7 @@ from math import inf
 
 from router.policy.fleet import FleetColumns
 from router.policy.reasons import Reasons
-from router.policy.rules.classify import class_by_cache
+from router.policy.rules.classify import classify
 from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
@@ -28,7 +28,7 @@ Helpers = Sequence[InstanceState | None]  # for each instance, the one that comp
 def rank(view: View) -> Pick:
     """argmin PP_i + w_i + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the same
     terms, those of the prefill on p and those of the decode on d, and its transfer."""
-    prices, request_class = _Prices(view), class_by_cache(view)
+    prices, request_class = _Prices(view), classify(view.request.prompt_tokens, max(view.cached), view.policy)
     scores = prices.colocated()
     helpers: Helpers = ()
     if request_class == "heavy" or prices.some_decode:
