@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 
 from router.contract.engine_fields import HEADERS as INSIDE
-from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -53,10 +52,6 @@ def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
 
 def request_id(headers: dict[bytes, bytes]) -> str:
     return request_ids(headers)[0]
-
-
-def session(headers: dict[bytes, bytes], names: SessionNames = DEFAULT_NAMES) -> Name | None:
-    return names.of_headers(headers)
 
 
 def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:

@@ -14,7 +14,6 @@ from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.engine_fields import FIELDS
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
-from router.contract.session_names import DEFAULT_NAMES, Name, SessionNames
 from router.policy.value import Value, replace
 from router.tokenize import billing, bounds, salt
 from router.tokenize.billing import without_billing
@@ -97,10 +96,6 @@ def _parsed(body: bytes) -> JsonObject:
     if not isinstance(document, dict):
         raise InvalidBody("the body must be a JSON object")
     return document
-
-
-def session_of(document: JsonObject, names: SessionNames = DEFAULT_NAMES) -> Name | None:
-    return names.of_body(document)
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:
