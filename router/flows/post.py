@@ -25,7 +25,7 @@ def post(
     `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's; `request_id`:
     instead of the request's id at the engines.
     """
-    rules, rank_line = call.rules, endpoint.rank_line
+    rules, rank_line = call.candidate or call.pool.policy, endpoint.rank_line  # as `Call.rules` has it
     lines = call.request.forwarded if forwarded is None else forwarded
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)

@@ -254,7 +254,7 @@ class Pool:
     def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None) -> Lease:
         """Inside the context, a request with this many new tokens counts as load there, and delays the queue."""
         began = perf_counter()
-        self.queue.began(began)
+        self.queue.drain.began(began)
         return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:

@@ -86,12 +86,21 @@ async def ask(call: Call, shared: SharedIndex) -> None:
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     """Tokens by instance, and by tier where some are below the device; instances without any are left out."""
-    state, endpoints = call.pool.kv_event_state, call.pool.endpoints
-    prediction = call.prediction
+    prediction, pool = call.prediction, call.pool
     if not prediction.reads_cache:
         return {}, None
-    if not prediction.block_hashes or (index := state.known) is None:
-        return _of_all(call), None
+    if prediction.block_hashes and (index := pool.kv_event_state.known) is not None:
+        return _exactly(call, index)
+    size = pool.block_size
+    if not size or pool.kv_event_state.some_unknown:
+        return _approximate(call, _NOT_NONE), None
+    # Of all, also where the exact index is in force
+    tokens, length = CHUNK_BYTES * prediction.prompt_tokens, len(call.request.prompt.rendered) or 1
+    return pool.index.tokens(call.request.chunks, tokens, length, block_size=size), None
+
+
+def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
+    state, endpoints, prediction = call.pool.kv_event_state, call.pool.endpoints, call.prediction
     found = prediction.exactly
     if isinstance(index, ExactIndex):
         now = time.monotonic()
@@ -107,17 +116,6 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     }
     known = _approximate(call, _APPROXIMATE) | {name: sum(tokens) for name, tokens in tiers.items()}
     return known, tiers if index.has_lower else None
-
-
-def _of_all(call: Call) -> Mapping[str, int]:
-    """Tokens by instance, also where the exact index is in force."""
-    size = call.pool.block_size
-    if not size or call.pool.kv_event_state.some_unknown:
-        return _approximate(call, _NOT_NONE)
-    length = len(call.request.prompt.rendered) or 1
-    return call.pool.index.tokens(
-        call.request.chunks, CHUNK_BYTES * call.prediction.prompt_tokens, length, block_size=size
-    )
 
 
 def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
@@ -142,7 +140,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
     """The request goes to this instance; `chunks`: held there by the approximate index. What it pulls it holds only
     when it has come: nobody who is sent there before finds it."""
     tokens, prediction = _tokens(call, chunks), call.prediction
-    index = endpoint.index_for(prediction.kind)
+    index = endpoint.index_for(prediction.kind) if endpoint.beliefs else endpoint.belief.index
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
     if not prediction.block_hashes:
         prediction.index = "approximate" if index == "exact" else index
@@ -179,7 +177,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
-    kind = endpoint.by_kind.of(prediction.kind)
+    kind = endpoint.by_kind.kinds.get(prediction.kind) or endpoint.by_kind.of(prediction.kind)
     if prediction.index not in outcomes:
         outcomes[prediction.index] = Outcomes()
     outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)

@@ -120,9 +120,9 @@ def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools
 
 def _of_key(key: PublishedKey | None, session: str) -> str:
     """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
-    if key is None and session.startswith(UNNAMED):
-        return f"\0{session}"
-    return prompt.apart(key.id if key is not None else "", session)
+    if key is not None:
+        return prompt.apart(key.id, session)
+    return f"\0{session}" if session.startswith(UNNAMED) or "\0" in session else session
 
 
 def _chosen(

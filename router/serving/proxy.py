@@ -162,7 +162,9 @@ class Proxy:
         if shared is not None:
             await predict.ask(call, shared)
         outcome.deciding = time.perf_counter()
-        refusal = admission.begin(outcome.deciding)
+        # The first attempt only has to be in time
+        begins = outcome.attempts or call.deadline is not None
+        refusal = admission.begin(outcome.deciding) if begins else None
         while refusal is None:
             decision = self._decide(call, tried)
             outcome.decided = time.perf_counter()

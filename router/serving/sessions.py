@@ -82,7 +82,9 @@ class Sessions:
             held = pool.index.match(call.request.chunks).get(endpoint.id, 0)
             predict.sent(call, endpoint, held, pulls=True)
         else:
-            predict.sent(call, endpoint, self.expect_cached(call, endpoint))
+            if self._shared is not None:  # as `expect_cached` does
+                self._shared.sent(call, endpoint)
+            predict.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks))
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)

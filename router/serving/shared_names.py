@@ -54,6 +54,8 @@ class SharedNames:
                 self._by_name.popitem(last=False)
         else:
             self._by_name.move_to_end(name)
+        if now - known.began <= STRETCH_S and beginning in known.seen and len(known.seen) <= most:
+            return known.was_shared  # one more of the same
         return known.add(beginning, most, now)
 
 

@@ -32,10 +32,7 @@ class Tally:
                 self.ttft.observe(outcome.ttft_ms)
             if outcome.tpot_ms is not None:
                 self.tpot.observe(outcome.tpot_ms)
-        self._count_tokens(call)
-
-    def _count_tokens(self, call: Call) -> None:
-        usage, decision, tokens = call.outcome.usage, call.decision, self.tokens
+        usage, decision, tokens = outcome.usage, call.decision, self.tokens
         if usage is None or decision is None:
             return
         tokens["prompt"] += usage.prompt_tokens or 0

@@ -239,7 +239,9 @@ Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token i
 
 def _chat(document: JsonObject) -> Rendered:
     messages = _messages(document.get("messages"))
-    return _joined([*_tools(document), *messages] if "tools" in document else messages), None
+    if "tools" in document:
+        messages = [*_tools(document), *messages]
+    return "".join(messages).encode(), None  # as `_joined` does
 
 
 def _messages_api(document: JsonObject) -> Rendered:

@@ -83,7 +83,8 @@ class Connection(HttpClientProtocol):
             return None
         if self._error is not None:
             raise self._error
-        return self._wait()
+        waiter = self._waiter = self._loop.create_future()
+        return waiter
 
     async def first_bytes(self) -> None:
         try:

@@ -46,7 +46,7 @@ class _Prices:
     def __init__(self, view: View) -> None:
         self.view = view
         policy, fleet = view.policy, view.instances
-        self.equal = _equal_cost(view.request, policy)
+        self.equal: float = view.request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
         self.costs = prefill_costs(view, self.equal)
         queued = fleet.prefill_tokens
         self.some_decode = fleet.is_divided and "decode" in fleet.role
@@ -154,12 +154,8 @@ def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
     """In the price of an instance that holds nothing of the prompt."""
     prompt, stall = request.prompt_tokens, _stall(policy, request.pool.idle if request.pool is not None else 1.0)
     context = stall * _context_weight(request, policy)
-    return stall * cost_of(prompt, prompt, _equal_cost(request, policy)) + context * prompt, context
-
-
-def _equal_cost(request: RoutingRequest, policy: ParsedPolicy) -> float:
-    tokens: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
-    return tokens
+    equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+    return stall * cost_of(prompt, prompt, equal) + context * prompt, context
 
 
 def _stall(policy: ParsedPolicy, idle: float) -> float:

@@ -30,7 +30,7 @@ class AdmissionQueue:
         self._orders = count(1)
         self._bands: dict[int, BandQueue] = {}
         self._highest_first: list[BandQueue] = []
-        self._drain = DrainRate()
+        self.drain = DrainRate()  # tell it of each request that is sent to an instance, whether it has waited or not
         self._now = 0.0  # s, as last told
         self._due_at = inf  # s: until then no request has waited long enough for the next band
         self.outputs = OutputGuess()
@@ -129,14 +129,10 @@ class AdmissionQueue:
         if entry.queue is not None:
             entry.queue.classes[entry.request_class].settle(entry, used)
 
-    def began(self, now: float) -> None:
-        """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
-        self._drain.began(now)
-
     def ended(self, now: float, began: float) -> None:
         """A request that began at `began` has ended, and its instance has capacity for another one."""
         self._now = max(self._now, now)
-        self._drain.ended(now, began)
+        self.drain.ended(now, began)
         if self.total:
             self.wake()
 
@@ -159,7 +155,7 @@ class AdmissionQueue:
 
     def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
         """Its wait if it joined now, by what is ahead of it and the drain rate; None while that is unknown."""
-        turn_s = self._drain.turn_s(now)
+        turn_s = self.drain.turn_s(now)
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 
     def _ahead(self, entry: QueueEntry) -> float:

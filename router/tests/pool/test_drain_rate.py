@@ -23,7 +23,7 @@ def played(events, queue):
     for what, pause in events:
         now += pause
         if what == "began":
-            queue.began(now)
+            queue.drain.began(now)
             running.append(now)
         elif what == "ended" and running:
             queue.ended(now, running.pop(0))

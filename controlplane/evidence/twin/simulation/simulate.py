@@ -205,7 +205,7 @@ class Play:
             str(request.index), request.input_tokens, request.output_tokens, self._chains.whole(request), owner=call
         )
         call.slot_s = self._now
-        self._sim_router.queue.began(call.slot_s)
+        self._sim_router.queue.drain.began(call.slot_s)
         if not endpoint.fits(work):
             self._end(call, "client_error", "too_long")
             self._sim_router.queue.ended(self._now, call.slot_s)
