@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 import httptools
 
-from router.http import errors, half_closed
+from router.http import errors, half_closed, request_limits
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.http.exchange import HttpExchange
-from router.http.request_limits import BODY, KEEP_ALIVE_S, MAX_HEAD, NOTHING, RequestLimits, too_late
+from router.http.request_limits import BODY, NOTHING, RequestLimits, too_late
 from router.http.unread import unread_bytes
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class HttpProtocol(asyncio.Protocol):
         limits, parser, url = self._limits, self._parser, self._url
         self._target = url[0] if len(url) == 1 else b"".join(url)
         url.clear()
-        if limits.read_bytes > MAX_HEAD or limits.head_bytes >= 0:
+        if limits.read_bytes > request_limits.MAX_HEAD or limits.head_bytes >= 0:
             limits.check_head(self._target, self._headers)
         if parser.should_upgrade() and dict(self._headers).get(b"upgrade", b"websocket").lower() != b"websocket":
             self._offers = True  # curl --http2 and Java's client do with each request
@@ -270,7 +270,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._waiting:
             self._start(self._waiting.popleft())
         elif self._limits.awaited == NOTHING:
-            self._server.deadlines.start(self, KEEP_ALIVE_S)
+            self._server.deadlines.start(self, request_limits.KEEP_ALIVE_S)
 
     def finish(self) -> None:
         """Close when all requests that have come are answered."""

@@ -147,11 +147,17 @@ class FleetView(Generic[E]):
         else:
             for name in self._changed | self._suspects if self._suspects else self._changed:
                 endpoint = self._endpoints.get(name)
-                if endpoint is not None:
-                    fleet.replace(self._places[name], endpoint.view(self._refusal(endpoint, now, open_s)))
+                if endpoint is None:
+                    continue
+                if endpoint.is_suspect:  # as `_refusal` has it
+                    self._suspects.add(name)
+                elif self._suspects:
+                    self._suspects.discard(name)
+                fleet.replace(self._places[name], endpoint.view(endpoint.refusal(now, open_s)))
         self._changed.clear()
-        if not tried:
-            return fleet
+        return self._without(fleet, tried) if tried else fleet
+
+    def _without(self, fleet: FleetColumns, tried: Mapping[str, str]) -> FleetColumns:
         fleet = FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
         fleet.left_out = self._elsewhere
         return fleet

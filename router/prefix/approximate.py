@@ -163,7 +163,7 @@ class PrefixIndex:
             eviction = self._eviction(instance, epoch)
         if eviction is None or not hashes:
             return 0
-        capacity = self._capacity(eviction)
+        capacity = min(eviction.limit, self.max_chunks // len(self._evictions) or 1)  # as `_capacity` has it
         kept = hashes[:capacity] if len(hashes) > capacity else hashes
         path = self._runs.along(kept)
         held = _held(path, eviction.bit)
@@ -260,8 +260,7 @@ class PrefixIndex:
         return eviction
 
     def _capacity(self, eviction: _EvictionOrder) -> int:
-        share = self.max_chunks // len(self._evictions) or 1
-        return eviction.limit if eviction.limit < share else share
+        return min(eviction.limit, self.max_chunks // len(self._evictions) or 1)
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; cached, since a thousand of them may share a system prompt."""

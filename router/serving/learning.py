@@ -13,7 +13,9 @@ def learn(call: Call, endpoint: Endpoint) -> None:
     usage = call.outcome.usage
     if usage is None:
         return
-    cached = endpoint.cached_tokens(usage.cached_tokens)
+    cached = usage.cached_tokens
+    if cached is None or endpoint.unconfirmed or not endpoint.reports_cached:
+        cached = endpoint.cached_tokens(cached)
     if cached != usage.cached_tokens:
         usage = replace(usage, cached_tokens=cached)
     offload = call.outcome.offload

@@ -97,9 +97,10 @@ class Proxy:
             self._pools.require_key(call.key, by_name)
         if not DEADLINES.isdisjoint(by_name):
             call.deadline = admit.deadline(by_name, call.started)
-        received, client.received = client.received, None
+        received = client.received
         if received is None or b"content-encoding" in by_name:
             received = await body.read(by_name, client)
+        client.received = None
         form, large = prepare.form(received, incoming, by_name, call.key), len(received) > bounds.SMALL
         read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
         call.asked_band = bands.asked(by_name, read, call.key)

@@ -75,7 +75,9 @@ def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
         answer.error = answers.error_of(event, answer.body)
     elif is_read and not answers.is_json(answer.body):
         answer.error = AnswerError(NO_JSON)
-    usage = answers.usage_of(event) if event is not None else None
+    usage = None
+    if event is not None:
+        usage = event.usage if type(event.usage) is dict else answers.usage_of(event)
     answer.ended = Ended(usage, None, answer.error, is_whole=True)
     if answer.error is not None:
         answer.result = verdict.of_error(answer.error, has_content=False)

@@ -88,7 +88,9 @@ class UseCounter:
         number = int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S)
         hour = self._hours.get(number) or self._hour(number)
         key, name = (call.key.id, call.key.name) if call.key is not None else ("", "")
-        identity = (key, call.pool.name_in_use, _model(call))
+        pool = call.pool
+        model = _model(call) if call.alias is not None or call.adapter else pool.model
+        identity = (key, pool.name_in_use, model)
         tally = hour.rows.get(identity)
         if tally is None:
             if len(hour.rows) >= MOST_ROWS:

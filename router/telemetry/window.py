@@ -50,7 +50,8 @@ class LatencyWindow:
         slot.started[int(now)] += 1
 
     def ended(self, call: Call, now: float) -> None:
-        slot, outcome = self._slot(now), call.outcome
+        slots, outcome = self._slots, call.outcome
+        slot = slots[-1] if slots and now - slots[-1].began < SLOT_S else self._slot(now)
         slot.counts[outcome.label] += 1
         if outcome.label == "refused":
             slot.refusals[outcome.code] += 1

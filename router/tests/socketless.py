@@ -62,13 +62,14 @@ def _event(rest: bytes) -> bytes:
 
 _TOKEN = _event(b'"choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]')
 _END = _event(b'"choices":[],%b' % USAGE) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-ANSWERS = {  # the reads by which an answer comes from its engine
-    "unary": [
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
-    ],
-    "burst": [_HEAD + _TOKEN * CHUNKS + _END],
-    "paced": [_HEAD, *[_TOKEN] * CHUNKS, _END],
-}
+
+
+def answer(shape: str, chunks: int) -> list[bytes]:
+    """The reads by which an answer comes from its engine."""
+    if shape == "unary":
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_BODY)
+        return [head + _BODY]
+    return [_HEAD + _TOKEN * chunks + _END] if shape == "burst" else [_HEAD, *[_TOKEN] * chunks, _END]
 
 
 def _turn(stream: bool, session: int, turn: int) -> bytes:
@@ -147,8 +148,8 @@ class _Client(_Transport):
 class Stage:
     """The router with its clients and the engines."""
 
-    def __init__(self, shape: str) -> None:
-        self.shape, self.answer = shape, ANSWERS[shape]
+    def __init__(self, shape: str, chunks: int) -> None:
+        self.shape, self.answer = shape, answer(shape, chunks)
         self.loop = asyncio.get_running_loop()
         self.keeps, self.sent = False, b""  # what the clients got
         self._asked: list[bytes] = []
@@ -208,19 +209,19 @@ class Stage:
             pool.close()
 
 
-async def staged(shape: str, warm: int = 400) -> Stage:
-    stage = Stage(shape)
+async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
+    stage = Stage(shape, chunks)
     ConnectionPool._connect = lambda home, timeout_s: stage.connect(home, timeout_s)  # type: ignore[method-assign]
     stage.prepare(warm)
     await stage.play()
     return stage
 
 
-async def counted(shape: str, count: int = 200) -> Counter[str]:
+async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter[str]:
     """Calls of the router's Python functions, by function, of so many requests."""
     before = ConnectionPool._connect
     try:
-        stage = await staged(shape)
+        stage = await staged(shape, chunks=chunks)
         stage.prepare(count)
         calls: Counter[str] = Counter()
 

@@ -32,7 +32,8 @@ def prefill_costs(view: View, equal: float) -> list[float]:
     for cached in view.cached:
         cost = known.get(cached)
         if cost is None:  # of many instances only a few hold another part of the prompt than the others do
-            cost = known[cached] = cost_of(prompt - cached, prompt, equal)
+            new = prompt - cached
+            cost = known[cached] = new + new * (prompt - new / 2) / equal  # as `cost_of` has it
         costs.append(cost)
     return costs
 
