@@ -71,6 +71,7 @@ class SessionNames:
         self._fields = [(rank, row, row.path.split(".")) for rank, row in ranked if row.place == "body"]
         self._names = frozenset(name for _, _, name in self._headers)
         self._first = frozenset(path[0] for _, _, path in self._fields)
+        self._by_first = {first: [one for one in self._fields if one[2][0] == first] for first in self._first}
 
     def of_headers(self, headers: Mapping[bytes, bytes]) -> Name | None:
         if self._names.isdisjoint(headers):  # most requests
@@ -81,9 +82,10 @@ class SessionNames:
         return None
 
     def of_body(self, document: JsonObject) -> Name | None:
-        if self._first.isdisjoint(document):
+        named = self._first.intersection(document)
+        if not named:
             return None
-        for rank, row, path in self._fields:
+        for rank, row, path in self._fields if len(named) > 1 else self._by_first[next(iter(named))]:
             if (first := path[0]) in document:
                 value = document[first]
                 text = _text(document, path) if len(path) > 1 else value if isinstance(value, str) else ""

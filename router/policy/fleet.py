@@ -21,7 +21,8 @@ class FleetColumns(Sequence[InstanceState]):
     read: a property would cost a call each time."""
 
     __slots__ = (
-        *("_columns", "_kept", "_order", "_plain", "_positions", "_whole", "instances", "is_divided", "is_paced"),
+        *("_columns", "_kept", "_order", "_plain", "_positions", "_seldom", "_whole", "instances"),
+        *("is_divided", "is_paced"),
         *("block_size", "cached_tokens", "connector", "decodes", "ids", "kv_usage", "left_out", "pace"),
         *("prefill_tokens", "refused", "role", "running", "waiting"),
     )
@@ -47,6 +48,7 @@ class FleetColumns(Sequence[InstanceState]):
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
         self._plain: list[tuple[list[Any], InstanceValue]] = []  # those of plain fields, likewise
+        self._seldom: list[tuple[list[Any], InstanceValue]] = []  # those that seldom change
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
@@ -55,7 +57,7 @@ class FleetColumns(Sequence[InstanceState]):
         """Of a slot that has no value yet."""
         made: bool | list[Any]
         if name in _PLAIN:
-            made = self._new(_PLAIN[name], self._plain)
+            made = self._field(name, _PLAIN[name])
         elif name == "is_paced":
             made = self._whole[0].is_paced if self._whole is not None else _some_paced(self.pace)
         elif name == "is_divided":
@@ -97,10 +99,18 @@ class FleetColumns(Sequence[InstanceState]):
         key = (value, *given)
         made = self._columns.get(key)
         if made is None:
-            made = self._columns[key] = self._new(key, self._kept)
+            made = self._columns[key] = self._make(key)
         return made
 
-    def _new(self, key: tuple[Any, ...], kept: list[tuple[list[Any], InstanceValue]]) -> list[Any]:
+    def _field(self, name: str, of: InstanceValue) -> list[Any]:
+        if self._whole is not None:
+            whole, part = self._whole
+            return part(getattr(whole, name))
+        made = list(map(of, self.instances))
+        (self._seldom if name in SELDOM else self._plain).append((made, of))
+        return made
+
+    def _make(self, key: tuple[Any, ...]) -> list[Any]:
         value, *given = key
         of = (lambda instance: value(instance, *given)) if given else value
         if self._whole is not None:
@@ -108,7 +118,7 @@ class FleetColumns(Sequence[InstanceState]):
             made = part(whole.column(value, *given))
         else:
             made = list(map(value, self.instances, *map(repeat, given)))
-        kept.append((made, of))
+        self._kept.append((made, of))
         return made
 
     def replace(self, position: int, instance: InstanceState) -> None:
@@ -118,12 +128,15 @@ class FleetColumns(Sequence[InstanceState]):
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
             self._kept.clear()
-        for column, of in (*self._plain, *self._kept):
+        for column, of in self._plain:
             column[position] = of(instance)
-        if instance.pace != before.pace:
-            self.is_paced = _some_paced(self.pace)
-        if instance.role != before.role:
-            self.is_divided = _some_divided(self.role)
+        for column, of in self._kept:
+            column[position] = of(instance)
+        if _seldom(instance) == _seldom(before):
+            return
+        for column, of in self._seldom:
+            column[position] = of(instance)
+        self.is_paced, self.is_divided = _some_paced(self.pace), _some_divided(self.role)
 
     def only(self, stays: Sequence[bool]) -> "FleetColumns":
         return self._part(lambda column: list(compress(column, stays)))
@@ -159,11 +172,7 @@ def fleet_of(instances: Sequence[InstanceState]) -> FleetColumns:
     return instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
 
 
-_PLAIN = {
-    name: (attrgetter(field),)
-    for name, field in (
-        ("ids", "id"),
-        *((name, name) for name in ("cached_tokens", "running", "waiting", "decodes", "prefill_tokens", "pace")),
-        *((name, name) for name in ("block_size", "kv_usage", "refused", "role", "connector")),
-    )
-}
+SELDOM = {"ids": "id", "pace": "pace", "block_size": "block_size", "role": "role", "connector": "connector"}
+_seldom = attrgetter(*SELDOM.values())
+_OFTEN = ("cached_tokens", "running", "waiting", "decodes", "prefill_tokens", "kv_usage", "refused")
+_PLAIN = {name: attrgetter(field) for name, field in (*SELDOM.items(), *zip(_OFTEN, _OFTEN, strict=True))}

@@ -12,30 +12,35 @@ class Reasons(Value, frozen=True):
     make: Callable[..., tuple[str, ...]]
     given: tuple[Any, ...]  # values that do not change any more
 
-    def _made(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
+        """As a tuple; making one of this object would ask for its length first, and put them into words twice."""
         return self.make(*self.given)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made())
+        return iter(self.in_words())
 
     def __len__(self) -> int:
-        return len(self._made())
+        return len(self.in_words())
 
     @overload
     def __getitem__(self, position: int) -> str: ...
     @overload
     def __getitem__(self, position: slice) -> tuple[str, ...]: ...
     def __getitem__(self, position: int | slice) -> str | tuple[str, ...]:
-        return self._made()[position]
+        return self.in_words()[position]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple | Reasons) and self._made() == tuple(other)
+        return isinstance(other, tuple | Reasons) and self.in_words() == tuple(other)
 
     def __hash__(self) -> int:
-        return hash(self._made())
+        return hash(self.in_words())
 
     def __repr__(self) -> str:
-        return repr(self._made())
+        return repr(self.in_words())
 
 
 InWords = tuple[str, ...] | Reasons
+
+
+def in_words(reasons: InWords) -> tuple[str, ...]:
+    return reasons if isinstance(reasons, tuple) else reasons.in_words()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
+from router.policy.reasons import in_words
 from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy, PoolLoad, Rates, RoutingRequest
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def outcome(decision: Decision) -> ReplayedDecision:
         flow=decision.flow,
         strategy=decision.strategy,
         rule=decision.rule,
-        reasons=tuple(decision.reasons),
+        reasons=in_words(decision.reasons),
         cached_tokens=decision.cached_tokens,
         new_tokens=decision.new_tokens,
         candidates=tuple(decision.candidates),

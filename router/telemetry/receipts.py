@@ -13,6 +13,7 @@ from router.contract.json_value import JsonObject
 from router.contract.redis.receipt import Receipt
 from router.contract.verdict import Result
 from router.policy.candidates import Candidates
+from router.policy.reasons import in_words
 from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Attempt
@@ -74,7 +75,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "flow": outcome.flow if call.decision is not None else None,
         "instance": decision.instance or None,
         "rule": decision.rule,
-        "reasons": tuple(decision.reasons),
+        "reasons": in_words(decision.reasons),
         "index": call.prediction.index if call.decision is not None else None,
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,

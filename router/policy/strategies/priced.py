@@ -22,6 +22,7 @@ from router.policy.view import Pick, View, least
 
 CONTEXT_COST = 0.001  # assumed without a law; Qwen3-32B on two H100 has 0.00098, Llama-3.1-8B on one 0.0025
 
+_NOBODY = FleetColumns(())
 Helpers = Sequence[InstanceState | None]  # for each instance, the one that computes the prompt if it is another
 
 
@@ -120,8 +121,8 @@ def _in_words(
     stall: float,
     idle: float | tuple[int, int],
 ) -> tuple[str, ...]:
-    both = FleetColumns((decoder,))
-    view = View(request, both, policy, 0.0, both, paced)
+    fleet = FleetColumns((decoder,)) if helper is not None else _NOBODY
+    view = View(request, fleet, policy, 0.0, fleet, paced)
     instance = helper or decoder
     new = request.prompt_tokens - view.cached_on(instance)
     cost, stalled = prefill_cost(view, new, equal), _stalled(instance)
