@@ -163,7 +163,8 @@ def _without_usage(data: bytes) -> bytes:
 
 def end_of_events(data: bytes, before: int) -> int:
     """The position behind the last blank line that ends by `before`; 0 without one."""
-    bare, crlf = data.rfind(b"\n\n", 0, before), data.rfind(b"\r\n\r\n", 0, before)
+    bare = data.rfind(b"\n\n", 0, before)
+    crlf = data.rfind(b"\r\n\r\n", max(bare - 2, 0), before)  # from the start it would mostly look at all for nothing
     return max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
 
 
