@@ -38,8 +38,8 @@ class HttpProtocol(asyncio.Protocol):
         self._server = server
         self.clients = server.clients
         self._limits = RequestLimits(self, server.deadlines)
-        self._url: list[bytes] = []  # of the head that comes
-        self._body: list[bytes] = []  # of the present read
+        self._url: list[bytes] = []  # parts of the target that comes
+        self._body: list[bytes] = []  # parts that came in the present read
         # The parser calls these two C functions, so a target and a body cost no call into Python.
         self.on_url, self.on_body = self._url.append, self._body.append
         self.on_message_begin = self._limits.begin_head

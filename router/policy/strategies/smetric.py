@@ -31,7 +31,7 @@ def prefill_costs(view: View, equal: float) -> list[float]:
     prompt, known, costs = view.request.prompt_tokens, dict[int, float](), []
     for cached in view.cached:
         cost = known.get(cached)
-        if cost is None:  # of many instances only a few hold another part of the prompt than the others do
+        if cost is None:  # few of many instances hold another part of the prompt than the others do
             new = prompt - cached
             cost = known[cached] = new + new * (prompt - new / 2) / equal  # as `cost_of` has it
         costs.append(cost)

@@ -38,7 +38,7 @@ class AdmissionQueue:
         self.band_max_wait_s = 60.0
         self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.displaced: Counter[int] = Counter()  # by band, since the start
-        self.total = 0  # that wait
+        self.total = 0  # requests that wait
         self._woken: dict[QueueEntry, CapacityOffer] = {}  # and not resumed yet
 
     def __len__(self) -> int:
