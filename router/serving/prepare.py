@@ -96,7 +96,8 @@ def prepare(
         return
     pool = pools.pick(named, read.model, call.key)
     adapter = call.adapter = "" if read.model == pool.model else pool.adapter(read.model)
-    read, body = _by_rules_of(pool, call, read, body)
+    if pool.removes_billing_line or pool.salt_by_key:
+        read, body = _by_rules_of(pool, call, read, body)
     salt = _salt(adapter, read) if adapter or "cache_salt" in read.document else 0
     chunks = pool.chains.hashes(read.rendered, salt)
     _set(call, pool, target, forwarded, session, read, body, chunks)
