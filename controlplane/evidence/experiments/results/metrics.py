@@ -148,7 +148,7 @@ _ALL = (
     ),
     _ttft_share("ttft_queue_share", "Share of TTFT in queues", "queue_ms"),
     _ttft_share("ttft_kv_share", "Share of TTFT waiting for KV", "kv_ms"),
-    Metric("hit_ratio", "Cached share of prompt tokens", "%", "higher", _hit_ratio, Ratio(_hit)),
+    Metric("hit_ratio", "Cached or transferred share of prompt tokens", "%", "higher", _hit_ratio, Ratio(_hit)),
     Metric("n", "Requests", "", "", lambda of: len(of.records)),
     Metric("ok", "Answered", "", "", lambda of: of.count("ok")),
     _outcome("errors", "Errors", "error"),

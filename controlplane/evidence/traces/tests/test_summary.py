@@ -1,13 +1,17 @@
 """What an unbounded cache would hold, and the classes that follow from it."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.evidence.traces.seen import BlockIntervals
-from controlplane.evidence.traces.summary import classify, ideal_hits, summarise, trace_classes
+from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS, classify, ideal_hits, summarise, trace_classes
 from controlplane.evidence.traces.types import BadTrace, TraceRequest
+from router.policy.schema import document
 
+TEMPLATES = Path(__file__).resolve().parents[4] / "templates"
 runs = st.lists(
     st.builds(lambda start, length: range(start, start + length), st.integers(0, 30), st.integers(0, 8)), max_size=12
 )
@@ -24,6 +28,12 @@ def test_intervals_answer_as_a_set_of_ids_would(added, start, length):
     while expected < len(run) and run[expected] in plain:
         expected += 1
     assert seen.matched(run) == expected
+
+
+@pytest.mark.parametrize("page", ["traces/traces.html", "experiments/_comparison.html"])
+def test_pages_name_the_threshold_of_a_trace_which_differs_from_that_of_policies(page):
+    assert f"{HEAVY_NEW_TOKENS:,}" in (TEMPLATES / page).read_text()
+    assert document.default()["classes"]["heavy_new_tokens"] != HEAVY_NEW_TOKENS
 
 
 def request(index: int, tokens: int, *blocks: range) -> TraceRequest:
