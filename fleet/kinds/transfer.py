@@ -50,7 +50,8 @@ def none(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
-    config = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    config = {"kv_connector": "NixlConnector", "kv_role": _ROLES.get(role, "kv_consumer")}
     side = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(rank_0(launch.ports["side"], spec, launch)),

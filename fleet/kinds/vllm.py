@@ -33,9 +33,7 @@ from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
-# Not `vllm serve`: it requires a distribution named vllm, and CPU builds have another name.
 _SERVERS = ("--api-server-count", "--api_server_count", "-asc")
-_SERVER = "vllm.entrypoints.openai.api_server"
 
 
 def transfer(spec: VllmSpec, launch: Launch) -> Transfer:
@@ -50,7 +48,6 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
     given = {
         "host": launch.host,
         "port": launch.ports["http"],
-        "model": model_of(spec, launch),
         "served-model-name": launch.model,
         "tensor-parallel-size": spec.tensor_parallel,
         **_data_parallel(spec, launch),
@@ -73,7 +70,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
             "max-cpu-loras": spec.max_cpu_loras,
             "max-lora-rank": spec.max_lora_rank,
         }
-    argv = [launch.path(spec.python), "-m", _SERVER, *flags(given)]
+    argv = [launch.path(spec.python), "-m", *_server(spec, launch), *flags(given)]
     if spec.sleep_mode:
         argv.append("--enable-sleep-mode")
     if spec.kv_events:
@@ -82,6 +79,14 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
     if connector:
         argv += ["--kv-transfer-config", compact(connector)]
     return [*argv, *spec.arguments]
+
+
+def _server(spec: VllmSpec, launch: Launch) -> tuple[str, ...]:
+    """`vllm serve`, which alone starts several API servers. It requires a distribution named vllm, and CPU builds have
+    another name."""
+    if spec.device == "cpu":
+        return ("vllm.entrypoints.openai.api_server", "--model", model_of(spec, launch))
+    return ("vllm.entrypoints.cli.main", "serve", model_of(spec, launch))
 
 
 def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:

@@ -37,8 +37,9 @@ CPU = {"device": "cpu", "python": "./.engines/bin/python", "model": "./.engines/
 
 def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() -> None:
     line, env, wire = made("vllm", {**CPU, "arguments": ["--enforce-eager"], "environment": {"A": "b"}})
-    assert line.startswith("/opt/weir/.engines/bin/python -m vllm.entrypoints.openai.api_server --host 127.0.0.1")
-    assert "--model /opt/weir/.engines/tiny --served-model-name tiny" in line
+    server = "-m vllm.entrypoints.openai.api_server --model /opt/weir/.engines/tiny --host 127.0.0.1"
+    assert line.startswith(f"/opt/weir/.engines/bin/python {server}")
+    assert "--served-model-name tiny" in line
     assert "--enable-prefix-caching --enable-chunked-prefill --enable-prompt-tokens-details" in line
     assert line.endswith(" --enforce-eager")
     assert '"endpoint":"tcp://*:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
@@ -144,6 +145,9 @@ def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:
 def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
     line, env, wire = made("vllm", {**CPU, "kv": "nixl"})
     assert transfer_of(line) == {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+    roles = [("prefill", "kv_producer"), ("decode", "kv_consumer")]
+    said = [transfer_of(made("vllm", {**CPU, "kv": "nixl", "role": role})[0])["kv_role"] for role, _ in roles]
+    assert said == [kv_role for _, kv_role in roles]
     assert (env["VLLM_NIXL_SIDE_CHANNEL_HOST"], env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) == ("127.0.0.1", "18103")
     assert wire.connector == "nixl"
 

@@ -83,8 +83,8 @@ def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, o
     page.get_by_role("button", name="Show changes").last.click()
     page.get_by_text("Command and files").click()
     said = page.locator("main").inner_text()
-    assert f"{tmp_path}/bin/python -m vllm.entrypoints.openai.api_server" in said
-    assert f"--model {tmp_path}/weights --served-model-name llama-3.1-8b" in said
+    assert f"{tmp_path}/bin/python -m vllm.entrypoints.cli.main serve {tmp_path}/weights " in said
+    assert "--served-model-name llama-3.1-8b" in said
     assert "NCCL_DEBUG='(hidden)'" in said
     assert "Host checks failed." in said
     assert "set engine.python to the interpreter of vLLM's environment" in said
