@@ -25,7 +25,7 @@ Draft; Endpoint; Engine; Epoch; Event; Events; Falls back to; Family; Format; Fo
 GPUs; Homes; Host; Image; In routing; Instance; KV events; Kind; Labels; Layout; Limits; Live
 for; Live now; Live version; Measured; Mine; Model; Needs; New; Next; Node; Now and next, or its end; Old; Outcome;
 Owner; Past the rules; Per; Pid; Pod; Pod on; Policies; Policy; Pool; Pool and model; Pools; Ports; Prefix;
-Previewed; Product; Proposed; Published; Reaches; Reason; Repeats; Replicas; Resets; Restores; Result; Role;
+Previewed; Product; Proposed; Published; Reaches; Reason; Repeats; Replaced; Replicas; Resets; Restores; Result; Role;
 Router; Rule; Runs; SHA-256; Same id before; Scale; Scopes; Seeds; Served by; Session; Shadow; Shows; Started;
 Started by; Started from; State; Status; Strategy; Subject; System; Text; Theirs; Time, actor, reason; Times;
 Trace; Traffic; Twin; URL; Values; Verdict; Versions; What changed; What it does; What it means; Who; Why;

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.common.as_seen import posted
 from controlplane.live.dashboard.frame.tiers import tier_rows
 from controlplane.live.dashboard.page import CONSTANTS
+from controlplane.live.dashboard.templatetags.figures import seconds
 from controlplane.live.dashboard.views import asked_range, ranges
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
@@ -123,7 +124,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
         twin=twin_source(pool),
-        replace_after_s=pool.kind in KINDS and KINDS[pool.kind].launched and silence_limit_s(pool),
+        replaced_after=silence_limit(pool) if pool.kind in KINDS and KINDS[pool.kind].launched else "",
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
@@ -133,9 +134,9 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     )
 
 
-def silence_limit_s(pool: Pool) -> float:
-    """After which an instance that does not answer is killed and started again."""
-    return update_of(pool.update).replace_after_s or REPLACE_AFTER_S
+def silence_limit(pool: Pool) -> str:
+    """The time after which an instance that does not answer is killed and started again."""
+    return seconds(update_of(pool.update).replace_after_s or REPLACE_AFTER_S)
 
 
 @dataclass(frozen=True, slots=True)

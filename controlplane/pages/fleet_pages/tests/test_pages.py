@@ -56,7 +56,9 @@ def test_without_redis_it_says_why_there_are_no_figures(
 
 
 def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
-    assert "SLO" not in text_of(viewer.get("/fleet/pools/p/"))
+    said = text_of(viewer.get("/fleet/pools/p/"))
+    assert "SLO" not in said
+    assert "Replaced after 10 s without an answer or a token" in said
     Pool.objects.update(slo={"ttft_p90_ms": {"heavy": 12_000, "warm": 1500}})
     warm = {"ttft": [200.0, 1800.0, 2000.0], "ttft_n": 120}
     frame = {
@@ -67,7 +69,7 @@ def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World
     }
     live_redis.set(redis_keys.FRAMES_LATEST, json.dumps(frame))
     said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
-    assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 idle" in said
+    assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 unknown" in said
     met = {"classes": {"p": {"warm": {**warm, "ttft": [200.0, 900.0, 2000.0]}, "heavy": None}}}
     listed = {"slo": {"p": {"warm": {"at": 0.0, "listed": True, "turned_at": 0.0}}}}
     live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, **met, **listed}))
