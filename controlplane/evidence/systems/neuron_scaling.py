@@ -11,7 +11,7 @@ from fleet.plan.balance import MeasuredInstance, decoders_for, prefills_for, sid
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
-PREFILL_USABLE, DECODE_USABLE = 1.0, 0.8  # share of a side that may be in use, as in the autoscaler of a pool
+USABLE = 0.8  # share of a side that may be in use
 REQUESTS = 120  # requests per reading
 MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
 
@@ -59,19 +59,20 @@ def _reading(traffic: str, setup: play.Setup, rate: float, prefills: int, decode
     outcome = play.open_run(setup, play.pairs(setup, prefills, decodes), rate, REQUESTS)
     point = _point(setup, outcome)
     advised = (
-        min(max(prefills_for(point), prefills), MOST_WORKERS),
-        min(max(decoders_for(point), decodes), MOST_WORKERS),
+        _sized(point.prefill, prefills_for(point), rate / point.answers_per_s),
+        _sized(point.decode, decoders_for(point), rate / point.answers_per_s),
     )
-    if advised == (prefills, decodes):
-        advised = _with_less(point.prefill, PREFILL_USABLE), _with_less(point.decode, DECODE_USABLE)
     ttft_ms = play.p90([one.ttft_s * 1e3 for one in play.steady(outcome) if one.ttft_s is not None])
     return Reading(traffic, prefills, decodes, point, ttft_ms, None if advised == (prefills, decodes) else advised)
 
 
-def _with_less(side: SideLoad | None, usable: float) -> int:
-    """Workers of the side, one fewer where the offered load leaves the others room."""
+def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
+    """Workers of a side: up to the balance while it is full, one fewer while it has room, and both as far as the load
+    needs. `offered`: requests for each that is answered."""
     assert side is not None  # noqa: S101 - narrows the type: there are workers of both roles
-    needed = ceil(side.work / usable)
+    needed = min(ceil(round(offered * side.work / USABLE, 2)), MOST_WORKERS)
+    if in_balance > side.instances:
+        return max(side.instances, min(in_balance, needed))
     return max(side.instances - 1, needed, 1) if needed < side.instances else side.instances
 
 

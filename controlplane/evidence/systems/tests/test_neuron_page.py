@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from controlplane.evidence.systems.asking import ask, figures
-from controlplane.evidence.systems.neuron import NEURON
+from controlplane.evidence.systems.neuron import NEURON, NeuronInputs, play_inputs
 from controlplane.evidence.systems.neuron_play import guide
-from controlplane.evidence.systems.neuron_scaling import readings
+from controlplane.evidence.systems.neuron_scaling import TRAFFIC, readings
 from controlplane.evidence.systems.system import Answer, Value
 
 TWIN = (Path(__file__).resolve().parents[4] / "docs" / "findings" / "reproduced.md").read_text()
@@ -65,6 +65,15 @@ def test_both_sides_grow_by_the_autoscalers_rules_when_traffic_changes() -> None
     assert all(one.point.answers_per_s < 2.2 for one in found[::2])
     (table,) = (table for table in ask(NEURON, {}).tables if table.title.startswith("Scaled"))
     assert {row[6] for row in table.rows} >= {"stays"}
+
+
+def test_scaled_workers_are_as_many_as_the_offered_load_needs_and_settle() -> None:
+    found = list(readings(play_inputs(NeuronInputs()), 1.8))
+    sizes = [(one.traffic, one.prefills, one.decodes) for one in found]
+    assert len(set(sizes)) == len(sizes)
+    ends = [one for one in found if one.advised is None]
+    assert [one.traffic for one in ends] == [*TRAFFIC]
+    assert all(one.point.answers_per_s > 1.6 and one.decode_busy > 0.4 for one in ends)
 
 
 def test_more_requests_than_are_served_are_cautioned() -> None:
