@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from router.tests.liar import client, oracle, plans
+from router.tests.liar import client, oracle, pages, plans
 from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import Plan
 from router.tests.liar.stage import Stage
@@ -31,11 +31,14 @@ KEYS: dict[str, dict[str, Any]] = {
     "bob": {"budgets": [{"id": "", "unit": "tokens", "per": "day", "limit": LIMIT}]},
     "mallory": {},  # whose requests may be poisoned
 }
+STALLED_S = 32  # that an engine with requests may be silent: its limit, the confirmation, the looks
+WELL_S = 36  # until a trial has found that it is well
 DOUBTED = 3  # requests in a row that an engine may call wrong
 MOST_FORGIVEN = 3 * FAILURES  # failures on an engine, until it serves a request
 Options = tuple[object, object]  # spellings: that the answer is streamed, and counted
 _SPELLINGS = st.sampled_from((*plans.TRUE, *plans.FALSE))
 OPTIONS = st.tuples(_SPELLINGS, _SPELLINGS)
+_OFTEN = st.one_of(plans.PLANS, plans.POISONS)
 _PATHS = st.sampled_from(plans.PATHS)
 BUDGETS = itertools.count(1)
 
@@ -53,6 +56,7 @@ class LiarMachine(RuleBasedStateMachine):
         keys = {name: dict(limits) for name, limits in KEYS.items()}
         self.budget = f"b{next(BUDGETS)}"
         self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests
+        self.alike = dict.fromkeys(self.names, 0)  # of these, since it served a request
         self.rejected = dict.fromkeys(self.names, 0)  # requests in a row, without asking another engine
         self.is_poisoned = False  # by requests of which some failed on one engine only
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
@@ -79,7 +83,7 @@ class LiarMachine(RuleBasedStateMachine):
         for _ in range(times):
             self._ask(path, "mallory", lie, options, is_poison=True)
 
-    @rule(path=_PATHS, options=OPTIONS, lie=plans.PLANS, times=st.sampled_from((2, 2, 3, 4, 8)))
+    @rule(path=_PATHS, options=OPTIONS, lie=_OFTEN, times=st.sampled_from((2, 3, 10)))
     def asks_often(self, path: str, options: Options, lie: Plan, times: int) -> None:
         """The engine tells the same lie each time."""
         for _ in range(times):
@@ -112,6 +116,37 @@ class LiarMachine(RuleBasedStateMachine):
     def liars_answer_probes(self, answers: bool) -> None:
         for name in self.names:
             self.stage.engines[name].answers_probes = answers or name.startswith("good")
+
+    @rule(which=st.sampled_from(("good-0", "liar-0", "liar-1")), page=st.sampled_from(pages.NAMES))
+    def a_page_says(self, which: str, page: str) -> None:
+        """The page of a good engine is true."""
+        if which in self.names:
+            self.stage.pages[which] = "true" if which.startswith("good") else page
+
+    def hangs(self, page: str, path: str) -> None:
+        """Of an engine that holds whatever it gets, the router gets to know."""
+        self.a_page_says("liar-0", page)
+        self.liars_answer_probes(answers=False)
+        for _ in range(STALLED_S // (LATE_S + 1)):
+            tried = len(self.names)
+            while tried and not self._holds("liar-0"):
+                self._ask(path, "alice", plans.HANGS, (None, None))
+                tried -= 1
+            self.time_passes(LATE_S + 1)
+        endpoint = self.stage.here.endpoints["liar-0"]
+        assert endpoint.progress.stalled or endpoint.breaker.opened_at is not None, f"it hangs, and its page is {page}"
+
+    def is_well_again(self) -> None:
+        self.liars_answer_probes(answers=True)
+        self.engines_go_on()
+        for _ in range(WELL_S // 12):
+            self.time_passes(12)
+        endpoint = self.stage.here.endpoints["liar-0"]
+        assert not endpoint.refusal(self.stage.time(), OPEN_S), "it is well, and gets no requests"
+
+    def _holds(self, name: str) -> bool:
+        attempts = (attempt for number in self.open for attempt in self.stage.asked[number].attempts)
+        return any(attempt.engine == name and attempt.is_held for attempt in attempts)
 
     def _ask(
         self,
@@ -186,6 +221,10 @@ class LiarMachine(RuleBasedStateMachine):
             self.is_poisoned = self.is_poisoned or result == oracle.BEFORE or not few
         for name in engines:
             self.forgiven[name] += result != "served"
+            self.alike[name] += result == oracle.ALIKE
+            assert self.alike[name] <= MOST_FORGIVEN, f"{name} serves nobody, and is forgiven"
+        if result == "served":
+            self.alike[asked.attempts[-1].engine] = 0
 
     def _tried(self, asked: Asked) -> str:
         return ", ".join(attempt.engine for attempt in asked.attempts) or "none"

@@ -9,6 +9,7 @@ from router.contract import answers, lax, verdict
 from router.contract.answers import Ending
 from router.limits import charge
 from router.pool import failure_attribution
+from router.pool.progress import Progress
 from router.request import fault
 from router.serving import relay
 from router.upstream import beginning, usage
@@ -25,7 +26,11 @@ def first_events_not_read(patch: pytest.MonkeyPatch) -> None:
 
 def first_bytes_are_content(patch: pytest.MonkeyPatch) -> None:
     """A stream is passed on as soon as it has begun."""
-    patch.setattr(relay, "HELD_S", 0.0)
+
+    async def hold(connection: Any, beginning: Any, body: bytes) -> bytes:
+        return body
+
+    patch.setattr(relay, "_hold", hold)
 
 
 def last_events_not_read(patch: pytest.MonkeyPatch) -> None:
@@ -181,6 +186,31 @@ def usage_left_in(patch: pytest.MonkeyPatch) -> None:
 
 def usage_not_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("router.tokenize.prompt.with_usage", lambda body, document: body)
+
+
+def never_stalled(patch: pytest.MonkeyPatch) -> None:
+    """An engine whose health page answers is well."""
+    patch.setattr(Progress, "judge", lambda progress, after_s, factor, prefill_s: False)
+
+
+def stalled_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Progress, "_produced", lambda progress: None)
+
+
+def a_page_is_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
+    """Whatever a page says, its engine makes progress."""
+
+    def read(progress: Progress, *said: Any, **held: Any) -> None:
+        real(progress, *said, **held)
+        progress.came()
+
+    real = Progress.read
+    patch.setattr(Progress, "read", read)
+
+
+STALLS: dict[str, TakeOut] = {
+    each.__name__: each for each in (never_stalled, stalled_for_ever, a_page_is_a_sign_of_life)
+}
 
 
 MUTATIONS: dict[str, TakeOut] = {

@@ -83,7 +83,13 @@ def _of_whole_body(attempt: Attempt) -> set[str]:
         return {"served"}
     if kind == "abort" and attempt.path == MESSAGES:
         return {BEFORE}
-    return {OF_ERROR.get(kind, BEFORE)}
+    return _of_first_error(kind)
+
+
+def _of_first_error(kind: str) -> set[str]:
+    """Of an error in the place of content. Who calls one request after the other wrong is not taken at its word."""
+    known = OF_ERROR.get(kind, BEFORE)
+    return {known, BEFORE} if known == CLIENTS else {known}
 
 
 def _of_stream(attempt: Attempt) -> set[str]:
@@ -96,7 +102,7 @@ def _of_stream(attempt: Attempt) -> set[str]:
     if not telling:
         return {BEFORE}
     if telling[0] in OF_ERROR:
-        return {OF_ERROR[telling[0]]}
+        return _of_first_error(telling[0])
     if telling[0] == "end":
         return {"served", BEFORE, AFTER}
     ends = attempt.is_whole or attempt.plan.framing == "close"

@@ -42,6 +42,7 @@ class Plan:
 
 
 GOOD = Plan()
+HANGS = Plan(end="stays", at=-1)
 _EVENTS = st.sampled_from(KINDS)
 _FAILURES = st.sampled_from(KINDS[-6:])
 

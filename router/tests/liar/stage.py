@@ -10,8 +10,10 @@ from typing import Any
 import redis
 
 from router.app import Router
-from router.contract.redis import redis_keys
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.redis import codec, redis_keys
 from router.contract.redis.budgets import period_of
+from router.contract.redis.sample import sample_of
 from router.http.server import HttpServer, listen
 from router.pool.pool import Pool
 from router.request.call import Call
@@ -19,6 +21,7 @@ from router.sync.redis_source import RedisSource
 from router.telemetry import receipts
 from router.tests.conftest import Published, entry, key_entry
 from router.tests.engine import engine
+from router.tests.liar import pages
 from router.tests.liar.engines import Attempt, PlannedEngine
 from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import GOOD, Plan
@@ -49,6 +52,7 @@ class Stage:
         self.port = 0
         self.pool = ""
         self.keys: dict[str, str] = {}
+        self.pages: dict[str, str] = {}  # by engine; of one without a name nothing is read
         self.spent: Callable[[], int] | None = None  # of bob's budget
         self._spent = 0
 
@@ -109,6 +113,8 @@ class Stage:
         for kind in self.engines.values():
             kind.release = asyncio.Event()
             kind.answers_probes = True
+        self.pages.clear()
+        client.delete(*map(redis_keys.instance_key, self.engines))
         self.published.policy(self.pool, **policy)
         self.published.fleet(*(entry(name, self.engines[name].url) for name in names), pool=self.pool)
         self.keys = {name: f"sk-weir-{number}-{name}{number}" for name in keys}
@@ -139,7 +145,18 @@ class Stage:
     async def pass_time(self, seconds: int, is_quiet: Callable[[], bool]) -> None:
         for _ in range(seconds):
             self._clock.ahead_s += 1.0
+            self._read_pages()
             await self.settle(is_quiet)
+
+    def _read_pages(self) -> None:
+        """What the nodes of the engines would write each second."""
+        for name, page in self.pages.items():
+            attempts = [one for asked in self.asked.values() for one in asked.attempts if one.engine == name]
+            text = pages.text(page, sum(one.is_held for one in attempts), sum(len(one.sent) for one in attempts))
+            if text is not None:
+                read = parse_metrics(text, VLLM_SCRAPE)
+                sample = sample_of(read, id=name, pool=self.pool, epoch=1, at=time.time())
+                self.published.client.set(redis_keys.instance_key(name), codec.encode(sample))
 
     async def until(self, true: Callable[[], Any], what: str) -> None:
         for spin in range(MOST_SPINS):
