@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 from router.contract.redis.staleness import SAMPLE_STALE_S
 from router.pool.endpoint import Endpoint
@@ -28,6 +29,7 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str 
     if isinstance(error, KeyMissing):
         return  # the pool takes it out of routing (router/pool/key_troubles.py)
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
+        has_no_capacity(pool, endpoint, tenant)
         return
     if isinstance(error, ProtocolError):
         endpoint.note_refused(str(error))
@@ -45,23 +47,31 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
     return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 
 
+def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
+    """It cannot serve a request of `tenant` now, which is no failure; but others may have to."""
+    if _is_last(pool, endpoint):
+        _reconsider(pool, endpoint, tenant)
+
+
 def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
     """Count a failure of a request of `tenant`; None: whoever asks fails, as nothing listens there.
 
     `enough`: failures in a row that open its breaker; else as the policy says.
     """
     now = asyncio.get_running_loop().time()
-
-    def is_last() -> bool:
-        open_s = pool.policy["failure.breaker_open_s"]
-        others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
-        return not any(not other.refusal(now, open_s) for other in others)
-
+    is_last = partial(_is_last, pool, endpoint)
     limit = enough or pool.policy["failure.breaker_failures"]
     endpoint.breaker.failed(now, limit, tenant or "", is_last if tenant is not None else None)
     endpoint.ranks.touch()
     if is_last():
         _reconsider(pool, endpoint, tenant if endpoint.breaker.opened_at is None else None)
+
+
+def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
+    """Whether no other instance takes requests."""
+    now, open_s = asyncio.get_running_loop().time(), pool.policy["failure.breaker_open_s"]
+    others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
+    return not any(not other.refusal(now, open_s) for other in others)
 
 
 def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:

@@ -20,7 +20,7 @@ from router.policy.types import Decision, RoutingRequest
 from router.policy.value import replace
 from router.pool.admission import Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import failed_with
+from router.pool.failure_attribution import failed_with, has_no_capacity
 from router.pool.fleet_view import FleetView
 from router.pool.lease import Lease
 from router.pool.wake import Hold
@@ -270,9 +270,11 @@ class Proxy:
         attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
         able = left > 0 and _is_servable(call, refused)
-        if result != "refused" and not _counts(call, endpoint, attempt, answer, able=able):
+        if result == "refused":
+            has_no_capacity(call.pool, endpoint, call.tenant)
+        elif not _counts(call, endpoint, attempt, answer, able=able):
             return False
-        able = able or (left > 0 and _is_servable(call, refused))  # by this failure another one may be tried again
+        able = able or (left > 0 and _is_servable(call, refused))  # by this answer another one may be tried again
         condition: Condition = "saturated" if result == "refused" else "upstream_failed"
         if able:
             tried[endpoint.id] = attempt.error

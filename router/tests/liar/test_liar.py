@@ -2,8 +2,9 @@
 
 import pytest
 
-from router.tests.liar import mutations
-from router.tests.liar.machine import LiarMachine
+from router.tests.liar import mutations, plans
+from router.tests.liar.machine import LATE_S, LiarMachine
+from router.tests.liar.plans import Plan
 from router.tests.liar.stage import Stage
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
@@ -13,6 +14,20 @@ STEPS = 8
 
 def test_no_lie_of_an_engine_is_taken_for_the_truth_or_paid_for_by_others(stage: Stage) -> None:
     try_schedules(lambda: LiarMachine(stage), 40, steps=STEPS)
+
+
+@pytest.mark.parametrize("lie", [Plan(status=503), Plan(end="stays", at=-1), Plan(status=500)])
+def test_an_instance_that_one_key_shut_out_serves_others_when_the_last_one_does_not(stage: Stage, lie: Plan) -> None:
+    machine = LiarMachine(stage)
+    machine.begins(goods=1, liars=1)
+    machine.a_page_says("liar-0", "true")
+    machine.time_passes(1)
+    machine.asks(plans.CHAT, (None, None), "alice", plans.GOOD, None)
+    machine.poisons(plans.CHAT, (None, None), Plan(status=500), 8)
+    assert stage.here.endpoints["good-0"].breaker.state == "open"
+    machine.asks(plans.COMPLETIONS, (None, None), "alice", lie, None)
+    machine.time_passes(LATE_S + 1)
+    machine.teardown()
 
 
 @pytest.mark.slow
