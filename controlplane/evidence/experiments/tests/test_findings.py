@@ -183,6 +183,28 @@ def test_the_text_about_tiers_says_what_its_table_has():
     assert life in text
 
 
+def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
+    text = (FINDINGS / "thresholds.md").read_text()
+    *_, own, twice = (
+        {row[0]: row for line in part.splitlines() if len(row := line.strip("| ").split(" | ")) == 6}
+        for part in text.split(", by class\n")
+    )
+    c10, c20, c40, priced = (twice[name] for name in ("C at T=10k", "C at T=20k", "C at T=40k", "priced"))
+    heavy = {row[0]: row[3].split(" / ") for row in twice.values()}
+    paid = [re.search(r"heavy: TTFT p90 × ([\d.]+)", row[5])[1] for row in (c10, c20, c40, priced)]
+    general = (FINDINGS.with_suffix(".md")).read_text()
+    assert f"whose TTFT is {heavy['C at T=40k'][0]} s instead of {heavy['A'][0]};" in text
+    assert f"TTFT p90 × {paid[0]}, {paid[1]} and {paid[2]}." in text
+    tails = [heavy[name][3] for name in ("C at T=10k", "C at T=20k", "A", "C at T=40k")]
+    assert f"({tails[0]} and {tails[1]} instead of {tails[2]} ms) and not with 40,000 ({tails[3]})" in text
+    assert f"the median heavy one {heavy['priced'][0]} s, and has the longest tail: TTFT p90 × {paid[3]}" in text
+    assert (
+        f"TTFT p50 {heavy['C at T=40k'][0]} instead of {heavy['A'][0]} s), and p90 still loses (× {paid[2]})" in general
+    )
+    assert f"`priced` has {heavy['priced'][0]} s and × {paid[3]}" in general
+    assert "heavy" not in "".join(row[4] for row in own.values())
+
+
 def test_the_text_about_the_authors_fleet_says_what_its_tables_have():
     text = (FINDINGS / "own-fleet.md").read_text()
     arms = {row[0]: row for row in section("own-fleet", "coding agent, 1× load") if len(row) == 6}
