@@ -46,6 +46,12 @@ _UNTOLD = ("cpu", "EXTERNAL")
 # Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state. A hit needs
 # all blocks of a group that vLLM itself cannot name, too.
 _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
+_WINDOWS = ("sliding_window", "sliding_window_mla")
+# Groups of which the last block before the next token stands for what is needed: a recurrent state; of a chunk, and of
+# a further group of full attention, the end is evicted first.
+_LAST = (*_WHOLE[1:], "mamba", "chunked_local_attention")
+LONGEST_WINDOW = 1 << 24  # tokens
+UNTOLD = -1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so distinct names stay distinct while small ones become good hashes
 _WORD = (1 << 64) - 1
 
@@ -64,6 +70,9 @@ class BlocksStored:
     extras: Sequence[bytes]
     group: int | None
     whole: bool  # from layers with full attention
+    # Tokens before a hit's end that a later token needs of a further group: UNTOLD where the event names a kind but not
+    # its reach, None without a kind, as in older versions
+    looks_back: int | None = 1
     reports_removal: bool = True  # by an event, when the blocks leave the tier
 
 
@@ -135,8 +144,21 @@ def _stored(raw: Any) -> BlocksStored:
         extras=_extras(raw, parent is None, len(names)),
         group=raw.get("group_idx"),
         whole=whole,
+        looks_back=_looks_back(raw),
         reports_removal=raw.get("medium") not in _UNTOLD,
     )
+
+
+def _looks_back(raw: Any) -> int | None:
+    kind = raw.get("kv_cache_spec_kind")
+    if kind is None:
+        return None
+    window = raw.get("kv_cache_spec_sliding_window") if kind in _WINDOWS else None
+    if window is None:
+        return 1 if kind in _LAST else UNTOLD
+    if not 1 <= window <= LONGEST_WINDOW:
+        raise ValueError(f"a sliding window of {window!r:.40} tokens; allowed are 1 to {LONGEST_WINDOW:,}")
+    return int(window) - 1
 
 
 def _is_aligned(raw: Any, names: int, tokens: int, size: int) -> bool:

@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable
 import zmq
 
 from router.contract.redis.staleness import KV_EVENTS_STALE_S
-from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
+from router.kv_events.batch import BlocksCleared, BlocksRemoved, BlocksStored, KvEventBatch, Undecodable, decode
 from router.kv_events.delay import ShortestDelay
-from router.kv_events.followed_group import FollowedGroup
+from router.kv_events.followed_groups import FollowedGroups
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
 from router.kv_events.sources import KvEventSource, NoEvents
 from router.kv_events.turns import Turns
+from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import ExactIndex, IndexFull
 
 log = logging.getLogger("weir.router")
@@ -58,7 +59,7 @@ class Feed:
         self._index = index
         self._context = context
         self._turns = turns or Turns()
-        self._group = FollowedGroup()
+        self._groups = FollowedGroups()
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
         self._events: ZmqSubscription | None = None
@@ -80,8 +81,8 @@ class Feed:
     def trouble(self) -> str:
         if self._why:
             return self._why
-        if self._group.trouble:
-            return self._group.trouble
+        if self._groups.trouble:
+            return self._groups.trouble
         if self.confirmed_at is None:
             return "the replay of its earlier events is not complete yet"
         age = time.time() - self.confirmed_at
@@ -92,7 +93,7 @@ class Feed:
     @property
     def block_size(self) -> int:
         """Tokens; 0 before the first block event."""
-        return self._group.block_size
+        return self._groups.block_size
 
     @property
     def gaps(self) -> int:
@@ -129,7 +130,7 @@ class Feed:
     def _connect(self, source: KvEventSource) -> None:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
-        self._group = FollowedGroup()
+        self._groups = FollowedGroups()
         self._shortest, self.behind_s = ShortestDelay(), 0.0
         self._failure: Exception | None = None
         self._refused_here = 0
@@ -247,24 +248,39 @@ class Feed:
             self._lost.set()
 
     def _tell(self, batch: KvEventBatch) -> None:
-        index, instance = self._index, self.instance
+        groups, later = self._groups, list[BlocksStored]()
         for event in batch.events:
             if isinstance(event, BlocksCleared):
                 self._empty()
                 self.complete = True
-            elif isinstance(event, BlocksStored):
-                if self._group.takes(event):
-                    self._store(event)
-            elif self._group.loses(event):
-                index.drop(instance, event.names, event.tier)
+                later.clear()
+            elif isinstance(event, BlocksRemoved):
+                if later and any(stored.group == event.group for stored in later):
+                    self._store_further(later)
+                if (place := groups.place(event)) is not None:
+                    self._index.drop(self.instance, event.names, place)
+            elif groups.is_first(event):
+                self._store(event, event.tier)
+                self._store_further(later)
+            else:
+                later.append(event)
+        self._store_further(later)
 
-    def _store(self, event: BlocksStored) -> None:
-        self._index.store(
-            self.instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
-        )
+    def _store_further(self, events: list[BlocksStored]) -> None:
+        """After the first group's, which tell what the names stand for; a request's come in the order of the groups."""
+        for event in events:
+            if (place := self._groups.further(event)) is not None:
+                self._index.need(self.instance, self._groups.needs)
+                self._store(event, place)
+        events.clear()
+
+    def _store(self, event: BlocksStored, place: int) -> None:
+        index, named = self._index, place >= FURTHER and self._groups.needs.rooted
+        tokens = b"" if named else event.tokens
+        index.store(self.instance, event.names, event.parent, tokens, event.block_size, place, event.extras)
         if not event.reports_removal:
-            self._index.untold(self.instance, event.names, event.tier, time.monotonic())
-        if sum(self._index.blocks(self.instance)) > MOST_BLOCKS:
+            index.untold(self.instance, event.names, event.tier, time.monotonic())
+        if index.held_by(self.instance) > MOST_BLOCKS:
             self.refused["KV events of more blocks than an engine may have"] += 1
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
 

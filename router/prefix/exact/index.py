@@ -14,8 +14,9 @@ from itertools import takewhile
 
 from router.policy.held import named
 from router.prefix.blocks import TOKEN_BYTES, linked
-from router.prefix.exact.holders import HolderSets, placed
-from router.prefix.exact.part import InstanceBlocks
+from router.prefix.exact.groups import GroupNeeds, MaskAt, limited
+from router.prefix.exact.holders import FURTHER, HolderSets, placed
+from router.prefix.exact.part import FIRST_ONLY, InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import IntTable
 from router.prefix.exact.untold import BLOCK_BYTES
@@ -50,12 +51,22 @@ class ExactIndex:
         self._free: list[int] = []
         self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
+        self._grouped: dict[GroupNeeds, int] = {}  # bits of the slots whose engines have further groups of layers
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._heads = Heads()
         self._held = 0  # blocks, counted once per instance
         self._lower = 0  # blocks below the device
 
     # From KV events
+
+    def need(self, instance: str, groups: GroupNeeds) -> None:
+        """A hit on this instance needs blocks of further groups of layers, too; they are stored from FURTHER on."""
+        part = self._part(instance)
+        if part.groups != groups:
+            self._ungroup(part)
+            part.groups = groups
+            part.on_tier += [0] * (FURTHER + len(groups.needs) - len(part.on_tier))
+            self._grouped[groups] = self._grouped.get(groups, 0) | part.bit
 
     def store(
         self,
@@ -69,8 +80,8 @@ class ExactIndex:
     ) -> None:
         """The instance holds these blocks of a chain now; `names`: the engine's. Raises IndexFull.
 
-        Without tokens they are blocks that it already holds on another tier. `extras`: what else the engine hashes into
-        each block (adapter, salt, image), empty for the tokens alone.
+        Without tokens they are blocks that it already holds on another tier, or by another group. `extras`: what else
+        the engine hashes into each block (adapter, salt, image), empty for the tokens alone.
         """
         part = self._part(instance)
         link = self.seed if parent is None else part.names.get(parent)
@@ -116,7 +127,7 @@ class ExactIndex:
             more = part.take_copies(names, tier)
             part.forecast.held += more if tier == DEVICE else 0
             names = [name for name, count in names.items() if not count]
-        if tier == DEVICE and not part.copies and not part.on_tier[HOST] and not part.on_tier[DISK]:
+        if tier == DEVICE and not part.copies and not any(part.on_tier[HOST:]):
             self._drop_all(part, names)
             return
         changes: dict[int, int] = {}
@@ -133,6 +144,7 @@ class ExactIndex:
         part = self._parts.pop(instance, None)
         if part is not None:
             self._live &= ~part.bit
+            self._ungroup(part)
             self._held -= sum(part.on_tier)
             self._lower -= part.on_tier[HOST] + part.on_tier[DISK]
             part.forecast.close()
@@ -183,7 +195,16 @@ class ExactIndex:
             runs.append((end, placed(sets.masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
             alive &= sets.anywhere[number]
-        return runs
+        return list(limited(runs, len(hashes), self._grouped, self._group_mask(hashes))) if self._grouped else runs
+
+    def _group_mask(self, hashes: Sequence[int]) -> MaskAt:
+        get, groups = self._holders.get, self._sets.groups
+
+        def mask_at(group: int, position: int) -> int:
+            masks = groups[get(hashes[position])]
+            return masks[group] if group < len(masks) else 0
+
+        return mask_at
 
     def changing(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """The same of the instances for which `foreseen` may find something else."""
@@ -212,16 +233,18 @@ class ExactIndex:
         changed: dict[str, Tokens] = {}
         parts, names = self._parts, self._names
         for instance, (device, host, disk) in self._of_busy(held):
-            if host or disk:  # a block evicted from the device is found on the next tier
+            if host or disk or not parts[instance].groups.rooted:  # what the device evicts is on the next tier
                 continue
             blocks = device // block_size
             left = parts[instance].forecast.foreseen(hashes, blocks, now)
-            if left != blocks:
+            if left < blocks or (left > blocks and parts[instance].groups is FIRST_ONLY):
                 changed[instance] = (left * block_size, 0, 0)
         # Without any of it an instance will hold some only if it computes a prompt that begins alike.
         for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
             instance = names[slot]
-            if instance not in held and (left := parts[instance].forecast.foreseen(hashes, 0, now)):
+            if instance in held or parts[instance].groups is not FIRST_ONLY:  # which states it keeps, nobody can say
+                continue
+            if left := parts[instance].forecast.foreseen(hashes, 0, now):
                 changed[instance] = (left * block_size, 0, 0)
         return changed
 
@@ -237,9 +260,16 @@ class ExactIndex:
         return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
-        """Blocks that it holds, by tier."""
+        """Blocks that it holds, by tier: of the first group of layers."""
         part = self._parts.get(instance)
-        return (part.on_tier[0], part.on_tier[1], part.on_tier[2]) if part is not None else (0, 0, 0)
+        if part is None:
+            return NOTHING
+        return part.on_tier[DEVICE if part.groups.rooted else FURTHER], part.on_tier[HOST], part.on_tier[DISK]
+
+    def held_by(self, instance: str) -> int:
+        """Blocks of all its tiers and groups."""
+        part = self._parts.get(instance)
+        return sum(part.on_tier) if part is not None else 0
 
     def unknown(self, instance: str) -> int:
         """Blocks in events whose parent is unknown, since the instance was last cleared."""
@@ -282,6 +312,11 @@ class ExactIndex:
             self._live |= part.bit
         return part
 
+    def _ungroup(self, part: InstanceBlocks) -> None:
+        others = self._grouped.pop(part.groups, 0) & ~part.bit
+        if others:
+            self._grouped[part.groups] = others
+
     def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
         """`names`: the engine's; `blocks`: ours, that follow `parent`, 0 when unknown."""
         if self._held + len(blocks) > self._max_blocks:
@@ -299,7 +334,7 @@ class ExactIndex:
             part.add_copies(again, tier)
         part.on_tier[tier] += new
         self._held += new
-        if tier != DEVICE:
+        if DEVICE < tier < FURTHER:
             self._lower += new
         if tier == DEVICE:
             part.forecast.stored(blocks, parent, new, len(again))
@@ -336,20 +371,19 @@ class ExactIndex:
             self._put(block, number, after)
             part.on_tier[tier] -= 1
             self._held -= 1
-            self._lower -= tier != DEVICE
+            self._lower -= DEVICE < tier < FURTHER
             if tier == DEVICE:
                 part.forecast.dropped([block])
-            if not self._sets.anywhere[after] & part.bit:
+            if not self._sets.places(after, part.bit):
                 part.names.pop(name)
 
     def _leave(self, part: InstanceBlocks, block: int) -> None:
         number = self._holders.get(block)
-        for tier, mask in enumerate(self._sets.masks[number]):
-            held = bool(mask & part.bit)
-            part.on_tier[tier] -= held
-            self._held -= held
-            self._lower -= held and tier != DEVICE
-            if held and tier == DEVICE:
+        for tier in self._sets.places(number, part.bit):
+            part.on_tier[tier] -= 1
+            self._held -= 1
+            self._lower -= DEVICE < tier < FURTHER
+            if tier == DEVICE:
                 part.forecast.dropped([block])
         self._put(block, number, self._sets.without_instance(number, part.bit))
         self._sets.release((number,))

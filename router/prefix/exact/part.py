@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 
+from router.prefix.exact.groups import GroupNeeds
 from router.prefix.exact.table import IntTable
 from router.prefix.exact.untold import UntoldBlocks
 from router.prefix.forecast.cache_forecast import CacheForecast, Heads
 
 NAME_PARTS = 64
+FIRST_ONLY = GroupNeeds()
 
 
 class InstanceBlocks:
-    __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown", "untold")
+    __slots__ = ("bit", "copies", "forecast", "groups", "names", "on_tier", "slot", "unknown", "untold")
 
     def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
         """`capacity`: blocks of its KV cache, 0 when unknown."""
@@ -19,7 +21,8 @@ class InstanceBlocks:
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
-        self.on_tier = [0, 0, 0]
+        self.on_tier = [0, 0, 0]  # and by further group
+        self.groups = FIRST_ONLY
         self.untold = UntoldBlocks()
         self.unknown = 0  # blocks whose parent is unknown
         self.forecast = CacheForecast(capacity, slot, heads)  # changes on the device by requests in flight

@@ -83,13 +83,30 @@ def test_sink_layers_are_whole_and_windows_are_not_whatever_blocks_they_leave_ou
     assert (found(feed), feed._index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
 
 
-@pytest.mark.parametrize("engine", VLLM)
-def test_a_model_of_windows_only_is_not_followed_and_says_so(engine: str, feed: Feed) -> None:
+FEWER = {"type": "BlockStored", "block_hashes": [9], "parent_block_hash": None, "token_ids": TOKENS, "block_size": 16}
+WINDOW = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 17}
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "trouble"),
+    [
+        ([1, 2], {"kv_cache_spec_sliding_window": None}, "its events do not say how long"),
+        ([2], {}, "its events do not say of which blocks"),
+        ([1, 2], {"kv_cache_spec_kind": "new"}, "its events do not say how long"),
+    ],
+)
+def test_layers_whose_needs_no_event_tells_are_not_followed_and_the_feed_says_so(
+    names: list[int], more: dict[str, object], trouble: str, feed: Feed
+) -> None:
     feed._why = ""
-    told(feed, [PUBLISHED[engine]["window"]])
-    assert (feed._index.blocks("a"), feed.trouble[:19]) == ((0, 0, 0), "all layers of its m")
-    told(feed, [PUBLISHED[engine]["plain"]])
-    assert "all layers" not in feed.trouble
+    told(feed, [msgpack.packb([1.0, [{**FEWER, **WINDOW, "block_hashes": names, **more}]])])
+    assert feed._index.blocks("a") == (0, 0, 0)
+    assert trouble in feed.trouble
+
+
+def test_a_window_of_no_length_is_refused_by_number() -> None:
+    with pytest.raises(Undecodable, match="a sliding window of 0 tokens; allowed are 1 to"):
+        decode(msgpack.packb([1.0, [{**FEWER, **WINDOW, "kv_cache_spec_sliding_window": 0}]]))
 
 
 @pytest.mark.parametrize("engine", VLLM)
@@ -115,9 +132,6 @@ def test_chunks_of_lmcache_leave_the_size_of_blocks_as_it_is(feed: Feed) -> None
     event = {"type": "BlockStored", **chunk, "lora_id": None, "medium": "CPU", "lora_name": None}
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [event]])])
     assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
-
-
-FEWER = {"type": "BlockStored", "block_hashes": [9], "parent_block_hash": None, "token_ids": TOKENS, "block_size": 16}
 
 
 @pytest.mark.parametrize("more", [{}, {"group_idx": 0}, {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}])

@@ -1,0 +1,176 @@
+"""Writes played.json: requests through vLLM's own KV cache manager, with its events and the hits that it gives.
+
+`.engines/bin/python router/tests/kv_events/play_managers.py [FILE]` runs no model and takes seconds. Requests share
+beginnings, run side by side, answer, are computed in chunks, and evict each other.
+"""
+
+import base64
+import json
+import math
+import random
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "played.json"
+REQUESTS = 36
+CHUNK = 96  # tokens that are computed in one step
+AT_ONCE = 3
+BLOCKS = 60  # of the cache
+
+
+def specs() -> Mapping[str, Callable[..., Any]]:
+    import torch
+    from vllm.v1 import kv_cache_interface as kv
+
+    heads = {"num_kv_heads": 1, "head_size": 8, "dtype": torch.float16}
+    state = {"shapes": ((8,),), "dtypes": (torch.float16,), "mamba_cache_mode": "align"}
+    return {
+        "full": lambda size: kv.FullAttentionSpec(block_size=size, **heads),
+        "window": lambda size, tokens: kv.SlidingWindowSpec(block_size=size, sliding_window=tokens, **heads),
+        "chunk": lambda size, tokens: kv.ChunkedLocalAttentionSpec(
+            block_size=size, attention_chunk_size=tokens, **heads
+        ),
+        "state": lambda size: kv.MambaSpec(block_size=size, **state),
+    }
+
+
+# Groups of layers in the engine's order: kind, tokens in a block, and a window or chunk in tokens
+MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
+    "full": [("full", 16)],
+    "full, window": [("full", 16), ("window", 16, 40)],
+    "windows, full": [("window", 16, 64), ("window", 16, 64), ("full", 16)],
+    "two windows, full": [("window", 16, 20), ("full", 16), ("window", 16, 100)],
+    "coarse window": [("full", 16), ("window", 32, 70)],
+    "fine window": [("full", 32), ("window", 16, 70)],
+    "two full": [("full", 16), ("full", 16), ("window", 16, 40)],
+    "states, full": [("state", 32), ("state", 32), ("full", 32)],
+    "full, state, window": [("full", 16), ("state", 16), ("window", 16, 40)],
+    "full, chunk": [("full", 16), ("chunk", 16, 64)],
+    "window only": [("window", 16, 60)],
+    "two windows only": [("window", 16, 30), ("window", 16, 90)],
+}
+
+
+class Player:
+    """One engine's cache, without its model."""
+
+    def __init__(self, groups: Sequence[tuple[Any, ...]], blocks: int) -> None:
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core import kv_cache_manager, kv_cache_utils
+        from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+        made = specs()
+        kinds = [made[kind](*rest) for kind, *rest in groups]
+        sizes = [size for _, size, *_ in groups]
+        self.size, self.states = math.lcm(*sizes), any(kind == "state" for kind, *_ in groups)
+        kv_cache_utils.init_none_hash(sha256)
+        config = KVCacheConfig(
+            num_blocks=blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec([f"layer {n}"], kind) for n, kind in enumerate(kinds)],
+        )
+        self.manager = kv_cache_manager.KVCacheManager(
+            config, 8192, self.size, math.gcd(*sizes), enable_caching=True, enable_kv_cache_events=True
+        )
+        self.hasher = kv_cache_utils.get_request_block_hasher(math.gcd(*sizes), sha256)
+
+    def request(self, name: str, tokens: list[int]) -> Any:
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        return Request(name, tokens, SamplingParams(max_tokens=64), None, block_hasher=self.hasher)
+
+    def chunk(self, request: Any) -> int:
+        """How many tokens are computed next; states are kept where a step ends, so steps end where blocks do."""
+        left = request.num_tokens - request.num_computed_tokens
+        start, size = request.num_computed_tokens, self.size
+        end, last = start + min(left, CHUNK), request.num_tokens // size * size
+        if self.states and left > 1 and start < last:
+            end = min(last, max(end // size * size, start + size))
+        return int(end - start)
+
+    def begin(self, request: Any) -> int:
+        """The tokens of the prompt that were cached."""
+        blocks, hit, *more = self.manager.get_computed_blocks(request)
+        if more:
+            request.shared_prefix_boundary = more[0]
+        request.num_computed_tokens = hit
+        new = self.chunk(request)
+        request.num_computed_tokens = 0
+        if self.manager.allocate_slots(request, new, hit, blocks) is not None:
+            request.num_computed_tokens = hit + new
+        return int(hit)
+
+    def answer(self, request: Any, left: int, draw: random.Random) -> int:
+        """One more step of a request whose answer has so many tokens left; returns how many are left after it."""
+        new = self.chunk(request)
+        if not request.num_computed_tokens or (new and self.manager.allocate_slots(request, new) is None):
+            self.manager.free(request)  # no room is left for it
+            return 0
+        request.num_computed_tokens += new
+        if request.num_computed_tokens < request.num_tokens:
+            return left
+        if left == 1:
+            self.manager.free(request)
+        else:
+            request.append_output_token_ids(draw.randrange(3))
+        return left - 1
+
+
+def prompts(draw: random.Random) -> Iterator[list[int]]:
+    """Conversations that grow or begin anew from what others share."""
+    shared = [[draw.randrange(3) for _ in range(draw.randrange(20, 200))] for _ in range(4)]
+    open_ones: list[list[int]] = []
+    for _ in range(REQUESTS):
+        if open_ones and draw.random() < 0.6:
+            talk = open_ones[draw.randrange(len(open_ones))]
+            talk += [draw.randrange(3) for _ in range(draw.randrange(5, 90))]
+        else:
+            talk = draw.choice(shared)[: draw.randrange(20, 200)] + [draw.randrange(3) for _ in range(30)]
+            open_ones.append(talk)
+        if len(talk) > 450:
+            open_ones = [one for one in open_ones if one is not talk]
+        yield list(talk)
+
+
+def played(groups: Sequence[tuple[Any, ...]], seed: int) -> list[list[Any]]:
+    """What happened, in order: "events" with a batch, and "request" with its tokens and the hit."""
+    draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups)), list[list[Any]]()
+    waiting, running = prompts(draw), dict[Any, int]()
+    for number in range(10_000):
+        if len(running) < AT_ONCE and (tokens := next(waiting, None)) is not None:
+            request = player.request(str(number), tokens)
+            player.manager.new_step_starts()
+            hit = player.begin(request)
+            log.append(["request", tokens, hit])
+            running[request] = draw.randrange(1, 40)
+        if not running:
+            break
+        player.manager.new_step_starts()
+        for request in list(running):
+            running[request] = player.answer(request, running[request], draw)
+        running = {request: left for request, left in running.items() if left}
+        if events := player.manager.take_events():
+            log.append(["events", events])
+    return log
+
+
+def packed(log: list[list[Any]]) -> str:
+    import msgspec
+    from vllm.distributed.kv_events import KVEventBatch
+
+    encode = msgspec.msgpack.encode
+    lines = [[kind, encode(KVEventBatch(1.0, *rest))] if kind == "events" else [kind, *rest] for kind, *rest in log]
+    return base64.b85encode(zlib.compress(encode(lines), 9)).decode()
+
+
+def main(path: str) -> None:
+    golden = {name: packed(played(groups, seed=1)) for name, groups in MODELS.items()}
+    Path(path).write_text(json.dumps(golden, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:] or [str(GOLDEN)])

@@ -1,0 +1,69 @@
+"""What an index predicts from the events of vLLM's own KV cache manager, beside its hits (play_managers.py)."""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+import zmq
+
+from router.kv_events.batch import decode
+from router.kv_events.feed import Feed
+from router.kv_events.sources import discover
+from router.prefix.blocks import block_hashes
+from router.prefix.exact.index import ExactIndex
+from router.tests.kv_events.play_managers import GOLDEN, MODELS
+from router.tokenize.tokenizer import packed
+
+PLAYED = json.loads(GOLDEN.read_text())
+SEED = 1
+
+
+@pytest.fixture(scope="module")
+def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
+    with zmq.Context() as context:
+        yield context
+
+
+def followed(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> tuple[Feed, list[tuple[int, int]]]:
+    """Of each request the cached tokens that the index predicted, and those that the engine had."""
+    feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context), []
+    for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(PLAYED[model]))):
+        if kind == "events":
+            feed._tell(decode(rest[0]))
+            continue
+        tokens, hit = rest
+        size = feed.block_size or 1
+        hashes = block_hashes(packed(tokens[: (len(tokens) - 1) // size * size]), size, SEED)
+        pairs.append((sum(feed._index.match(hashes, size).get("a", ())), hit))
+    feed._why = ""
+    return feed, pairs
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if "chunk" not in model])
+def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    feed, pairs = followed(model, context)
+    assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
+    assert sum(hit > 0 for _, hit in pairs) > 12
+    assert "layers" not in feed.trouble
+
+
+def test_of_chunked_layers_no_more_is_predicted_than_the_engine_has(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    """No event tells the length of a chunk, and where it ends nothing before is needed."""
+    _, pairs = followed("full, chunk", context)
+    assert all(predicted <= hit for predicted, hit in pairs)
+    assert sum(predicted == hit for predicted, hit in pairs) > 30
+
+
+def test_an_engine_that_clears_its_cache_leaves_nothing_of_any_group(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+) -> None:
+    feed, _ = followed("full, state, window", context)
+    index = feed._index
+    assert index.held_by("a") > index.blocks("a")[0] > 0
+    index.clear("a")
+    while index.sweep(1_000):
+        pass
+    assert (len(index), index.held, index.held_by("a"), index.stretches([1, 2])) == (0, 0, 0, [])
