@@ -74,6 +74,7 @@ class BlocksStored:
     # its reach, None without a kind, as in older versions
     looks_back: int | None = 1
     reports_removal: bool = True  # by an event, when the blocks leave the tier
+    remote: bool = False  # in a pool of memory that engines share
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ def _stored(raw: Any) -> BlocksStored:
         whole=whole,
         looks_back=_looks_back(raw),
         reports_removal=raw.get("medium") not in _UNTOLD,
+        remote=raw.get("medium") == "EXTERNAL",
     )
 
 

@@ -23,6 +23,7 @@ from router.kv_events.sources import KvEventSource, NoEvents
 from router.kv_events.turns import Turns
 from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import ExactIndex, IndexFull
+from router.prefix.exact.store import STORE
 
 log = logging.getLogger("weir.router")
 
@@ -52,13 +53,16 @@ class Feed:
         index: ExactIndex,
         context: "zmq.Context[zmq.Socket[bytes]]",
         turns: Turns | None = None,
+        *,
+        shares: bool = False,
     ) -> None:
-        """`turns`: those of all engines that the process follows."""
+        """`turns`: those of all engines that the process follows; `shares`: its store is that of the whole pool."""
         self.instance = instance
         self._discover = discover
         self._index = index
         self._context = context
         self._turns = turns or Turns()
+        self._shares = shares
         self._groups = FollowedGroups()
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
@@ -249,6 +253,8 @@ class Feed:
 
     def _tell(self, batch: KvEventBatch) -> None:
         groups, later = self._groups, list[BlocksStored]()
+        if self._shares:
+            self._index.read_store(self.instance)
         for event in batch.events:
             if isinstance(event, BlocksCleared):
                 self._empty()
@@ -276,10 +282,12 @@ class Feed:
 
     def _store(self, event: BlocksStored, place: int) -> None:
         index, named = self._index, place >= FURTHER and self._groups.needs.rooted
+        shared = not event.reports_removal and (event.remote or self._shares)
         tokens = b"" if named else event.tokens
-        index.store(self.instance, event.names, event.parent, tokens, event.block_size, place, event.extras)
+        store = index.share if shared else index.store
+        store(self.instance, event.names, event.parent, tokens, event.block_size, place, event.extras)
         if not event.reports_removal:
-            index.untold(self.instance, event.names, event.tier, time.monotonic())
+            index.untold(STORE if shared else self.instance, event.names, event.tier, time.monotonic())
         if index.held_by(self.instance) > MOST_BLOCKS:
             self.refused["KV events of more blocks than an engine may have"] += 1
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")

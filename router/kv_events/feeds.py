@@ -31,11 +31,12 @@ class Feeds:
     def __contains__(self, feed: object) -> bool:
         return feed in self._tasks
 
-    def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex) -> Feed:
+    def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex, *, shares: bool = False) -> Feed:
+        """`shares`: its store is that of the whole pool."""
         if self._context is None:
             self._context = zmq.Context()
             self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))
-        feed = Feed(instance, partial(discover, url, place), index, self._context, self._turns)
+        feed = Feed(instance, partial(discover, url, place), index, self._context, self._turns, shares=shares)
         self._tasks[feed] = asyncio.create_task(feed.run())
         return feed
 

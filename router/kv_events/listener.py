@@ -79,7 +79,9 @@ class Listener:
                 continue
             if state.index is None:
                 state.index = ExactIndex(getrandbits(64))
-            endpoint.feed = self._feeds.follow(endpoint.id, endpoint.events_url, _place(endpoint), state.index)
+            endpoint.feed = self._feeds.follow(
+                endpoint.id, endpoint.events_url, _place(endpoint), state.index, shares=endpoint.shares_store
+            )
 
 
 def judge(pool: Pool) -> None:

@@ -31,6 +31,7 @@ class Engine(Struct, array_like=True, frozen=True):
     kv_tokens: int  # capacity of its cache, 0 when unknown
     block_size: int  # tokens, until its events tell
     engine_key: str = ""  # the reference of the key that it asks for
+    shares: bool = False  # its store is that of the whole pool
 
 
 class Follow(Struct, array_like=True, tag="follow"):

@@ -46,7 +46,8 @@ class SharedFeed:
             self._take(status)
 
     def engine(self, endpoint: Endpoint) -> Engine:
-        return Engine(self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key)
+        own = self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key
+        return Engine(*own, endpoint.shares_store)
 
 
 class SharedIndex:

@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.contract import ranks
+from router.contract.connectors import CONNECTORS
 from router.contract.model_cards import Lengths
 from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
@@ -122,6 +123,12 @@ class Endpoint:
         if not self.beliefs:
             return self.belief.index
         return (self.beliefs.get(self.by_kind.named(kind)) or self.beliefs[""]).index
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether it reads what others of its pool have put into a store."""
+        connector = CONNECTORS.get(self.connector)
+        return connector is not None and connector.is_shared
 
     @property
     def is_suspect(self) -> bool:

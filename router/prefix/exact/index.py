@@ -9,14 +9,15 @@ takes some tens of look-ups. An engine that evicts from the middle would be cred
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from router.policy.held import named
 from router.prefix.blocks import TOKEN_BYTES, linked
 from router.prefix.exact.groups import GroupNeeds, MaskAt, limited
-from router.prefix.exact.holders import FURTHER, HolderSets, placed
+from router.prefix.exact.holders import FURTHER, HolderSets, Masks, placed
 from router.prefix.exact.part import FIRST_ONLY, InstanceBlocks
+from router.prefix.exact.store import STORE, Readers
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import IntTable
 from router.prefix.exact.untold import BLOCK_BYTES
@@ -32,6 +33,8 @@ _COPY_BYTES = 120
 
 NOTHING = (0, 0, 0)
 
+Mapped = Sequence[Masks] | Readers  # the holders of a set, by its number
+
 
 class IndexFull(Exception):
     """The index has reached its limit; the message says how many blocks it holds."""
@@ -45,6 +48,7 @@ class ExactIndex:
         self._max_blocks = max_blocks
         self._holders = IntTable(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
+        self._readers = Readers(self._sets)
         self._parts: dict[str, InstanceBlocks] = {}
         self._capacities: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
@@ -84,19 +88,56 @@ class ExactIndex:
         the engine hashes into each block (adapter, salt, image), empty for the tokens alone.
         """
         part = self._part(instance)
-        link = self.seed if parent is None else part.names.get(parent)
+        self._place(part, (part,), names, parent, tokens, block_size, tier, extras)
+
+    def share(
+        self,
+        instance: str,
+        names: Sequence[int],
+        parent: int | None,
+        tokens: bytes,
+        block_size: int,
+        tier: int,
+        extras: Sequence[bytes] = (),
+    ) -> None:
+        """Like `store`, into the store that the instance shares with others of its pool."""
+        self.read_store(instance)
+        part, store = self._part(instance), self._part(STORE)
+        self._readers.store = store.bit
+        self._live &= ~store.bit
+        self._place(store, (part, store), names, parent, tokens, block_size, tier, extras)
+
+    def read_store(self, instance: str) -> None:
+        """The instance can fetch what the pool's store holds."""
+        self._readers.bits |= self._part(instance).bit
+
+    def _place(
+        self,
+        part: InstanceBlocks,
+        known: Sequence[InstanceBlocks],
+        names: Sequence[int],
+        parent: int | None,
+        tokens: bytes,
+        block_size: int,
+        tier: int,
+        extras: Sequence[bytes],
+    ) -> None:
+        """`known`: the parts whose names an event may mean."""
         if not tokens:
-            links = [(name, part.names.get(name)) for name in names]
-            part.unknown += sum(not known for _, known in links)
-            self._add(part, [name for name, known in links if known], [known for _, known in links if known], 0, tier)
-        elif not link:
+            links = [(name, _named(known, name)) for name in names]
+            part.unknown += sum(not block for _, block in links)
+            self._add(part, [name for name, block in links if block], [block for _, block in links if block], 0, tier)
+            return
+        link = self.seed if parent is None else _named(known, parent)
+        if not link:
             part.unknown += len(names)
-        else:
-            before = _leading(part, names) if tier != DEVICE else []
-            start = before[-1] if before else link
-            rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
-            blocks = [*before, *linked(bytes(rest), block_size, start, extras[len(before) :])][: len(names)]
-            self._add(part, names[: len(blocks)], blocks, link, tier)
+            return
+        # A store tells the tokens of its blocks without salt and adapter, which their names have.
+        before = list(takewhile(bool, (_named(known, name) for name in names))) if tier != DEVICE else []
+        start = before[-1] if before else link
+        rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
+        blocks = [*before, *linked(bytes(rest), block_size, start, extras[len(before) :])][: len(names)]
+        self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
         """The engine will not tell when these blocks, which it has just stored, leave; `now`: s, monotonic."""
@@ -115,10 +156,13 @@ class ExactIndex:
     def refute(self, instance: str, hashes: Sequence[int], held: int) -> None:
         """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it."""
         part = self._parts.get(instance)
-        for block in hashes[held:] if part is not None and part.untold else ():
-            residence = part.untold.take(block) if part is not None else None
-            if residence is not None:
-                self.drop(instance, residence[:1], residence[1])
+        shares = part is not None and part.bit & self._readers.bits
+        for name in (instance, STORE) if shares else (instance,):
+            untold = self._parts[name].untold if name in self._parts else ()
+            for block in hashes[held:] if untold else ():
+                residence = self._parts[name].untold.take(block)
+                if residence is not None:
+                    self.drop(name, residence[:1], residence[1])
 
     def drop(self, instance: str, names: Sequence[int] | Mapping[int, int], tier: int = DEVICE) -> None:
         """The instance has removed a copy of each of these blocks from that tier; with how many remain, if it says."""
@@ -142,9 +186,15 @@ class ExactIndex:
     def clear(self, instance: str) -> None:
         """The instance no longer holds anything. `sweep` removes its entries in steps."""
         part = self._parts.pop(instance, None)
+        if instance == STORE:
+            self._readers.store = 0
         if part is not None:
             self._live &= ~part.bit
             self._ungroup(part)
+            if part.bit & self._readers.bits:
+                self._readers.bits &= ~part.bit
+                if not self._readers.bits:
+                    self.clear(STORE)
             self._held -= sum(part.on_tier)
             self._lower -= part.on_tier[HOST] + part.on_tier[DISK]
             part.forecast.close()
@@ -186,15 +236,17 @@ class ExactIndex:
 
     def stretches(self, hashes: Sequence[int]) -> list[Stretch]:
         """The stretches of a prompt with the same holders, from its first block on; their bits number `names`."""
-        get, sets = self._holders.get, self._sets
+        get, reads = self._holders.get, self._readers
+        anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
+        masks: Mapped = reads if reads.bits else self._sets.masks
         runs: list[Stretch] = []
         start, number = 0, get(hashes[0]) if hashes else 0
-        alive = sets.anywhere[number] & self._live
+        alive = anywhere(number) & self._live
         while alive:
-            end = self._end_of_run(hashes, start, number, alive)
-            runs.append((end, placed(sets.masks[number], alive)))
+            end = self._end_of_run(hashes, start, number, alive, masks)
+            runs.append((end, placed(masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
-            alive &= sets.anywhere[number]
+            alive &= anywhere(number)
         return list(limited(runs, len(hashes), self._grouped, self._group_mask(hashes))) if self._grouped else runs
 
     def _group_mask(self, hashes: Sequence[int]) -> MaskAt:
@@ -398,9 +450,9 @@ class ExactIndex:
         else:
             self._holders.pop(block)
 
-    def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int) -> int:
+    def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int, masks: Mapped) -> int:
         """The first position after `start` where the holders in `alive` differ from those at `start`."""
-        get, masks = self._holders.get, self._sets.masks
+        get = self._holders.get
         here = placed(masks[number], alive)
 
         def same(position: int) -> bool:
@@ -421,7 +473,9 @@ class ExactIndex:
         return high
 
 
-def _leading(part: InstanceBlocks, names: Sequence[int]) -> list[int]:
-    """Ours of the leading blocks that the instance holds by these names. A store tells their tokens without salt and
-    adapter, which the name has."""
-    return list(takewhile(bool, map(part.names.get, names)))
+def _named(parts: Sequence[InstanceBlocks], name: int) -> int:
+    """Ours of the block that the engine names so, 0 when unknown."""
+    for part in parts:
+        if block := part.names.get(name):
+            return block
+    return 0

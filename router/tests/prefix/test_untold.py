@@ -41,8 +41,17 @@ def tell(feed: Feed, *payloads: bytes) -> None:
         feed._tell(decode(payload))
 
 
-def held(index: ExactIndex, salt: str = "") -> tuple[int, int, int]:
-    return index.match(hashes(salt), 16).get("a", (0, 0, 0))
+def held(index: ExactIndex, salt: str = "", by: str = "a") -> tuple[int, int, int]:
+    return index.match(hashes(salt), 16).get(by, (0, 0, 0))
+
+
+@pytest.fixture
+def pair(index: ExactIndex) -> Iterator[tuple[Feed, Feed]]:
+    """Two engines of a pool whose store is one."""
+    with zmq.Context() as context:
+        first, second = (Feed(name, lambda: discover(""), index, context, shares=True) for name in "ab")
+        tell(second, VLLM["removed"])
+        yield first, second
 
 
 def test_a_block_of_a_store_outlives_the_device_for_a_while(feed: Feed, index: ExactIndex) -> None:
@@ -98,3 +107,57 @@ def test_the_memory_of_what_nobody_tells_is_counted(feed: Feed, index: ExactInde
     before = index.bytes
     tell(feed, VLLM["store"])
     assert index.bytes >= before + 2 * untold.BLOCK_BYTES
+
+
+def test_what_one_engine_puts_into_a_shared_store_all_its_engines_can_read(
+    pair: tuple[Feed, Feed], index: ExactIndex
+) -> None:
+    tell(pair[0], VLLM["plain"], VLLM["store"])
+    assert (held(index), held(index, by="b"), sorted(index.match(hashes(), 16))) == ((32, 0, 0), (0, 32, 0), ["a", "b"])
+    tell(pair[0], VLLM["removed"])
+    assert held(index) == held(index, by="b") == (0, 32, 0)
+    assert index.look_up(hashes(), 16, time.monotonic()) == index.match(hashes(), 16)
+
+
+def test_what_an_engine_holds_itself_comes_before_the_store(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+    tell(pair[0], VLLM["plain"], VLLM["store"])
+    half = pair[1]._index
+    half.store("b", [77], None, packed(TOKENS[:16]), 16)
+    assert held(index, by="b") == (16, 16, 0)
+
+
+def test_an_answer_of_one_engine_refutes_the_store_for_all(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+    tell(pair[0], VLLM["plain"], VLLM["store"])
+    index.refute("b", hashes(), 1)
+    assert (held(index), held(index, by="b")) == ((32, 0, 0), (0, 16, 0))
+    index.expire(time.monotonic() + AGED)
+    assert (held(index), held(index, by="b")) == ((32, 0, 0), (0, 0, 0))
+
+
+def test_a_store_outlives_its_writer_and_ends_with_its_last_reader(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+    tell(pair[0], VLLM["salted"], VLLM["store"])
+    index.clear("a")
+    assert held(index, "tenant-a", by="b") == (0, 32, 0)
+    index.clear("b")
+    while index.sweep(100):
+        pass
+    tell(pair[0], VLLM["plain"])
+    assert (held(index), held(index, by="b"), len(index), index.has_lower) == ((32, 0, 0), (0, 0, 0), 2, False)
+
+
+def test_an_engine_of_a_pool_whose_stores_are_apart_is_not_credited_with_anothers(
+    feed: Feed, index: ExactIndex
+) -> None:
+    index.store("b", [77], None, packed(TOKENS[:16]), 16)
+    tell(feed, VLLM["plain"], VLLM["store"])
+    assert held(index, by="b") == (16, 0, 0)
+
+
+def test_a_pool_of_memory_that_sglang_names_is_read_by_all_that_have_put_something_there(index: ExactIndex) -> None:
+    with zmq.Context() as context:
+        feeds = [Feed(name, lambda: discover(""), index, context) for name in "ab"]
+        remote = PUBLISHED["sglang 0.5.23"]["remote"]
+        for feed in feeds:
+            tell(feed, remote)
+            assert held(index) == (0, 0, 32)
+        assert held(index, by="b") == (0, 0, 32)

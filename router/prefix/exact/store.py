@@ -1,0 +1,28 @@
+"""What instances can read of a store that they share: one holder, whose blocks each of them can fetch. Pure."""
+
+from router.prefix.exact.holders import HolderSets, Masks
+
+STORE = ""  # its name among the instances, all of which have one
+
+
+class Readers:
+    """The instances of a pool that read its store, as bits of their slots."""
+
+    __slots__ = ("_sets", "bits", "store")
+
+    def __init__(self, sets: HolderSets) -> None:
+        self._sets = sets
+        self.bits = 0
+        self.store = 0  # the bit of the store itself
+
+    def anywhere(self, number: int) -> int:
+        """Who holds these blocks, or can fetch them."""
+        found = self._sets.anywhere[number]
+        return found | self.bits if found & self.store else found
+
+    def __getitem__(self, number: int) -> Masks:
+        """Where: what the store holds, each of its readers has on the store's tier."""
+        device, host, disk = masks = self._sets.masks[number]
+        if host & self.store:
+            return device, host | self.bits, disk
+        return (device, host, disk | self.bits) if disk & self.store else masks
