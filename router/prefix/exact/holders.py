@@ -26,30 +26,39 @@ class HolderSets:
 
     def with_holder(self, number: int, bit: int, place: int) -> int:
         """`place`: a tier, or FURTHER and the number of the further group."""
-        held = [*self.masks[number], *self.groups[number]]
-        held += [0] * (place + 1 - len(held))
-        held[place] |= bit
-        return self._number(held)
+        if place < FURTHER:
+            masks = list(self.masks[number])
+            masks[place] |= bit
+            return self._number((masks[0], masks[1], masks[2]), self.groups[number])
+        groups, place = list(self.groups[number]), place - FURTHER
+        groups += [0] * (place + 1 - len(groups))
+        groups[place] |= bit
+        return self._number(self.masks[number], tuple(groups))
 
     def without_holder(self, number: int, bit: int, place: int) -> int:
-        held = [*self.masks[number], *self.groups[number]]
-        if place < len(held):
-            held[place] &= ~bit
-        return self._number(held)
+        if place < FURTHER:
+            masks = list(self.masks[number])
+            masks[place] &= ~bit
+            return self._number((masks[0], masks[1], masks[2]), self.groups[number])
+        groups = list(self.groups[number])
+        if place - FURTHER < len(groups):
+            groups[place - FURTHER] &= ~bit
+        return self._number(self.masks[number], _trimmed(groups))
 
     def without_instance(self, number: int, bit: int) -> int:
-        return self._number([mask & ~bit for mask in (*self.masks[number], *self.groups[number])])
+        device, host, disk = self.masks[number]
+        groups = self.groups[number]
+        left = _trimmed([mask & ~bit for mask in groups]) if groups else ()
+        return self._number((device & ~bit, host & ~bit, disk & ~bit), left)
 
     def places(self, number: int, bit: int) -> list[int]:
         """Where this instance holds the block."""
-        held = (*self.masks[number], *self.groups[number])
-        return [place for place, mask in enumerate(held) if mask & bit]
+        return [place for place, mask in enumerate(self.masks[number] + self.groups[number]) if mask & bit]
 
     def release(self, numbers: Iterable[int]) -> None:
         """Forget the sets that no block has any more."""
         for number in numbers:
-            key = (*self.masks[number], *self.groups[number])
-            if number and not self.counts[number] and key != EMPTY:
+            if number and not self.counts[number] and (key := self.masks[number] + self.groups[number]) != EMPTY:
                 del self._numbers[key]
                 self.masks[number], self.groups[number], self.anywhere[number] = EMPTY, (), 0
                 self._free.append(number)
@@ -57,26 +66,29 @@ class HolderSets:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def _number(self, held: list[int]) -> int:
-        while len(held) > FURTHER and not held[-1]:
-            held.pop()
-        key = tuple(held)
+    def _number(self, masks: Masks, groups: tuple[int, ...]) -> int:
+        key = masks + groups
         number = self._numbers.get(key)
         if number is not None:
             return number
+        anywhere = masks[0] | masks[1] | masks[2]
         if self._free:
             number = self._free.pop()
+            self.masks[number], self.groups[number], self.anywhere[number] = masks, groups, anywhere
         else:
             number = len(self.masks)
-            self.masks.append(EMPTY)
-            self.groups.append(())
-            self.anywhere.append(0)
+            self.masks.append(masks)
+            self.groups.append(groups)
+            self.anywhere.append(anywhere)
             self.counts.append(0)
-        device, host, disk, *groups = held
-        self.masks[number], self.groups[number] = (device, host, disk), tuple(groups)
-        self.anywhere[number] = device | host | disk
         self._numbers[key] = number
         return number
+
+
+def _trimmed(groups: list[int]) -> tuple[int, ...]:
+    while groups and not groups[-1]:
+        groups.pop()
+    return tuple(groups)
 
 
 def placed(masks: Masks, alive: int) -> Masks:

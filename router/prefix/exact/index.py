@@ -88,7 +88,7 @@ class ExactIndex:
         the engine hashes into each block (adapter, salt, image), empty for the tokens alone.
         """
         part = self._part(instance)
-        self._place(part, (part,), names, parent, tokens, block_size, tier, extras)
+        self._place(part, part.names.get, names, parent, tokens, block_size, tier, extras)
 
     def share(
         self,
@@ -105,7 +105,11 @@ class ExactIndex:
         part, store = self._part(instance), self._part(STORE)
         self._readers.store = store.bit
         self._live &= ~store.bit
-        self._place(store, (part, store), names, parent, tokens, block_size, tier, extras)
+
+        def block_of(name: int) -> int:
+            return part.names.get(name) or store.names.get(name)
+
+        self._place(store, block_of, names, parent, tokens, block_size, tier, extras)
 
     def read_store(self, instance: str) -> None:
         """The instance can fetch what the pool's store holds."""
@@ -114,7 +118,7 @@ class ExactIndex:
     def _place(
         self,
         part: InstanceBlocks,
-        known: Sequence[InstanceBlocks],
+        block_of: Callable[[int], int],
         names: Sequence[int],
         parent: int | None,
         tokens: bytes,
@@ -122,18 +126,18 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes],
     ) -> None:
-        """`known`: the parts whose names an event may mean."""
+        """`block_of`: ours by the engine's name, 0 when unknown."""
         if not tokens:
-            links = [(name, _named(known, name)) for name in names]
+            links = [(name, block_of(name)) for name in names]
             part.unknown += sum(not block for _, block in links)
             self._add(part, [name for name, block in links if block], [block for _, block in links if block], 0, tier)
             return
-        link = self.seed if parent is None else _named(known, parent)
+        link = self.seed if parent is None else block_of(parent)
         if not link:
             part.unknown += len(names)
             return
         # A store tells the tokens of its blocks without salt and adapter, which their names have.
-        before = list(takewhile(bool, (_named(known, name) for name in names))) if tier != DEVICE else []
+        before = list(takewhile(bool, map(block_of, names))) if tier != DEVICE else []
         start = before[-1] if before else link
         rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
         blocks = [*before, *linked(bytes(rest), block_size, start, extras[len(before) :])][: len(names)]
@@ -471,11 +475,3 @@ class ExactIndex:
             else:
                 high = middle
         return high
-
-
-def _named(parts: Sequence[InstanceBlocks], name: int) -> int:
-    """Ours of the block that the engine names so, 0 when unknown."""
-    for part in parts:
-        if block := part.names.get(name):
-            return block
-    return 0
