@@ -87,7 +87,7 @@ class PoolIndex:
             feeds.append(
                 FeedStatus(
                     *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
-                    *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused)),
+                    *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused), feed.but_for),
                 )
             )
         return Status(pool, index.bytes, index.has_lower, feeds)

@@ -50,7 +50,8 @@ _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unkno
 _WINDOWS = ("sliding_window", "sliding_window_mla")
 # Groups of which the last block before the next token stands for what is needed: a recurrent state; of a chunk, and of
 # a further group of full attention, the end is evicted first.
-_LAST = (*_WHOLE[1:], "mamba", "chunked_local_attention")
+_CHUNKED = "chunked_local_attention"
+_LAST = (*_WHOLE[1:], "mamba", _CHUNKED)
 LONGEST_WINDOW = 1 << 24  # tokens
 UNTOLD = -1
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so distinct names stay distinct while small ones become good hashes
@@ -75,6 +76,7 @@ class BlocksStored(Struct, frozen=True, gc=False):  # made of a frozen dataclass
     looks_back: int | None = 1
     reports_removal: bool = True  # by an event, when the blocks leave the tier
     remote: bool = False  # in a pool of memory that engines share
+    chunked: bool = False  # from layers with chunked attention
 
 
 class BlocksRemoved(Struct, frozen=True, gc=False):
@@ -148,6 +150,7 @@ def _stored(raw: Any) -> BlocksStored:
         looks_back=1 if kind == "full_attention" else None if kind is None else _looks_back(kind, raw),
         reports_removal=medium not in _UNTOLD,
         remote=medium == "EXTERNAL",
+        chunked=kind == _CHUNKED,
     )
 
 

@@ -32,6 +32,7 @@ BEHIND_S = 1.0  # events applied later than this describe an outdated cache
 ANSWER_S = 5.0  # time-out of a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
+UNTOLD_STORE = "what its store has removed, which no event tells"
 MOST_REFUSED = 10  # batches and messages of one connection
 MOST_BLOCKS = 4_000_000  # blocks of one engine: the index has room for four times as many
 NUMBER_BYTES = 8  # length of a sequence number
@@ -63,6 +64,7 @@ class Feed:
         self._context = context
         self._turns = turns or Turns()
         self._shares = shares
+        self._untold = False  # some of its blocks are in a store
         self._groups = FollowedGroups()
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
@@ -98,6 +100,12 @@ class Feed:
     def block_size(self) -> int:
         """Tokens; 0 before the first block event."""
         return self._groups.block_size
+
+    @property
+    def but_for(self) -> str:
+        """What the index does not know of the engine, where it is exact."""
+        store = UNTOLD_STORE if self._untold or self._shares else ""
+        return "; ".join(filter(None, (self._groups.but_for, store)))
 
     @property
     def gaps(self) -> int:
@@ -287,6 +295,7 @@ class Feed:
         store = index.share if shared else index.store
         store(self.instance, event.names, event.parent, tokens, event.block_size, place, event.extras)
         if not event.reports_removal:
+            self._untold = True
             index.untold(STORE if shared else self.instance, event.names, event.tier, time.monotonic())
         if index.held_by(self.instance) > MOST_BLOCKS:
             self.refused["KV events of more blocks than an engine may have"] += 1

@@ -16,6 +16,7 @@ from router.prefix.exact.index import DEVICE
 MOST = 32  # further groups
 _SPARSE = "all layers of its model keep a window or a state only, and its events do not say of which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
+CHUNKS = "the end of a chunk of attention, where more is cached than predicted"
 _MANY = f"its model has more than {MOST} groups of layers"
 
 
@@ -29,6 +30,7 @@ class FollowedGroups:
         self._backs: list[tuple[int, int]] = []  # by position: tokens that it looks back, tokens in its block
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why nothing can be followed
+        self.but_for = ""  # what is not known
         self.needs = GroupNeeds()
 
     def is_first(self, event: BlocksStored) -> bool:
@@ -55,6 +57,8 @@ class FollowedGroups:
             return None
         if not self._known and not self._is_dense(event):
             return None
+        if event.chunked:
+            self.but_for = CHUNKS
         position = self._further.get(event.group)
         if position is None:
             if len(self._further) == MOST:

@@ -94,7 +94,9 @@ def judge(pool: Pool) -> None:
             state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
-        endpoint.belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, complete=complete)
+        belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, complete=complete)
+        exact_but = feed.but_for if feed is not None and belief.index == "exact" else ""
+        endpoint.belief = replace(belief, but_for=exact_but) if exact_but else belief
         if endpoint.belief.index != before.index:
             log.info(
                 "%s: %s index%s",

@@ -95,6 +95,7 @@ class FeedStatus(Struct, array_like=True):
     replayed: int = 0
     purges: int = 0
     refused: dict[str, int] = {}
+    but_for: str = ""
 
 
 class Status(Struct, array_like=True, tag="status"):

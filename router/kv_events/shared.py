@@ -36,7 +36,7 @@ class SharedFeed:
         self.trouble, self.complete, self.block_size = status.trouble, status.complete, status.block_size
         self.event_at, self.confirmed_at = status.event_at, status.confirmed_at
         self.gaps, self.replayed, self.purges = status.gaps, status.replayed, status.purges
-        self.blocks, self.refused = status.blocks, Counter(status.refused)
+        self.blocks, self.refused, self.but_for = status.blocks, Counter(status.refused), status.but_for
 
     def refresh(self) -> None:
         trouble = self.link.trouble

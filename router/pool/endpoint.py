@@ -120,9 +120,10 @@ class Endpoint:
 
     def index_for(self, kind: str) -> Index:
         """The index in force for this kind of request."""
-        if not self.beliefs:
-            return self.belief.index
-        return (self.beliefs.get(self.by_kind.named(kind)) or self.beliefs[""]).index
+        return self.belief_for(kind).index
+
+    def belief_for(self, kind: str) -> Belief:
+        return (self.beliefs.get(self.by_kind.named(kind)) or self.beliefs[""]) if self.beliefs else self.belief
 
     @property
     def shares_store(self) -> bool:

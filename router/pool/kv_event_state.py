@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from router.contract.metrics.metrics_page import Histogram
+from router.prefix.belief import Index, Reason
 from router.prefix.blocks import TOKEN_BYTES
 from router.prefix.chain import PromptChains
 from router.prefix.exact.index import ExactIndex
@@ -41,6 +42,8 @@ class EventFeed(Protocol):
     def replayed(self) -> int: ...
     @property
     def block_size(self) -> int: ...
+    @property
+    def but_for(self) -> str: ...
 
     complete: bool
     event_at: float | None
@@ -111,6 +114,7 @@ class KvEventState:
         self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does
+        self.in_force: Counter[tuple[Index, Reason]] = Counter()  # attempts, by the index that predicted and why
 
     def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
         """The hashes of the whole blocks; the shared beginning of a session's prompts is hashed only once."""

@@ -48,7 +48,7 @@ def _of_all(known: Mapping[str, Belief], other: Belief) -> Belief:
         return best
     named = "; ".join(f"not for {kind}: {known[kind].why}" for kind in worse[:3])
     more = f"; nor for {len(worse) - 3} other kinds of requests" if len(worse) > 3 else ""
-    return Belief(best.index, f"{best.why + '; ' if best.why else ''}{named}{more}")
+    return Belief(best.index, f"{best.why + '; ' if best.why else ''}{named}{more}", best.reason)
 
 
 _RANK = {"exact": 0, "approximate": 1, "none": 2}

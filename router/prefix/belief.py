@@ -6,6 +6,10 @@ from typing import Literal
 from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
+# Why a better index is not in force: of an instance, then of a request
+Reason = Literal[
+    "", "no_events", "events", "wrong", "from_start", "unconfirmed", "tokenizer", "request", "index_process"
+]
 
 EXACT_LIMIT = 0.15  # largest error of the exact index, as a share of the prompts' tokens
 APPROXIMATE_LIMIT = 0.5  # the approximate one corrects itself, and a rough guess is better than none
@@ -15,6 +19,8 @@ APPROXIMATE_LIMIT = 0.5  # the approximate one corrects itself, and a rough gues
 class Belief:
     index: Index
     why: str  # a better index is not in force; "" if the best one is
+    reason: Reason = ""
+    but_for: str = ""  # what an exact one does not know
 
 
 EXACT = Belief("exact", "")
@@ -22,7 +28,7 @@ UNCONFIRMED = (
     "its answers do not say what was cached (vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report), so "
     "nothing would show that its KV events are misread"
 )
-GUESS = Belief("approximate", "not checked yet")
+GUESS = Belief("approximate", "not checked yet", "no_events")
 
 
 def believe(
@@ -30,26 +36,27 @@ def believe(
 ) -> Belief:
     """`trouble`: why the exact index is out of date, "" when it is up to date, None without one; `complete`: it has
     seen everything that the engine holds; `unconfirmed`: hits that it predicted at an engine that reports none."""
-    why = _against_exact(trouble, complete, exact.recent_error(), approximate.recent_error())
+    reason, why = _against_exact(trouble, complete, exact.recent_error(), approximate.recent_error())
     if not why and unconfirmed >= FEWEST:
-        why = UNCONFIRMED
+        reason, why = "unconfirmed", UNCONFIRMED
     if not why:
         return EXACT
     error = approximate.recent_error()
     if error is not None and error > APPROXIMATE_LIMIT:
-        return Belief("none", f"{why}; the approximate index is wrong by {100 * error:.0f} % of the prompt tokens")
-    return Belief("approximate", why)
+        wrong = f"{why}; the approximate index is wrong by {100 * error:.0f} % of the prompt tokens"
+        return Belief("none", wrong, reason)
+    return Belief("approximate", why, reason)
 
 
-def _against_exact(trouble: str | None, complete: bool, error: float | None, other: float | None) -> str:
+def _against_exact(trouble: str | None, complete: bool, error: float | None, other: float | None) -> tuple[Reason, str]:
     if trouble is None:
-        return "no KV events are received from it"
+        return "no_events", "no KV events are received from it"
     if trouble:
-        return trouble
+        return "events", trouble
     if error is not None and error > EXACT_LIMIT:
-        return f"its KV events predict cached tokens wrongly, by {100 * error:.0f} % of the prompt tokens"
+        return "wrong", f"its KV events predict cached tokens wrongly, by {100 * error:.0f} % of the prompt tokens"
     if not complete and (error is None or other is None or error > other):
-        return (
+        return "from_start", (
             "its KV events were not received from the start, and are not more accurate than the approximate index yet"
         )
-    return ""
+    return "", ""

@@ -15,6 +15,7 @@ from router.pool.admission import Admission
 from router.pool.kv_event_state import LookedUp, UnderWay
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
+from router.prefix.belief import Index, Reason
 from router.prefix.exact.stretches import Tokens
 from router.request.bands import NOT_ASKED, AskedBand
 from router.request.chosen import Chosen
@@ -41,8 +42,12 @@ class Prediction:
     # Cached tokens on the instance that was chosen
     exact_tokens: int | None = None  # None when the exact index was not asked
     tiers: Tokens | None = None  # the exact index's answer, when it is in force and some tokens are below the device
+    store_tokens: int = 0  # tokens from a store that the pool shares
     approximate_tokens: int = 0
-    index: str = "none"  # the index in force: exact, approximate or none
+    index: Index = "none"  # the index in force
+    reason: Reason = ""  # why no exact index is in force
+    why: str = ""  # the reason in words
+    untokenized: str = ""  # why the prompt cannot be tokenised as its engine does
 
 
 @dataclass(slots=True)

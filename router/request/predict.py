@@ -8,6 +8,7 @@ from functools import cache
 
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
+from router.prefix.belief import Belief
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
@@ -17,6 +18,9 @@ from router.request.call import Call
 from router.tokenize import salt
 from router.tokenize.tokenizer import NotTokenized
 
+LONGEST_WHY = 200  # characters
+SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
+LATE = Belief("approximate", "the index process did not answer in time", "index_process")
 _APPROXIMATE = ("approximate",)
 _NOT_NONE = ("approximate", "exact")
 
@@ -55,8 +59,9 @@ def _hash_blocks(call: Call) -> None:
         if "extra_key" in document:
             raise NotTokenized("extra_key: no event tells which blocks have it")
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
-    except (NotTokenized, RecursionError):
+    except (NotTokenized, RecursionError) as why:
         state.untokenized += 1
+        call.prediction.untokenized = str(why)[:LONGEST_WHY]
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
     adapter, salted, seed = call.adapter, salt.of(document), index.seed
@@ -140,16 +145,32 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
     """The request goes to this instance; `chunks`: held there by the approximate index. What it pulls it holds only
     when it has come: nobody who is sent there before finds it."""
     tokens, prediction = _tokens(call, chunks), call.prediction
-    index = endpoint.index_for(prediction.kind) if endpoint.beliefs else endpoint.belief.index
+    belief = endpoint.belief_for(prediction.kind) if endpoint.beliefs else endpoint.belief
+    if not prediction.block_hashes and belief.index == "exact":
+        belief = _without_tokens(call)
+    index = prediction.index = belief.index
+    if belief.reason or prediction.reason:  # an earlier attempt may have left one
+        prediction.reason, prediction.why = belief.reason, belief.why[:LONGEST_WHY]
+    call.pool.kv_event_state.in_force[index, belief.reason] += 1
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
     if not prediction.block_hashes:
-        prediction.index = "approximate" if index == "exact" else index
         return
     tiers = prediction.exactly.get(endpoint.id, NOTHING)
-    prediction.exact_tokens, prediction.index = sum(tiers), index
+    prediction.exact_tokens = sum(tiers)
     prediction.tiers = tiers if index == "exact" and (tiers[1] or tiers[2]) else None
+    prediction.store_tokens = tiers[1] + tiers[2] if prediction.tiers is not None and endpoint.shares_store else 0
     if not pulls:
         prediction.under_way = computing(call, endpoint)
+
+
+def _without_tokens(call: Call) -> Belief:
+    """An exact index of the instance needs the request's tokens, too."""
+    if call.prediction.untokenized:
+        return Belief("approximate", call.prediction.untokenized, "request")
+    state = call.pool.kv_event_state
+    if state.no_tokens:
+        return Belief("approximate", state.no_tokens, "tokenizer")
+    return LATE if state.shared is not None else SHORT
 
 
 def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:

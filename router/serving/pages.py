@@ -15,6 +15,7 @@ from router.http.clients import ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.headers import request_id
 from router.metrics import render
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.serving.pools import ServedModel
 
@@ -100,6 +101,7 @@ class Pages:
                 "fleet_at": pool.fleet_at,
                 "ready": pool.ready,
                 "instances": len({endpoint.instance for endpoint in pool.endpoints.values()}),
+                "indexes": _indexes(pool),
             }
             for pool in self._pools.all()
         }
@@ -118,6 +120,25 @@ class Pages:
 
     def _metrics(self) -> Page:
         return TEXT, render(self._source, self._clients)
+
+
+def _indexes(pool: Pool) -> list[JsonObject]:
+    """How many instances, or ranks, have which prefix index in force, and what keeps them from a better one."""
+    groups: dict[tuple[str, str, str], list[Endpoint]] = {}
+    for endpoint in pool.endpoints.values():
+        belief = endpoint.belief
+        groups.setdefault((belief.index, belief.reason, belief.but_for), []).append(endpoint)
+    return [
+        {
+            "index": index,
+            "reason": reason,
+            "but_for": but_for,
+            "n": len(alike),
+            "first": alike[0].id,
+            "why": alike[0].belief.why,
+        }
+        for (index, reason, but_for), alike in sorted(groups.items(), key=lambda group: group[0])
+    ]
 
 
 def _split(pool: Pool) -> JsonObject | None:

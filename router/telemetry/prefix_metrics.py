@@ -34,6 +34,7 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
     status = IndexStatus(
         index=belief.index,
         why=belief.why,
+        but_for=belief.but_for,
         n=accuracy.n,
         predicted=accuracy.predicted,
         actual=accuracy.actual,
@@ -86,6 +87,9 @@ def _of_pools(pools: list[Pool]) -> Iterator[Metric]:
     left = [(key, state.untokenized) for key, state in states if state.known is not None]
     yield gauge("index_bytes", "Memory of the exact prefix index", ("pool",), sizes)
     yield counter("untokenized_requests", "Requests left to the approximate index", ("pool",), left)
+    asked = [((*key, *why), n) for key, state in states for why, n in state.in_force.items()]
+    help_text = "Attempts by the index that predicted, and why no exact one did"
+    yield counter("index_requests", help_text, ("pool", "index", "reason"), asked)
     found = [((*key, index), outcomes) for key, state in states for index, outcomes in state.outcomes.items()]
     tokens = [
         ((*key, kind), count)

@@ -98,8 +98,12 @@ def _result_of(call: Call, attempt: Attempt) -> Result | None:
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
     """What most requests have not."""
     made |= _names(call)
+    if call.prediction.why:
+        made["index_reason"] = call.prediction.why
     if call.prediction.tiers is not None:
         made["predicted_tiers"] = call.prediction.tiers
+    if call.prediction.store_tokens:
+        made["predicted_store"] = call.prediction.store_tokens
     if usage.cached_tiers is not None:
         made["cached_tiers"] = usage.cached_tiers
     if call.alias is not None:

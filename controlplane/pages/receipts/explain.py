@@ -65,6 +65,8 @@ def _asked(receipt: Receipt) -> str:
     if cached is not None and receipt.instance:
         text += f" The prefix index expected {whole(cached)} of them ({percent(cached / length)})"
         text += f" in the cache of {receipt.instance}: {whole(receipt.new_tokens)} new ones to compute."
+        if receipt.index_reason:
+            text += f" It was not exact: {receipt.index_reason}."
     return text
 
 
@@ -132,6 +134,8 @@ def _from_tiers(receipt: Receipt) -> str:
     """From which tiers, as far as router and engine say so."""
     known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
     parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
+    if receipt.predicted_store:
+        parts.insert(0, f"the index expected {whole(receipt.predicted_store)} in the store of the pool")
     return "; " + ", ".join(parts) if parts else ""
 
 

@@ -92,8 +92,10 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     rule: str | None = None
     reasons: tuple[str, ...] = ()
     index: str | None = None  # index that predicted: exact, approximate, none
+    index_reason: str | None = None  # why no exact index predicted
     predicted_cached: int | None = None  # tokens, h
     predicted_tiers: tuple[int, int, int] | None = None  # on device, host, disk; None: none below it
+    predicted_store: int | None = None  # tokens from a store that the pool shares
     cached_tiers: tuple[int, int, int] | None = None  # tiers of `cached_tokens`, as the engine reports
     new_tokens: int | None = None  # n
     # Where the policy wanted the prompt computed on another instance:

@@ -66,6 +66,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
 
     index: str  # in force: exact, approximate or none
     why: str = ""  # a better one is not
+    but_for: str = ""  # what an exact one does not know
     n: int = 0
     predicted: int = 0  # cached tokens
     actual: int = 0  # cached tokens

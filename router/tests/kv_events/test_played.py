@@ -11,6 +11,7 @@ import zmq
 
 from router.kv_events.batch import decode
 from router.kv_events.feed import Feed
+from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
@@ -47,14 +48,15 @@ def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zm
     feed, pairs = followed(model, context)
     assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
     assert sum(hit > 0 for _, hit in pairs) > 12
-    assert "layers" not in feed.trouble
+    assert ("layers" in feed.trouble, feed.but_for) == (False, "")
 
 
 def test_of_chunked_layers_no_more_is_predicted_than_the_engine_has(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     """No event tells the length of a chunk, and where it ends nothing before is needed."""
-    _, pairs = followed("full, chunk", context)
+    feed, pairs = followed("full, chunk", context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30
+    assert feed.but_for == CHUNKS
 
 
 def test_an_engine_that_clears_its_cache_leaves_nothing_of_any_group(

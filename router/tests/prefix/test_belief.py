@@ -43,7 +43,7 @@ def test_the_best_that_has_not_been_wrong_is_believed(
     belief = believe(trouble, complete, exact, approximate)
     assert belief.index == index
     assert why in belief.why
-    assert bool(belief.why) is (index != "exact")
+    assert bool(belief.why) is bool(belief.reason) is (index != "exact")
 
 
 def test_hits_that_no_answer_can_confirm_are_believed_for_a_few_requests_only() -> None:

@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from router.kv_events.batch import decode
-from router.kv_events.feed import Feed
+from router.kv_events.feed import UNTOLD_STORE, Feed
 from router.kv_events.sources import discover
 from router.prefix.blocks import extra_keys, linked
 from router.prefix.exact import untold
@@ -113,6 +113,7 @@ def test_what_one_engine_puts_into_a_shared_store_all_its_engines_can_read(
     pair: tuple[Feed, Feed], index: ExactIndex
 ) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
+    assert {feed.but_for for feed in pair} == {UNTOLD_STORE}
     assert (held(index), held(index, by="b"), sorted(index.match(hashes(), 16))) == ((32, 0, 0), (0, 32, 0), ["a", "b"])
     tell(pair[0], VLLM["removed"])
     assert held(index) == held(index, by="b") == (0, 32, 0)

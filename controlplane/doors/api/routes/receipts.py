@@ -82,6 +82,7 @@ class ReceiptOut(Schema):
     flow: str | None = None
     instance: str | None = None
     index: str | None = Field(None, description="The prefix index in use: exact, approximate or none")
+    index_reason: str | None = Field(None, description="Why no exact index was in use")
     rule: str | None = None
     reasons: list[str] = []
     prefill_instance: str | None = Field(None, description="The prefill instance of an offload")
@@ -109,6 +110,7 @@ class ReceiptOut(Schema):
         None,
         description="Of these, on device, in host memory and on disk; null when none is known to be below the device",
     )
+    predicted_store: int | None = Field(None, description="Of these, in a store that the pool shares; null: none")
     new_tokens: int | None = None
     cached_tokens: int | None = Field(None, description="As reported by the engine")
     cached_tiers: list[int] | None = Field(
