@@ -70,13 +70,13 @@ class BlocksStored(Struct, frozen=True, gc=False):  # made of a frozen dataclass
     tier: int
     extras: Sequence[bytes]
     group: int | None
-    whole: bool  # from layers with full attention
+    whole: bool  # layers with full attention stored them
     # Tokens before a hit's end that a later token needs of a further group: UNTOLD where the event names a kind but not
     # its reach, None without a kind, as in older versions
     looks_back: int | None = 1
     reports_removal: bool = True  # by an event, when the blocks leave the tier
-    remote: bool = False  # in a pool of memory that engines share
-    chunked: bool = False  # from layers with chunked attention
+    remote: bool = False  # the tier is a pool of memory that engines share
+    chunked: bool = False  # layers with chunked attention stored them
 
 
 class BlocksRemoved(Struct, frozen=True, gc=False):

@@ -23,8 +23,8 @@ MaskAt = Callable[[int, int], int]  # a further group and a position: the instan
 class GroupNeed:
     """Of a further group, in blocks of the first one."""
 
-    blocks: int  # in a row, that end where the hit ends, in its own size
-    step: int = 1  # of the first group's in one of its own
+    blocks: int  # its own blocks in a row that end where the hit ends
+    step: int = 1  # blocks of the first group in one of its own
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,7 @@ class ExactIndex:
         # Without any of it an instance will hold some only if it computes a prompt that begins alike.
         for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
             instance = names[slot]
-            if instance in held or parts[instance].groups is not FIRST_ONLY:  # which states it keeps, nobody can say
+            if instance in held or parts[instance].groups is not FIRST_ONLY:  # nobody can say which states it keeps
                 continue
             if left := parts[instance].forecast.foreseen(hashes, 0, now):
                 changed[instance] = (left * block_size, 0, 0)
