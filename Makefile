@@ -5,15 +5,16 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 TESTS_STAMP := $(VENV)/.installed-dev
 PYTEST := $(PY) -m pytest
-FAST := not attacks and not browser and not slow and not spans and not deploy and not engines
+FAST := not attacks and not browser and not slow and not spans and not deploy and not engines and not contracts
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
+CONTRACTS := .contracts
 
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-engines engines lint lock bench compiled findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines engines lint lock bench compiled findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -58,6 +59,14 @@ test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
 	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
 
 engines: $(ENGINES_STAMP)
+
+# The wheels are read, not installed: 440 MB. Another version of vLLM: make test-contracts VLLM=0.34.0
+test-contracts: $(TESTS_STAMP)
+	@mkdir -p $(CONTRACTS)
+	@sed 's/^vllm==.*/vllm==$(or $(VLLM),$(shell sed -n s/^vllm==//p requirements-contracts.txt))/' requirements-contracts.txt > $(CONTRACTS)/wanted.txt
+	@$(PY) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest $(CONTRACTS) -r $(CONTRACTS)/wanted.txt
+	$(PYTEST) -n 0 -m contracts router/tests/contracts
+	$(if $(VLLM),,$(PY) -m router.tests.contracts.wheels)
 
 lint: $(TESTS_STAMP)
 	$(VENV)/bin/ruff check .

@@ -114,7 +114,7 @@ API_PATHS: tuple[ApiPath, ...] = (
     *_instead("/tokenize", "/v1/tokenize"),
     *_instead("/detokenize", "/v1/detokenize"),
     *_instead("/v1/models", "/get_model_info", "/model_info", "/api/show", "/api/tags", "/tokenizer_info"),
-    *_instead("/healthz", "/", "/health_generate", "/ready"),
+    *_instead("/healthz", "/", "/health_generate", "/ready", "/readyz"),
     *_instead("/metrics", "/load", "/v1/loads"),
     *_refused("a WebSocket cannot be sent to another instance: use /v1/audio/transcriptions", "/v1/realtime"),
     *_refused(
@@ -148,7 +148,7 @@ API_PATHS: tuple[ApiPath, ...] = (
         _INSIDE,
         *("/server_info", "/get_server_info", "/kv_event_sources", "/get_world_size", "/weight_info"),
         *("/fault_tolerance/status", "/get_hicache_l3_cache_layout", "/remote_instance_transfer_engine_info"),
-        *("/get_remote_instance_transfer_engine_info",),
+        *("/get_remote_instance_transfer_engine_info", "/get_transfer_engine_info", "/register_transfer_engine_info"),
     ),
     *_refused(_PAGES, "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"),
 )

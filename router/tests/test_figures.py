@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, SGLANG_SCRAPE, VLLM_SCRAPE, parse_metrics
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -42,7 +42,20 @@ def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
     found = parse_metrics(page, VLLM_SCRAPE)
     assert found.prompt_by_source == {"external_kv_transfer": 4000.0}
     assert found.transfers == {"n": 2.0, "seconds": 0.5, "bytes": 2e6, "failed": 1.0}
+    by_mooncake = page.replace(b"vllm:nixl_", b"vllm:mooncake_") + b"vllm:mooncake_num_failed_recvs_total 3.0\n"
+    assert parse_metrics(by_mooncake, VLLM_SCRAPE).transfers == {**found.transfers, "failed": 4.0}
     assert parse_metrics(PAGE, VLLM_SCRAPE).transfers == {}
+
+
+def test_sglangs_pinned_memory_is_a_tier_with_what_moves_there_and_back() -> None:
+    page = (
+        b"# TYPE sglang:load_back_bytes_total counter\n"
+        b'sglang:load_back_bytes_total{rank="0"} 2e+06\nsglang:load_back_duration_seconds_sum{rank="0"} 0.5\n'
+        b'sglang:hicache_backup_bytes_total{rank="0"} 3e+06\nsglang:hicache_backup_duration_seconds_sum{rank="0"} 1.5\n'
+    )
+    host = parse_metrics(page, SGLANG_SCRAPE).kv_tiers["host"]
+    assert (host.read_bytes_total, host.read_s_total) == (2e6, 0.5)
+    assert (host.written_bytes_total, host.write_s_total) == (3e6, 1.5)
 
 
 def test_transfers_to_and_from_a_store_are_counted_without_its_lookups() -> None:

@@ -8,6 +8,7 @@ from router.contract.metrics.tier_metrics import (
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
     MOONCAKE_MASTER_TIERS,
+    SGLANG_TIERS,
     SIM_TIERS,
     VLLM_TIERS,
     TierNames,
@@ -76,6 +77,13 @@ VLLM_SCRAPE = Scrape(
             failed=("num_failed_transfers_total",),
         ),
         KvTransferTotals(
+            "vllm:mooncake_",
+            n=("xfer_time_seconds_count",),
+            seconds=("xfer_time_seconds_sum",),
+            bytes=("bytes_transferred_sum",),
+            failed=("num_failed_transfers_total", "num_failed_recvs_total"),
+        ),
+        KvTransferTotals(
             "vllm:mooncake_store_operation_",
             n=("total",),
             seconds=("time_seconds_sum",),
@@ -112,6 +120,7 @@ SGLANG_SCRAPE = replace(
     preemptions="sglang:num_retracted_requests_total",
     block_size="sglang:page_size",
     kv_blocks="sglang:num_pages",
+    tiers=SGLANG_TIERS,
 )
 # TensorRT-LLM 1.3, tensorrt_llm/metrics/collector.py (commit 050f80d); its page is /prometheus/metrics
 TRTLLM_SCRAPE = replace(

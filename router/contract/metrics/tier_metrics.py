@@ -60,6 +60,19 @@ SIM_TIERS = (
         {name: (name,) for name in ("used_bytes", "capacity_bytes", "backlog_bytes")},
     ),
 )
+# SGLang 0.5.23, its observability/metrics_collector.py: what moves between GPU and pinned memory
+SGLANG_TIERS = (
+    TierNames(
+        "host",
+        "sglang:",
+        {
+            "read_bytes_total": ("load_back_bytes_total",),
+            "read_s_total": ("load_back_duration_seconds_sum",),
+            "written_bytes_total": ("hicache_backup_bytes_total",),
+            "write_s_total": ("hicache_backup_duration_seconds_sum",),
+        },
+    ),
+)
 # LMCache 0.5, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
 LMCACHE_TIERS = (
     TierNames("host", "lmcache:", {"used_bytes": ("local_cache_usage",)}),

@@ -120,7 +120,7 @@ class FakeFleet:
             "own_id": None, "earlier": None,
             "band": None, "band_asked": None, "band_asked_by": None, "wake_ms": None,
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
-            "predicted_tiers": None, "cached_tiers": None,
+            "predicted_tiers": None, "predicted_store": None, "cached_tiers": None, "index_reason": None,
             "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,
             "attempts": [{"instance": "demo-1", "status": 200, "result": "served", "error": ""}],
             "stream": True, "status": 200, "outcome": "ok", "result": "served", "fault": "nobody", "error": "",

@@ -1,0 +1,155 @@
+"""What the newest engines publish, in their own structs, names and paths, beside what Weir reads."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import zmq
+
+from router.contract.api_paths import find
+from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, VLLM_SCRAPE, Scrape
+from router.contract.metrics.tier_metrics import LMCACHE_TIERS, MOONCAKE_CLIENT_TIERS, MOONCAKE_MASTER_TIERS, TierNames
+from router.kv_events.batch import UNTOLD, BlocksStored, decode
+from router.kv_events.feed import Feed
+from router.kv_events.sources import discover
+from router.prefix.blocks import extra_keys, linked
+from router.prefix.exact.index import ExactIndex
+from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
+from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch, definitions
+from router.tokenize.tokenizer import packed
+
+contracts = pytest.mark.contracts
+# Fields of stored and removed blocks: those that are read, and those that change nothing
+READ = {
+    *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "lora_name", "medium", "extra_keys"),
+    *("group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "cache_salt", "remaining_copy_counts"),
+}
+LEFT = {"session_id", "locality", "ownership", "lookahead_token_ids"}
+SEED = 1
+
+
+def structs(engine: str) -> dict[str, Any]:
+    path, _, _ = ENGINES[engine]
+    return definitions(sources(engine, path)[path])
+
+
+@contracts
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_blocks_that_an_engine_encodes_are_found_by_their_prompt_salt_and_adapter(engine: str) -> None:
+    names, (_, common, cases) = structs(engine), ENGINES[engine]
+    with_adapter = ("ad", "tenant-a" if engine == "sglang" else "")
+    for case, adapter, salt in (("plain", "", ""), ("salted", "", "tenant-a"), ("adapter", *with_adapter)):
+        with zmq.Context() as context:
+            feed = Feed("a", lambda: discover(""), ExactIndex(SEED), context)
+            feed._tell(decode(batch(names, case, {**common, **cases[case]})))
+            hashes = linked(packed(TOKENS), 16, SEED, extra_keys(adapter, salt, 2))
+            assert feed._index.match(hashes, 16) == {"a": (32, 0, 0)}, case
+            feed._tell(decode(batch(names, "removed", common)))
+            assert feed._index.match(hashes, 16) == {}, case
+
+
+@contracts
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(engine: str) -> None:
+    names = structs(engine)
+    given = {*names["BlockStored"].__struct_fields__, *names["BlockRemoved"].__struct_fields__}
+    assert given - READ <= LEFT
+
+
+@contracts
+def test_every_kind_of_layers_of_vllm_is_one_whose_needs_are_known() -> None:
+    tree = ast.parse(sources("vllm", "vllm/v1/kv_cache_interface.py")["vllm/v1/kv_cache_interface.py"])
+    (kinds,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVCacheSpecKind"]
+    values = [node.value for node in kinds.body if isinstance(node, ast.Assign)]
+    named = [str(value.value) for value in values if isinstance(value, ast.Constant)]
+    unknown = {kind for kind in named if _looks_back(kind) == UNTOLD}
+    assert len(named) > 5
+    assert unknown <= {"encoder_only_attention", "cross_attention"}  # no prefix of theirs is cached
+
+
+def _looks_back(kind: str) -> int | None:
+    names, (_, common, _) = structs("vllm"), ENGINES["vllm"]
+    given = {**common, "kv_cache_spec_kind": kind, "kv_cache_spec_sliding_window": 32}
+    (event,) = decode(batch(names, "window", given)).events
+    assert isinstance(event, BlocksStored)
+    return event.looks_back
+
+
+def names_of(scrape: Scrape) -> Iterator[tuple[str, str]]:
+    """Names of metrics in two parts, that engines may put together."""
+    for field in fields(scrape):
+        value = getattr(scrape, field.name)
+        if isinstance(value, str) and value:
+            prefix, _, name = value.partition(":")
+            yield f"{prefix}:", name
+    for way in scrape.transfers:
+        yield from ((way.prefix, name) for part in (way.n, way.seconds, way.bytes, way.failed) for name in part)
+
+
+def names_of_tiers(tiers: Sequence[TierNames]) -> Iterator[tuple[str, str]]:
+    yield from ((tier.prefix, name) for tier in tiers for names in tier.names.values() for name in names)
+
+
+def missing(names: Iterable[tuple[str, str]], text: str) -> list[str]:
+    """Those that the text has neither whole nor in two parts; clients of Prometheus add the endings."""
+    plain = [(prefix, re.sub(r"_(total|sum|count)$", "", name)) for prefix, name in names]
+    assert plain
+    return [prefix + name for prefix, name in plain if not (name in text and prefix in text)]
+
+
+@contracts
+def test_vllm_has_every_metric_that_is_scraped() -> None:
+    """Some of older versions are scraped besides."""
+    text = "\n".join(sources("vllm", "vllm/").values())
+    older = {"vllm:kv_offload_tiering_block_queries", "vllm:kv_offload_tiering_block_hits"}
+    own = [tier for tier in VLLM_SCRAPE.tiers if tier.prefix.startswith("vllm:")]
+    assert set(missing([*names_of(VLLM_SCRAPE), *names_of_tiers(own)], text)) <= older
+
+
+@contracts
+def test_sglang_and_lmcache_have_every_metric_that_is_scraped() -> None:
+    own = [*names_of(SGLANG_SCRAPE), *names_of_tiers(SGLANG_SCRAPE.tiers)]
+    assert missing(own, "\n".join(sources("sglang", "sglang/srt/").values())) == []
+    assert missing(names_of_tiers(LMCACHE_TIERS), "\n".join(sources("lmcache", "lmcache/").values())) == []
+
+
+@contracts
+def test_mooncakes_master_and_client_have_every_metric_that_is_scraped() -> None:
+    archive = wheel("mooncake-transfer-engine-non-cuda")
+    for program, tiers in (("mooncake_master", MOONCAKE_MASTER_TIERS), ("mooncake_client", MOONCAKE_CLIENT_TIERS)):
+        (path,) = [name for name in archive.namelist() if name.endswith(f"/{program}")]
+        assert missing(names_of_tiers(tiers), archive.read(path).decode("latin-1")) == [], program
+
+
+ROUTE = re.compile(r"@(?:router|app)\.(?:get|post|put|delete|api_route|websocket)\(\s*[\"']([^\"']+)[\"']")
+
+
+@contracts
+@pytest.mark.parametrize(("engine", "folder"), [("vllm", "vllm/entrypoints/"), ("sglang", "sglang/srt/entrypoints/")])
+def test_every_path_of_an_engines_server_is_in_the_table_of_paths(engine: str, folder: str) -> None:
+    found = {path for text in sources(engine, folder).values() for path in ROUTE.findall(text) if "{" not in path}
+    assert len(found) > 30
+    assert sorted(path for path in found if find(path) is None) == []
+
+
+@contracts
+def test_vllm_takes_every_option_that_its_kind_writes() -> None:
+    kind = (ROOT / "fleet" / "kinds" / "vllm.py").read_text()
+    kind = kind[kind.index("given = {") : kind.index("return [*argv")]
+    written = {f"--{name}" for name in re.findall(r'^ +"([a-z]+(?:-[a-z]+)+)": ', kind, re.MULTILINE)}
+    written |= set(re.findall(r'"(--[a-z-]+)"', kind))
+    parsers = "\n".join(
+        text
+        for folder in ("vllm/engine/", "vllm/entrypoints/", "vllm/config/")
+        for text in sources("vllm", folder).values()
+    )
+    assert len(written) > 15
+    taken = {option for option in written if f'"{option}"' in parsers or option[2:].replace("-", "_") in parsers}
+    assert written - taken == set()
+
+
+def test_the_document_has_the_versions_that_the_contracts_are_held_to() -> None:
+    assert "\n".join(table()) in DOCUMENT.read_text()
