@@ -50,7 +50,7 @@ def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
     try:
         limits = clients(options)
         router = make(source(options, url), limits, spans_settings())
-        router.cors = cors(options.cors_origins)
+        router.cors, router.root = cors(options.cors_origins), options.root_path
         router.web = WebRelay(options.web) if options.web else None
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)

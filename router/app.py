@@ -13,6 +13,7 @@ from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.http.cors import Cors, cors, is_asked
+from router.http.doors import below
 from router.http.errors import ErrorResponse
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
@@ -50,6 +51,7 @@ class Router:
         self._stored_calls = StoredCalls(source.pools, source.responses)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
+        self.root = ""  # before the paths of requests, from a proxy that leaves it there
         self.cors: Cors | None = None  # pages of other origins may not read answers
         self.web: WebRelay | None = None  # calls about files and batches are not served
         self.pages = Pages(source, clients or ClientConnections())
@@ -64,6 +66,8 @@ class Router:
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
 
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
+        if self.root:
+            incoming.path = below(self.root, incoming.path)
         if self.cors is not None:
             self.cors.open(incoming, client)
         if incoming.method == "POST" and incoming.path in ROUTED:
@@ -92,7 +96,8 @@ class Router:
             await asgi.lifespan(receive, send, self.start, self.stop)
         elif scope["type"] == "http":
             peer = scope["client"][0] if scope["client"] else ""
-            incoming = IncomingRequest(scope["path"], scope["query_string"], scope["headers"], peer, scope["method"])
+            path = below(scope.get("root_path", ""), scope["path"])
+            incoming = IncomingRequest(path, scope["query_string"], scope["headers"], peer, scope["method"])
             await AsgiClient(receive, send).serve(incoming, self.handle)
         else:
             await send({"type": "websocket.close"})

@@ -8,6 +8,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from router.contract import session_names
+from router.contract.net.addresses import is_base_path
 from router.contract.session_names import DEFAULT_NAMES
 from router.http.body import MAX_BODY
 from router.http.clients import BODIES, STALL_S, ClientConnections, most_clients, raise_descriptor_limit
@@ -118,6 +119,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default=os.environ.get(CORS),
         help=f"pages of these origins may use it in a browser, * for all (default: {CORS})",
     )
+    parser.add_argument(
+        "--root-path", metavar="/PATH", default="", help="that a proxy in front leaves before the paths of requests"
+    )
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument(
         "--max-connections", type=int, metavar="N", help="of clients (default: by the limit of open files)"
@@ -171,6 +175,9 @@ def _fault_of_names(options: argparse.Namespace) -> str:
         options.session_names = session_names.parse(options.session_names) if options.session_names else DEFAULT_NAMES
     except ValueError as error:
         return f"--session-names: {error}"
+    if options.root_path and not is_base_path(options.root_path):
+        return f"--root-path {options.root_path!r}: allowed are segments of A-Z a-z 0-9 . _ ~ -, as in /llm, not /v1"
+    options.root_path = options.root_path.rstrip("/")
     return ""
 
 

@@ -20,7 +20,7 @@ from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, Wire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
-from router.contract.net.addresses import ENGINES, literal, refusal
+from router.contract.net.addresses import ENGINES, is_base_path, literal, refusal
 
 METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
 ROLE_LABEL = "llm-d.ai/role"
@@ -175,7 +175,10 @@ def _refuse_source(spec: ExternalSpec) -> dict[str, str]:
 def _refuse_urls(spec: ExternalSpec) -> dict[str, str]:
     wrong = [given for given in (*spec.urls, *spec.bootstraps) if not is_engine_url(given.replace(HOST, "engine"))]
     if wrong or not spec.urls:
-        rule = "must be http://host:port, one per instance, without user info, query or link-local address"
+        rule = (
+            "must be http://host:port, one per instance, without user info, query or link-local address; "
+            "a path may follow, but not /v1"
+        )
         return {"urls": f"{rule}{f'; {wrong[0][:200]} is not' if wrong else ''}"}
     return _refuse_bootstraps(spec, len(spec.urls))
 
@@ -247,7 +250,7 @@ def _refuse_labels(spec: ExternalSpec) -> dict[str, str]:
 def is_engine_url(given: str) -> bool:
     try:
         parts = urlsplit(given)
-        plain = parts.scheme == "http" and parts.port != 0 and parts.path in {"", "/"} and given.isprintable()
+        plain = parts.scheme == "http" and parts.port != 0 and is_base_path(parts.path) and given.isprintable()
     except ValueError:
         return False
     bare = "@" not in parts.netloc and "?" not in given and "#" not in given and " " not in given

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet import services
+from fleet.kinds.external import is_engine_url
 from fleet.models import Instance, State
 from fleet.node import process as launch
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
@@ -95,3 +96,9 @@ def test_other_urls_are_refused_with_the_rule(url: str) -> None:
     assert problem.message.startswith(
         "must be http://host:port, one per instance, without user info, query or link-local"
     )
+
+
+def test_an_engine_may_have_a_path_that_is_not_the_api() -> None:
+    assert is_engine_url("http://10.0.0.7:8000/team/llama")
+    for wrong in ("http://10.0.0.7:8000/v1", "http://10.0.0.7/a//b", "http://10.0.0.7/../x"):
+        assert not is_engine_url(wrong)

@@ -16,9 +16,11 @@ from router.contract.json_value import JsonObject
 # quiet: the engine lives, and has generated nothing yet; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]
 
-ABORTED = ("error", "abort")  # finish reasons of an answer that the engine gave up
+ABORTED = ("error", "abort", "cancelled", "timeout")  # finish reasons of an answer that the engine gave up
 WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
 LONGEST_MESSAGE = 500  # characters of an error's message
+EMPTY = "the answer is empty"
+NO_CONTENT = "the stream ended without content"
 _CLIENTS_TYPES = frozenset(
     ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
 )
@@ -73,6 +75,7 @@ class Said(msgspec.Struct):
     message: Any = None
     code: Any = None
     status: Any = None
+    stop_reason: Any = None
     usage: Any = None
 
 
@@ -87,26 +90,33 @@ def said(data: bytes) -> Said | None:
         return None
 
 
-def is_json(data: bytes) -> bool:
-    """Also with NaN and Infinity, which engines in Python write."""
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def sign_of(event: Said) -> Sign:
     kind = event.type
     if event.error or kind in _FAILURES or event.object == "error":
         return "error"
     if event.choices is not None:
         return _of_choices(event.choices)
+    if _is_flat(event) or (kind == "message_delta" and _given_up(event)):
+        return "error"
     if not isinstance(kind, str):
         return "content"
     if kind in _ENDS:
         return "end"
     return "content" if _generates(kind, event) else "quiet"
+
+
+def _is_flat(event: Said) -> bool:
+    """Whether the object is an error itself."""
+    return event.code is not None and isinstance(event.message, str)
+
+
+def _given_up(event: Said) -> str | None:
+    """Why the engine gave the answer up, as chunks, events and answers of all APIs say it; None if it did not."""
+    for choice in event.choices or ():
+        if choice.finish_reason is not None and choice.finish_reason in ABORTED:
+            return f"finish_reason {choice.finish_reason}"
+    reason = event.delta.get("stop_reason") if isinstance(event.delta, dict) else event.stop_reason
+    return f"stop_reason {reason}" if reason is not None and reason in ABORTED else None
 
 
 def _generates(kind: str, event: Said) -> bool:
@@ -146,16 +156,46 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
     if event.error or (response is not None and response.error):
         reported = event.error or (response.error if response is not None else None)
         return _error(reported, data if event.error else b"")
-    if event.type in _FAILURES or event.object == "error":
-        flat = {"message": event.message, "code": event.code, "type": event.type if event.object != "error" else None}
-        return _error(flat, b"")
+    if event.type in _FAILURES or event.object == "error" or (event.choices is None and _is_flat(event)):
+        kind = event.type if event.type not in _FAILURES else None
+        return _error({"message": event.message, "code": event.code, "type": kind}, b"")
+    if (reason := _given_up(event)) is not None:
+        return AnswerError(f"the engine gave the answer up: {reason}")
     if event.choices is not None:
-        for choice in event.choices:
-            if isinstance(choice.finish_reason, str) and choice.finish_reason in ABORTED:
-                return AnswerError(f"the engine gave the answer up: finish_reason {choice.finish_reason}")
-    if event.status == "failed" or (response is not None and response.status == "failed"):
-        return AnswerError("the engine says that the response failed")
+        return None
+    status = event.status if response is None else response.status
+    if status == "failed" or event.status == "cancelled":
+        return AnswerError(f"the engine says that the response {'failed' if status == 'failed' else 'was cancelled'}")
     return None
+
+
+def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerError | None:
+    """Why a whole answer of status 200 is none; None when it is one. `generates`: at a path of WHOSE_END."""
+    if event is None:
+        return _not_an_object(data, may_be_list=not generates)
+    if (error := error_of(event, data)) is not None:
+        return error
+    if event.error is not None:
+        return AnswerError("the answer is an error")
+    if not generates or event.choices:
+        return None
+    fields = (event.id, event.object, event.type, event.usage)
+    if event.choices is not None or fields == (None, None, None, None):
+        return AnswerError("the answer holds nothing of an answer")
+    return None
+
+
+def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
+    """Of what is no object with the known fields, which may hold NaN and Infinity as engines in Python write them."""
+    if not data:
+        return AnswerError(EMPTY)
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return AnswerError("the answer is not the JSON that it says it is")
+    if isinstance(value, dict) or (may_be_list and isinstance(value, list)):
+        return None
+    return AnswerError("the answer is not a JSON object")
 
 
 def _error(reported: object, data: bytes) -> AnswerError:
@@ -213,13 +253,23 @@ def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
     return of, error_of(event, data) if of == "error" else None
 
 
-class Ending(msgspec.Struct, frozen=True):
+def may_be_all(end: bytes) -> bool:
+    """Whether the last event of a stream may be its only one: those of /v1/responses hold the whole answer."""
+    return b'"response.' in end
+
+
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of a stream."""
 
     error: AnswerError | None = None  # among the last events
     is_whole: bool = False  # the last event of its API has come
     finishes: bool = False  # a choice has its finish reason
     usage: JsonObject | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Engines end a stream of chunks by [DONE]; a few do not, but send the usage last."""
+        return self.is_whole or (self.finishes and self.usage is not None)
 
 
 LAST = 8  # events at the end of a stream that are looked at
@@ -236,28 +286,33 @@ def ending(stream: bytes) -> Ending:
         event = said(data)
         if event is None:
             continue
-        of = sign_of(event)
+        of, choices = sign_of(event), event.choices
         whole = whole or of == "end"
         error = error or (error_of(event, data) if of in ("error", "end") else None)
-        finishes = finishes or _finishes(event)
+        if choices and not finishes:
+            finishes = _finishes(choices)
         usage = usage_of(event) if usage is None else usage  # the last one counts
         # A finish reason may stand before the usage of chunks, and say that the engine gave up
-        if usage is not None and whole and error is None and (finishes or event.choices is None):
+        if usage is not None and whole and error is None and (finishes or choices is None):
             break
         if of == "content" and not finishes:
             break
     return Ending(error, whole, finishes, usage)
 
 
-def _finishes(event: Said) -> bool:
-    return event.choices is not None and any([choice.finish_reason is not None for choice in event.choices])
+def _finishes(choices: list[_Choice]) -> bool:
+    for choice in choices:  # noqa: SIM110 - a generator costs a call for each choice
+        if choice.finish_reason is not None:
+            return True
+    return False
 
 
-def _last_events(stream: bytes) -> Iterator[bytes]:
+def _last_events(stream: bytes) -> list[bytes]:
     """The payloads of the last whole events, last first."""
     if stream.endswith(b"\r\n\r\n"):
         stream = stream.replace(b"\r\n\r\n", b"\n\n")
     *parts, _ = stream.rsplit(b"\n\n", LAST + 1)
-    for event in parts[: -LAST - 1 : -1]:
-        if data := payload(event):
-            yield data
+    # The payloads of events of one line are found here: a call for each would cost more
+    last = parts[: -LAST - 1 : -1]
+    read = [part[6:].strip() if part.startswith(b"data: ") and b"\n" not in part else payload(part) for part in last]
+    return [data for data in read if data]

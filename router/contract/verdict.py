@@ -51,10 +51,8 @@ KEY_REFUSED = frozenset((401, 403))
 _ENGINES_4XX = frozenset((408,))
 
 
-def of_status(status: int, *, keyed: bool = False) -> Result:
-    """The result of an answer by its HTTP status alone. `keyed`: it was asked with the engine key of its pool."""
-    if keyed and status in KEY_REFUSED:
-        return "failed_before_content"
+def of_status(status: int) -> Result:
+    """The result of an answer by its HTTP status alone."""
     if status < 400:
         return "served"
     if status in BACK_PRESSURE:

@@ -32,7 +32,7 @@ async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, 
     connection.release()
     why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_message(connection)}"
     if call.rules["failure.offload_fallback"] == "fail" or endpoint.role == "decode":
-        raise PrefillFailed(why)
+        raise PrefillFailed(why, decoder=endpoint.id)
     offload.local("fallback", why)
     return await post(call, endpoint, call.request.body)
 

@@ -9,6 +9,7 @@ import time
 
 import orjson
 
+from router.contract import answers
 from router.contract.net.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
@@ -22,6 +23,7 @@ from router.upstream.connection import EventSink, Sink
 from router.upstream.errors import ConnectionBroken
 from router.upstream.response import EngineResponse
 
+LARGEST = 64 * 1024  # bytes of a refusal
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
@@ -35,7 +37,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
         decode(call, decoder, offload, call.request.body, other),
     )
     await both.prefilled()
-    if offload.outcome == "fallback":
+    if both.needs_no_prefill:
         return await both.decoded()
     raw = both.prefill.result()
     learn(offload, prefiller, usage_of(raw) if prompt.stream else _usage(raw))
@@ -85,6 +87,8 @@ class Spliced:
         if self._first:
             return self.read_now()
         decoder, data = await self._decoding(), b""
+        if decoder.status != 200:
+            return await _refusal(decoder)
         while not data and not decoder.done:
             data = self._cut.feed(await decoder.read())
         return data + self._cut.finish() if decoder.done else data
@@ -93,6 +97,8 @@ class Spliced:
         if self._first:
             sink(await self.read())
         decoder = await self._decoding()
+        if decoder.status != 200:
+            return await _refusal(decoder)
         rest = await decoder.pour(lambda data: sink(self._cut.feed(data)))
         return self._cut.feed(rest) + self._cut.finish()
 
@@ -104,8 +110,6 @@ class Spliced:
             self._both.offload.arrived = time.perf_counter()
         except PrefillFailed as error:  # too late for anything but ending the stream
             raise ConnectionBroken(str(error)) from None
-        if self._decoder.status != 200:
-            raise ConnectionBroken(f"the instance that decodes answered {self._decoder.status}")
         return self._decoder
 
     def resume(self) -> None:
@@ -121,3 +125,14 @@ class Spliced:
             self._decoder.release()
         else:
             self._both.forget()
+
+
+async def _refusal(decoder: EngineResponse) -> bytes:
+    """What the decoder answered in place of a stream, as the stream's last event: the first token has been sent."""
+    raw = b""
+    while not decoder.done and len(raw) < LARGEST:
+        raw += await decoder.read()
+    said = answers.said(raw)
+    error = answers.error_of(said, raw) if said is not None else None
+    message = error.message if error is not None else f"the instance that decodes answered {decoder.status}"
+    return b"data: %b\n\n" % orjson.dumps({"error": {"message": message, "code": decoder.status}})

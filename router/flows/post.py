@@ -8,8 +8,8 @@ from router.upstream.connection import Connection
 from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
-# Target, authority, header of the rank, the other header lines, length of the body, and the body
-_REQUEST = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
+# Path of the engine, target, authority, header of the rank, the other header lines, length of the body, and the body
+_REQUEST = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
 
 
 def post(
@@ -34,8 +34,9 @@ def post(
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
     if rank_line:
         return _post_to_rank(call, endpoint, lines, body, connect_s, limit_s)
-    request = _REQUEST % (call.request.target, endpoint.upstream.authority, b"", lines, len(body), body)
-    return endpoint.upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+    upstream = endpoint.upstream
+    request = _REQUEST % (upstream.base, call.request.target, upstream.authority, b"", lines, len(body), body)
+    return upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
 
 
 async def _post_to_rank(
@@ -43,11 +44,11 @@ async def _post_to_rank(
 ) -> Connection:
     upstream = endpoint.upstream
     target = call.request.target
-    request = _REQUEST % (target, upstream.authority, endpoint.rank_line, lines, len(body), body)
+    request = _REQUEST % (upstream.base, target, upstream.authority, endpoint.rank_line, lines, len(body), body)
     connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     if why := await rank_refusal(connection, limit_s):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
-        request = _REQUEST % (target, upstream.authority, b"", lines, len(body), body)
+        request = _REQUEST % (upstream.base, target, upstream.authority, b"", lines, len(body), body)
         connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     return connection

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import orjson
 
 from router.contract import answers, verdict
+from router.contract.answers import AnswerError
 from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
@@ -33,11 +34,12 @@ async def prefill(
 
     `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
     """
-    answer = _parsed(call, endpoint, await _fetch(call, endpoint, offload, body, tokens))
-    learn(offload, endpoint, answer.get("usage"))
-    if why := check(answer):
+    answer = _parsed(await _fetch(call, endpoint, offload, body, tokens))
+    why = "the answer is not a JSON object" if answer is None else check(answer)
+    if why or answer is None:
         fault.failed(call, endpoint)
         raise PrefillBroken(f"{endpoint.id}: {why}")
+    learn(offload, endpoint, answer.get("usage"))
     endpoint.breaker.served()
     return answer
 
@@ -100,45 +102,47 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
         connection.release()
     if len(raw) > LARGEST:
         raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
-    if connection.status != 200:
-        is_keyed = bool(endpoint.engine_key) and connection.status in verdict.KEY_REFUSED
-        if verdict.of_status(connection.status, keyed=is_keyed) == "failed_before_content":
-            fault.failed(call, endpoint, fault.KEY if is_keyed else fault.FAILED)
-        why = f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}"
-        if 400 <= connection.status < 500 and connection.status != 429 and not is_keyed:
-            raise PromptRefused(why, connection.status)
-        raise (PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed)(why)
-    _require_no_error(call, endpoint, raw)
+    error = _error_in(raw) if connection.status == 200 else None
+    if connection.status != 200 or error is not None:
+        raise _failure(call, endpoint, connection.status, error, raw)
     endpoint.breaker.answered()
     endpoint.progress.came()
     return raw
 
 
-def _require_no_error(call: Call, endpoint: Endpoint, raw: bytes) -> None:
-    """An engine may report in an answer of status 200, whole or streamed, that it failed. Raises PrefillFailed."""
-    said = answers.said(raw)
-    error = answers.error_of(said, raw) if said is not None else answers.ending(raw).error
-    if error is None:
-        return
-    result = verdict.of_error(error, has_content=False)
-    why = f"{endpoint.id} answered 200 with an error: {error.message}"
+def _error_in(raw: bytes) -> AnswerError | None:
+    """What an answer of status 200 says in place of a computed prompt."""
+    if raw.startswith((b"data:", b"event:", b":")):
+        signs = [answers.sign(data) for data in answers.events(raw)]
+        errors = [error for _, error in signs if error is not None]
+        if not errors and not any(sign == "content" for sign, _ in signs):
+            return AnswerError(answers.NO_CONTENT)
+        return errors[0] if errors else None
+    return answers.wrong_with(answers.said(raw), raw, generates=True)
+
+
+def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:
+    """Count the failure as that of any other request is counted."""
+    message = raw[:200].decode("utf-8", "replace") if error is None else error.message
+    why = f"{endpoint.id} answered {status}: {message}"
+    if fault.is_about_the_engines_key(call, endpoint, status):
+        fault.failed(call, endpoint, fault.KEY)
+        return PrefillBroken(why)
+    result = verdict.of_status(status) if error is None else verdict.of_error(error, has_content=False)
     if result == "client_error":
-        raise PromptRefused(why, error.status or 400)
-    if result == "failed_before_content":
+        status = status if error is None else error.status or 400
+        return PromptRefused(why, status, is_doubted=fault.is_doubted(call, endpoint, status))
+    if result != "refused":
         fault.failed(call, endpoint)
-    raise PrefillBroken(why)
+    return PrefillBroken(why)
 
 
-def _parsed(call: Call, endpoint: Endpoint, raw: bytes) -> JsonObject:
+def _parsed(raw: bytes) -> JsonObject | None:
     try:
         answer = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        fault.failed(call, endpoint)
-        raise PrefillBroken(f"{endpoint.id}: the answer is not JSON: {error}") from None
-    if not isinstance(answer, dict):
-        fault.failed(call, endpoint)
-        raise PrefillBroken(f"{endpoint.id}: the answer is not a JSON object")
-    return answer
+    except orjson.JSONDecodeError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:

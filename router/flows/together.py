@@ -18,21 +18,25 @@ class Together:
         self.decode: asyncio.Task[Connection] = loop.create_task(decode)
         self.prefill.add_done_callback(_look)
 
-    async def prefilled(self) -> None:
-        """Wait until the prompt is computed or the decoder fell back. Raises PrefillFailed, UpstreamError.
+    @property
+    def needs_no_prefill(self) -> bool:
+        """The decoder failed, fell back, or refused the request."""
+        if not self.decode.done():
+            return False
+        return self.offload.outcome == "fallback" or bool(self.decode.exception()) or self.decode.result().status != 200
 
-        A decoder that fell back needs no prefill any more.
-        """
+    async def prefilled(self) -> None:
+        """Wait until the prompt is computed or not needed any more. Raises PrefillFailed, UpstreamError."""
         try:
             while not self.prefill.done():
                 await asyncio.wait({self.prefill, self.decode}, return_when=asyncio.FIRST_COMPLETED)
-                if self.decode.done() and (self.decode.exception() or self.offload.outcome == "fallback"):
+                if self.needs_no_prefill:
                     self.prefill.cancel()
                     self.decode.result()
                     return
                 if self.decode.done():
                     await asyncio.wait({self.prefill})
-            if self.offload.outcome != "fallback":
+            if not self.needs_no_prefill:
                 self.prefill.result()
         except BaseException:
             await self.end()

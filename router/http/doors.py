@@ -23,6 +23,12 @@ def admitted(incoming: IncomingRequest) -> ApiPath:
     return row
 
 
+def below(root: str, path: str) -> str:
+    """The path without the beginning under which a proxy offers this server; unchanged if it does not have it."""
+    rest = path.removeprefix(root)
+    return rest if rest.startswith("/") else path
+
+
 def refuse(incoming: IncomingRequest, refusal: ErrorResponse, client: ClientConnection) -> None:
     """Answer a request that goes nowhere."""
     name = request_id(dict(incoming.headers))
@@ -41,6 +47,7 @@ def _unknown(incoming: IncomingRequest) -> ErrorResponse:
     row = find(bare) if bare != path else None
     if row is None or row.handling is Handling.REFUSED:
         return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {', '.join(SERVED)}")
-    # As the servers of engines do; relative, as only the client knows how it reached this one
-    location = bare + (f"?{incoming.query.decode('latin-1')}" if incoming.query else "")
+    # As the servers of engines do; relative, as only the client knows how it reached this one, and under which path
+    up = "../" * (len(path) - len(bare))
+    location = up + bare.rpartition("/")[2] + (f"?{incoming.query.decode('latin-1')}" if incoming.query else "")
     return ErrorResponse(307, "moved", f"{path[:200]} is {bare[:200]} without the slash at its end", location=location)

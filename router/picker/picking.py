@@ -27,6 +27,7 @@ from router.pool.pool import Pool
 from router.request import fault, predict
 from router.request.call import Call
 from router.request.outcome import Attempt
+from router.serving import stored
 from router.serving.pages import Pages
 from router.serving.pools import Pools
 from router.serving.proxy import Proxy
@@ -87,7 +88,7 @@ class Picking(Proxy):
         await stream.pick([address(picked)], _with_key(b"", picked))
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
-        call.outside = unreached(call.pool, _of_gateway(client).subset)
+        call.outside = _elsewhere(call) | unreached(call.pool, _of_gateway(client).subset)
         await super()._answer(call, client)
 
     async def _attempt(
@@ -112,7 +113,8 @@ class Picking(Proxy):
                 _end_later(call, lease, prefill_s)
                 return True
             answered = await stream.answered()
-            _take(call, ranked, answered)
+            if (served := _take(call, ranked, answered)) is not first:
+                self._sessions.sent(call, served)
             if answered.status is not None:
                 await stream.pass_on(pairs(own_lines(call)))
                 await stream.ended()
@@ -145,6 +147,21 @@ def _of_gateway(client: ClientConnection) -> GatewayStream:
     return client
 
 
+def _elsewhere(call: Call) -> dict[str, str]:
+    """Instances that cannot go on with the response that the request continues: as answers pass by, only that of the
+    request's session is known to store it. Raises ErrorResponse."""
+    previous = call.request.prompt.document.get("previous_response_id") if call.api_path == stored.PATH else None
+    if not isinstance(previous, str) or not previous or len({one.instance for one in call.pool.endpoints.values()}) < 2:
+        return {}
+    bound = call.pool.affinity.get(call.request.session or "", call.at, call.pool.policy["affinity.ttl_s"])
+    owner = call.pool.endpoints.get(bound.instance) if bound is not None else None
+    if owner is None:
+        why = "behind a gateway it is found by the name of its session alone, and none is known"
+        raise stored.not_found(previous, why)
+    why = f"the session's response is stored by {owner.instance}"
+    return {one.id: why for one in call.pool.endpoints.values() if one.instance != owner.instance}
+
+
 def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
     """The instances that the gateway cannot reach, with the reason. `subset` has addresses with or without port;
     None: all."""
@@ -153,6 +170,8 @@ def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
         where = address(endpoint)
         if not where:
             found[endpoint.id] = f"its host {endpoint.upstream.host} is a name, and gateways take IP addresses"
+        elif endpoint.upstream.base:
+            found[endpoint.id] = "its URL has a path, which gateways do not put before those of requests"
         elif subset is not None and where not in subset and endpoint.upstream.host not in subset:
             found[endpoint.id] = "not in the gateway's subset"
     return found
@@ -220,8 +239,8 @@ def _end(call: Call, lease: Lease) -> None:
     lease.end()
 
 
-def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
-    """Record the gateway's report: each instance before the one that served has failed."""
+def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
+    """Record the gateway's report: each instance before the one that served, which is returned, has failed."""
     outcome = call.outcome
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0
@@ -231,17 +250,32 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
         outcome.attempts[at].error, outcome.attempts[at].ended = "the gateway gave it up", time.perf_counter()
         outcome.attempts.append(_attempt(call, ranked[at + 1]))
     endpoint, status = ranked[served], answered.status
-    if status is None:
-        return
+    if status is not None:
+        _judge(call, endpoint, status)
+    return endpoint
+
+
+def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
+    outcome = call.outcome
     outcome.status = outcome.attempts[-1].status = status
-    result = outcome.attempts[-1].result = verdict.of_status(status, keyed=bool(endpoint.engine_key))
+    is_key = fault.is_about_the_engines_key(call, endpoint, status)
+    result = outcome.attempts[-1].result = "failed_before_content" if is_key else verdict.of_status(status)
     outcome.close(result, error="" if result == "served" else f"{endpoint.id} answered {status}")
     if result == "served":
         endpoint.breaker.answered()
         endpoint.breaker.served()
     elif result == "client_error":
         endpoint.breaker.answered()
+        endpoint.breaker.rejected()
+        if status in verdict.DOUBTFUL and _is_alone_in_doubt(call.pool, endpoint):
+            fault.failed(call, endpoint, f"status {status}")
     elif result == "failed_before_content":
         fault.failed(call, endpoint)
         if fault.forgive(call):
             outcome.close("failed_alike", error=outcome.error)
+
+
+def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:
+    """Whether this instance has called requests wrong for a while and another one serves: nobody can ask both."""
+    others = [one for one in pool.endpoints.values() if one.instance != endpoint.instance and one.takes_requests]
+    return endpoint.breaker.is_doubted and any(not one.breaker.is_doubted for one in others)

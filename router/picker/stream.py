@@ -14,10 +14,12 @@ from router.http.request_limits import BODY, BODY_S, MAX_HEAD, too_late
 from router.picker import messages
 from router.picker.messages import BUFFERED, FULL_DUPLEX, MOST_HEADERS, NONE, Headers, Modes, Said, TooManyHeaders
 from router.request import bands
+from router.tokenize import salt
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", *INSIDE}  # headers that engines do not get
+# Headers that engines do not get; the body has the salt, apart by key
+_ROUTERS_OWN = {*(b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", salt.HEADER), *INSIDE}
 UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed of a gateway that does not state it
 
 

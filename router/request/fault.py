@@ -3,6 +3,8 @@
 The rule, with its numbers, is in docs/router.md.
 """
 
+from router.contract import verdict
+from router.contract.net import engine_key
 from router.pool import failure_attribution
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -19,6 +21,30 @@ def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
     """Count an answer that is a failure."""
     failure_attribution.failed(call.pool, endpoint, call.tenant)
     call.outcome.failures.append(Failure(endpoint, kind, counted=True))
+
+
+def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> bool:
+    """Whether the engine asks for a key that no client can help."""
+    known, sent = call.key is not None, call.request.forwarded
+    return engine_key.is_engines(status, endpoint.engine_key, sent=sent, known=known)
+
+
+def words(endpoint: Endpoint, status: int) -> str:
+    """What such an answer says of the engine."""
+    if endpoint.engine_key:
+        return f"answered {status} to its engine key"
+    return f"answered {status}: it asks for a key, and none is named ({engine_key.OPTION})"
+
+
+def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
+    """Whether another engine is to be asked, as this one called the request wrong: that counts then, until the other
+    one says the same."""
+    if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
+        endpoint.breaker.answered()
+        endpoint.breaker.rejected()
+        return False
+    failed(call, endpoint, f"status {status}")
+    return True
 
 
 def upstream_failed(call: Call, endpoint: Endpoint, error: UpstreamError) -> None:

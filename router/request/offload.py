@@ -15,6 +15,11 @@ class PrefillFailed(Exception):
     elsewhere = False  # another instance may compute the prompt
     status = 502  # status of the answer if no other instance computes it
 
+    def __init__(self, why: str, *, decoder: str = "") -> None:
+        """`decoder`: that failed with the KV, for want of it or for a reason of its own."""
+        super().__init__(why)
+        self.decoder = decoder
+
 
 class PrefillBroken(PrefillFailed):
     elsewhere = True
@@ -28,9 +33,11 @@ class PrefillLate(PrefillFailed):
 class PromptRefused(PrefillFailed):
     """The engine says that the request is wrong."""
 
-    def __init__(self, why: str, status: int) -> None:
+    def __init__(self, why: str, status: int, *, is_doubted: bool = False) -> None:
+        """`is_doubted`: the fault may be the engine's."""
         super().__init__(why)
         self.status = status
+        self.elsewhere = is_doubted
 
 
 @dataclass(slots=True)

@@ -3,12 +3,13 @@
 from router.http import headers
 from router.http.client import ClientConnection, IncomingRequest
 from router.upstream.connection import Connection
+from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
 
-def request_bytes(incoming: IncomingRequest, authority: bytes, lines: bytes, sent: bytes) -> bytes:
-    target = incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
-    head = (incoming.method.encode(), target, authority, lines, len(sent))
+def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: bytes, sent: bytes) -> bytes:
+    target = upstream.base + incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
+    head = (incoming.method.encode(), target, upstream.authority, lines, len(sent))
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % head + sent
 
 

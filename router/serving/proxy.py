@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from math import ceil
 
-from router.contract import verdict
+from router.contract import answers, verdict
 from router.contract.answers import AnswerError
 from router.contract.models import Condition
 from router.contract.verdict import Result
@@ -218,7 +218,7 @@ class Proxy:
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
             self.stalls.watch(connection, (rules["failure.stream_idle_timeout_s"], lease.goes_on))
-            answer = await relay.begin(connection)
+            answer = await relay.begin(connection, call.api_path)
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
                     endpoint.breaker.answered()
@@ -230,8 +230,9 @@ class Proxy:
             await self._pass_on(call, endpoint, answer, client)
             return True
         except PrefillFailed as error:
-            attempt.error = tried[_prefill_of(call)] = str(error)
-            attempt.code, attempt.result = "prefill_failed", "failed_before_content"
+            attempt.error = str(error)
+            _rule_out(call, error, tried)
+            attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(error.status, "prefill_failed")
             _require_another_prefill(call, error, tried, left)
             return False
         except UpstreamError as error:
@@ -263,7 +264,7 @@ class Proxy:
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
         """Judge an engine's answer that is not served; True to try another instance."""
-        if endpoint.engine_key and attempt.status in verdict.KEY_REFUSED:
+        if fault.is_about_the_engines_key(call, endpoint, answer.connection.status):
             return _key_refused(call, endpoint, attempt, tried, left)
         result = answer.result
         attempt.result = result
@@ -286,10 +287,12 @@ class Proxy:
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
         if answer.error is not None:
             raise _reported(call, endpoint, answer, answer.error)
+        if answer.result == "failed_alike":
+            raise _alike(endpoint, answer)
         if self.responses is not None and call.api_path == stored.PATH and answer.connection.status == 200:
             client = self.responses.noting(call, endpoint, client, streams=answer.streams)
         try:
-            await relay.forward(call, answer, client, may_retry=answer.result != "failed_alike")
+            await relay.forward(call, answer, client)
         except asyncio.CancelledError:
             ended = answer.ended
             if ended is None or not ended.is_whole or answer.error is not None:
@@ -333,7 +336,7 @@ def _broke(
 
 def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
     """The engine does not take the key of its pool, which no client can help. True to try another instance."""
-    attempt.result, attempt.error = "failed_before_content", f"answered {attempt.status} to its engine key"
+    attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, attempt.status or 0)
     fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
     if left <= 0 or not _is_servable(call, tried):
@@ -359,12 +362,11 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
     kind = fault.FAILED
     if answer.result == "client_error":
         status = attempt.status if answer.error is None else answer.error.status
-        if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
-            endpoint.breaker.answered()
-            endpoint.breaker.rejected()
+        if not fault.is_doubted(call, endpoint, status):
             return False
-        kind = f"status {status}"
-    fault.failed(call, endpoint, kind)
+        kind = call.outcome.failures[-1].kind
+    else:
+        fault.failed(call, endpoint)
     if fault.is_spent(call) or (kind != fault.FAILED and not able):
         if fault.forgive(call, kind):
             answer.result = attempt.result = "failed_alike" if kind == fault.FAILED else "client_error"
@@ -386,6 +388,21 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
         result=result,
         engines=error.body if own or error.body.startswith(b'{"type":"error"') else b"",
     )
+
+
+def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
+    """The failure with its status and in the engine's words, and with the code by which every client knows it."""
+    status, event = answer.connection.status, answers.said(answer.body)
+    error = answers.error_of(event) if event is not None else None
+    said = error.message if error is not None else answer.body[: answers.LONGEST_MESSAGE].decode("utf-8", "replace")
+    message = f"{endpoint.id} answered {status}, as another engine did: {said}"
+    return _for_nobody(ErrorResponse(status, "failed_alike", message, should_retry=False, result="failed_alike"))
+
+
+def _for_nobody(error: ErrorResponse) -> ErrorResponse:
+    """Without a time to send the request again."""
+    error.retry_after_s = None
+    return error
 
 
 def _settle(call: Call) -> None:
@@ -436,12 +453,26 @@ def _prefill_of(call: Call) -> str:
     return call.outcome.offload.prefill if call.outcome.offload is not None else ""
 
 
+def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
+    """Of a pair that failed, as nobody can tell which one it was, both where others are left, else one of them."""
+    prefill = {_prefill_of(call): str(error)}
+    decoder = {error.decoder: str(error)} if error.decoder in call.pool.endpoints else {}
+    if decoder:
+        fault.failed(call, call.pool.endpoints[error.decoder])
+    either = [one for one in ({**prefill, **decoder}, decoder) if one and _is_servable(call, {**tried, **one})]
+    tried |= either[0] if either else prefill
+
+
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
     """Raises ErrorResponse unless another prefill instance and a decoder may serve the request."""
     code = "prefill_timeout" if error.timed_out else "prefill_failed"
+    if isinstance(error, PromptRefused):
+        if error.elsewhere:
+            fault.forgive(call, call.outcome.failures[-1].kind)
+        raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
     if fault.is_spent(call):
         raise _spent(call, code) from None
-    allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
+    allowed = call.rules["failure.offload_fallback"] == "local"
     if allowed and left > 0 and _is_servable(call, tried):
         return
     raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
@@ -455,9 +486,9 @@ def _spent(call: Call, code: str) -> ErrorResponse:
     if result == "failed_alike":
         code = "failed_alike"
     message = f"the request failed on two engines and is tried on no other: {named}"
-    error = ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
-    error.retry_after_s = None
-    return error
+    return _for_nobody(
+        ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
+    )
 
 
 _KINDS = {

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
+from router.contract.api_paths import MEDIA
 from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -22,7 +23,7 @@ from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 
 WHOLE = 1024 * 1024  # bytes; a smaller answer that is not streamed is sent only once it is complete
 HELD_S = 10.0  # the longest that the beginning of a stream is held back while another instance may still serve it
-NO_JSON = "the answer is not the JSON that it says it is"
+TEXT = "the answer is text where JSON was asked for"
 CUT = "the answer ended without its last event"
 
 
@@ -38,14 +39,14 @@ class BegunAnswer:
     on_content: Callable[[], None] | None = None  # called at the first content that comes later
 
 
-async def begin(connection: EngineResponse) -> BegunAnswer:
+async def begin(connection: EngineResponse, api_path: str) -> BegunAnswer:
     """Wait for a stream's first content, or for a whole answer: until then another instance can be tried.
 
     Raises UpstreamError.
     """
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
-    kind = headers.value_of(connection.headers, b"content-type")
+    kind = headers.value_of(connection.headers, b"content-type").lower()
     if kind.startswith(b"text/event-stream") and connection.status == 200:
         return await _begin_stream(connection)
     body = connection.read_now()
@@ -56,7 +57,7 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
     result: Result = "served" if connection.status < 400 else verdict.of_status(connection.status)
     answer = BegunAnswer(connection, body, False, result)
     if is_whole:
-        _judge_whole(answer, is_json=kind.startswith(b"application/json"))
+        _judge_whole(answer, kind, api_path)
     return answer
 
 
@@ -68,19 +69,34 @@ async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _judge_whole(answer: BegunAnswer, *, is_json: bool) -> None:
-    is_read = is_json and answer.connection.status == 200
-    event = answers.said(answer.body) if is_read else None
+def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
+    is_json = kind.startswith(b"application/json")
+    if answer.connection.status >= 300:
+        answer.ended = Ended(is_whole=True)
+        return
+    event = answers.said(answer.body) if is_json else None
     if event is not None:
-        answer.error = answers.error_of(event, answer.body)
-    elif is_read and not answers.is_json(answer.body):
-        answer.error = AnswerError(NO_JSON)
+        answer.error = answers.wrong_with(event, answer.body, generates=api_path in answers.WHOSE_END)
+    else:
+        answer.error = _unread(answer, api_path, kind, is_json=is_json)
     usage = None
     if event is not None:
         usage = event.usage if type(event.usage) is dict else answers.usage_of(event)
-    answer.ended = Ended(usage, None, answer.error, is_whole=True)
+    answer.ended = Ended(answer.error, is_whole=True, usage=usage)
     if answer.error is not None:
         answer.result = verdict.of_error(answer.error, has_content=False)
+
+
+def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
+    """Why an answer without known fields is none. Audio and images have other types than JSON, and embeddings, too,
+    that were asked for as bytes."""
+    if is_json:
+        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though nobody asked for that
+        generates = api_path in answers.WHOSE_END
+        return None if compressed else answers.wrong_with(None, answer.body, generates=generates)
+    if api_path in MEDIA or (answer.body and not kind.startswith(b"text/")):
+        return None
+    return AnswerError(TEXT if answer.body else answers.EMPTY)
 
 
 async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
@@ -94,7 +110,7 @@ async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     if sign == "quiet" and not connection.done:
         answer.beginning = beginning
     elif sign == "error" or sign == "quiet":
-        answer.error = beginning.error or AnswerError("the stream ended without content")
+        answer.error = beginning.error or AnswerError(answers.NO_CONTENT)
         answer.result = verdict.of_error(answer.error, has_content=False)
     return answer
 
@@ -112,11 +128,8 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
     return b"".join(parts)
 
 
-async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, may_retry: bool = True) -> None:
-    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry.
-
-    `may_retry`: False tells the client's library not to send the request again, whatever the status.
-    """
+async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
+    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry."""
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
@@ -126,9 +139,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection, *, 
     rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
     # A stream may need an event more, to say that it broke
     lines = headers.returned(connection.headers, without_length=answer.streams or rename is not None)
-    if not may_retry:
-        lines += b"x-should-retry: false\r\n"
-    elif status >= 400:
+    if status >= 400:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
     if answer.ended is not None and rename is None:
@@ -215,7 +226,7 @@ class _Relay:
             self._tail.add(data)
         beginning = self._answer.beginning
         if beginning is not None and beginning.feed(data) != "quiet":
-            self._answer.beginning = None
+            self._answer.beginning, self._answer.error = None, beginning.error
             if beginning.sign == "content" and self._answer.on_content is not None:
                 self._answer.on_content()
 
@@ -257,15 +268,8 @@ def _take_end(call: Call, answer: BegunAnswer, ended: Ended) -> None:
     if ended.first_usage is not None:
         outcome.usage = usage.combined(usage.parse(ended.first_usage), outcome.usage)
     answer.error = answer.error or ended.error
-    if answer.error is None and answer.streams and not _is_whole(call, ended):
+    if answer.error is None and answer.streams and call.api_path in answers.WHOSE_END and not ended.is_over:
         answer.error = AnswerError(CUT)
-
-
-def _is_whole(call: Call, ended: Ended) -> bool:
-    """Engines end a stream of chunks by [DONE]; a few do not, but send the usage last."""
-    if call.api_path not in answers.WHOSE_END or ended.is_whole:
-        return True
-    return ended.finishes and ended.usage is not None
 
 
 class _CountingRelay(_Relay):

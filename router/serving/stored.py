@@ -106,9 +106,9 @@ class StoredResponses:
             return
         call.owner = await self.owner(call.key, previous)
         if call.owner is None:
-            raise _not_found(previous, f"no request of {_whose(call.key)} made it here, or it was too long ago")
+            raise not_found(previous, f"no request of {_whose(call.key)} made it here, or it was too long ago")
         if not self.endpoints(call.owner):
-            raise _not_found(previous, self.why_gone(call.owner))
+            raise not_found(previous, self.why_gone(call.owner))
 
     def hold(self, call: Call, now: float) -> None:
         """Keep the request to the owner. `now` is the loop's time. Raises ErrorResponse."""
@@ -120,12 +120,12 @@ class StoredResponses:
             return
         previous = str(document.get("previous_response_id"))
         if call.pool.name != owner.pool:
-            raise _not_found(previous, f"the pool {owner.pool} stored it, and the request is for {call.pool.name}")
+            raise not_found(previous, f"the pool {owner.pool} stored it, and the request is for {call.pool.name}")
         endpoints = self.endpoints(owner)
         if not endpoints:
-            raise _not_found(previous, self.why_gone(owner))
+            raise not_found(previous, self.why_gone(owner))
         if all(endpoint.role == "decode" for endpoint in endpoints):
-            raise _not_found(previous, f"{owner.instance}, which stored it, computes no prompts")
+            raise not_found(previous, f"{owner.instance}, which stored it, computes no prompts")
         open_s: float = call.rules["failure.breaker_open_s"]
         refusals = [endpoint.refusal(now, open_s) for endpoint in endpoints]
         if all(refusals) and not any(endpoint.asleep for endpoint in endpoints):
@@ -143,6 +143,6 @@ def _whose(key: PublishedKey | None) -> str:
     return f"the API key {key.name}" if key is not None else "a client without an API key"
 
 
-def _not_found(response_id: str, why: str) -> ErrorResponse:
+def not_found(response_id: str, why: str) -> ErrorResponse:
     message = f"previous_response_id: there is no response {response_id[:100]!r}: {why}: {WHOLE}"
     return ErrorResponse(404, "previous_response_not_found", message)

@@ -2,12 +2,13 @@
 
 import time
 
-from router.contract.verdict import KEY_REFUSED
+from router.contract.net import engine_key
 from router.http import body, doors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.pool.endpoint import Endpoint
+from router.request import fault
 from router.serving.passing import pass_on, request_bytes
 from router.serving.pools import Pools
 from router.serving.response_id import SANE
@@ -41,7 +42,8 @@ class StoredCalls:
             raise _not_found(response_id, f"{self._responses.why_gone(owner)}: ask for it again with its whole input")
         name, own_id = headers.request_ids(own)
         try:
-            connection = await self._asked(incoming, endpoints[0], own_id, await body.read(own, client))
+            sent = await body.read(own, client)
+            connection = await self._asked(incoming, endpoints[0], own_id, sent, is_known=key is not None)
         except ClientGone:
             return
         except UpstreamError as error:
@@ -51,15 +53,18 @@ class StoredCalls:
             await self._responses.forget(key, response_id)
         await pass_on(connection, client, name)
 
-    async def _asked(self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes) -> Connection:
+    async def _asked(
+        self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
+    ) -> Connection:
+        """`is_known`: the client showed a key of Weir."""
         lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
-        request = request_bytes(incoming, endpoint.upstream.authority, lines + headers.id_line(own_id), sent)
+        request = request_bytes(incoming, endpoint.upstream, lines + headers.id_line(own_id), sent)
         connection = await endpoint.upstream.open(
             request, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S
         )
-        if endpoint.engine_key and connection.status in KEY_REFUSED:
+        if engine_key.is_engines(connection.status, endpoint.engine_key, sent=lines, known=is_known):
             connection.release()
-            message = f"{endpoint.instance} answered {connection.status} to its engine key"
+            message = f"{endpoint.instance} {fault.words(endpoint, connection.status)}"
             raise ErrorResponse(502, "upstream_failed", message, result="failed_before_content")
         if connection.status in (404, 405) and b'"error"' not in await connection.peek_whole(LARGEST):
             connection.release()

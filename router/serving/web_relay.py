@@ -44,5 +44,5 @@ class WebRelay:
         upstream = self._upstream
         upstream.close_idle(asyncio.get_running_loop().time())
         lines = headers.forwarded(incoming.headers, dict(incoming.headers)) + headers.id_line(name)
-        request = request_bytes(incoming, upstream.authority, lines, sent)
+        request = request_bytes(incoming, upstream, lines, sent)
         return await upstream.open(request, connect_timeout_s=CONNECT_S, first_byte_timeout_s=FIRST_BYTE_S)

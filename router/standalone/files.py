@@ -12,6 +12,7 @@ from msgspec import ValidationError, convert
 from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
+from router.contract.net.addresses import is_base_path
 from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
 from router.contract.problem import InvalidDocument, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
@@ -121,14 +122,14 @@ def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
 
 def _instance(where: str, item: str) -> Listed:
     url, *pairs = (pair.strip() for pair in item.split(";"))
-    authority = _authority(where, url)
+    place = _place(where, url)
     given: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key in given or not value:
             raise BadInput(where, Problem(key, pair, "given twice" if key in given else "no value", "key=value, once"))
         given[key] = value
-    name = given.pop("id", authority)
+    name = given.pop("id", place)
     if not _ID.fullmatch(name):
         raise BadInput(where, Problem("id", name, "not a name", "1 to 100 of A-Z a-z 0-9 . _ : -"))
     unknown = next((key for key in given if key not in KEYS and not key.startswith("kv.")), None)
@@ -160,18 +161,18 @@ def _ranks(where: str, given: str) -> int:
     return int(given)
 
 
-def _authority(where: str, url: str) -> str:
-    """host:port of an instance's URL."""
-    allowed = "http://HOST:PORT or https://HOST:PORT"
+def _place(where: str, url: str) -> str:
+    """host:port of an instance's URL, with its path behind dashes."""
+    allowed = "http://HOST:PORT or https://HOST:PORT, with or without a path other than /v1"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise BadInput(where, Problem("url", url, str(error), allowed)) from None
-    plain = parts.path in ("", "/") and not parts.query and not parts.fragment and "@" not in parts.netloc
+    plain = is_base_path(parts.path) and not parts.query and not parts.fragment and "@" not in parts.netloc
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain or port == 0:
         raise BadInput(where, Problem("url", url, "not the URL of an instance", allowed))
-    return parts.netloc
+    return parts.netloc + parts.path.rstrip("/").replace("/", "-").replace("~", "_")
 
 
 def _kv(where: str, given: dict[str, str]) -> KvFacts:

@@ -208,3 +208,20 @@ def test_whatever_sends_a_request_to_an_engine_shows_the_key():
     sources = {path.relative_to(ROUTER): path.read_text() for path in ROUTER.rglob("*.py") if "tests" not in path.parts}
     without = {str(path) for path, text in sources.items() if "upstream.open(" in text and "with_key(" not in text}
     assert without == {"serving/web_relay.py", "telemetry/tracer.py"}
+
+
+async def test_an_engine_that_asks_a_client_of_weir_for_a_key_is_at_fault_and_says_what_is_missing(world):
+    made = await world(guarded(), None, failure__breaker_failures=5)
+    made.published.keys(key_entry(OWN), required=("*",))
+    await made.until(lambda: made.router.pools.auth.ring and made.router.pools.auth.ring.required_everywhere)
+    for name, value in (("authorization", f"Bearer {OWN}"), ("x-api-key", OWN), ("api-key", OWN)):
+        assert (await made.ask(headers={name: value})).status_code == 200
+    pool = made.router.pools.get("demo")
+    assert pool.endpoints["demo-0"].breaker.failures == len(made.engines[0].received) > 0
+    made.published.fleet(entry("demo-0", made.engines[0].url))
+    await made.until(lambda: len(pool.endpoints) == 1, "one is left")
+    answer = await made.ask(headers={"api-key": OWN})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_failed")
+    assert "answered 401: it asks for a key, and none is named (engine_key)" in answer.text
+    passed = await made.ask(headers={"api-key": OWN, "authorization": "Bearer wrong"})
+    assert passed.status_code == 401, "the client's own credential is the client's mistake"

@@ -32,14 +32,18 @@ async def keyed(world, *entries, required=("*",), engine=None, **policy):
     return w
 
 
-@pytest.mark.parametrize("headers", [bearer(ALICE), {"x-api-key": ALICE}, {"authorization": f"bearer  {ALICE}"}])
+@pytest.mark.parametrize(
+    "headers", [bearer(ALICE), {"x-api-key": ALICE}, {"api-key": ALICE}, {"authorization": f"bearer  {ALICE}"}]
+)
 async def test_a_key_holder_is_served_and_the_key_is_not_forwarded(world, headers):
     w = await keyed(world, key_entry(ALICE))
     response = await w.ask(headers={**headers, "x-other": "kept"})
     assert response.status_code == 200
     received = w.engines[0].received[0].headers
     assert received["x-other"] == "kept"
-    assert not {"authorization", "x-api-key"} & set(received)
+    assert not {"authorization", "x-api-key", "api-key"} & set(received)
+    pages = [(await w.client.get("/v1/models", headers=lines)).status_code for lines in (headers, {})]
+    assert pages == [200, 401]
 
 
 async def test_the_receipt_has_the_name_of_the_key_and_never_its_secret(world):

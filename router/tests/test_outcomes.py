@@ -1,6 +1,7 @@
 """What became of a request is what its answer says, in every API, streamed and whole."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -95,7 +96,8 @@ async def test_a_stream_that_ends_without_its_last_event_is_incomplete_and_says_
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_stream_without_any_content_is_no_answer(world, path):
-    w = await world(stream(started(path)), failure__retries=0)
+    ends = {CHAT: [b"data: [DONE]\n\n"], MESSAGES: [event({"type": "message_stop"})]}.get(path, [])
+    w = await world(stream([*started(path), *ends]), failure__retries=0)
     response = await w.ask(path, stream=True, **BODIES[path])
     assert (response.status_code, response.headers["content-type"]) == (502, "application/json")
 
@@ -104,6 +106,9 @@ async def test_a_request_that_every_engine_answers_with_500_goes_to_two_and_shut
     w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
     response = await w.ask()
     assert (response.status_code, response.headers["x-should-retry"]) == (500, "false")
+    error = response.json()["error"]
+    assert (error["code"], "EngineCore is dead" in error["message"]) == ("failed_alike", True)
+    assert "retry-after" not in response.headers
     receipt = await w.receipt(response)
     assert [receipt[key] for key in ("outcome", "result", "fault")] == ["client_error", "failed_alike", "client"]
     assert [attempt["result"] for attempt in receipt["attempts"]] == ["failed_before_content", "failed_alike"]
@@ -143,17 +148,28 @@ async def test_a_stream_is_one_however_the_client_spells_it(world, value):
     assert (await w.receipt(response))["output_tokens"] == 3
 
 
-async def test_an_answer_that_is_not_the_json_it_says_it_is_is_served_elsewhere(world):
-    async def half_a_value(engine, request, writer):
-        write_head(writer, 200, "content-type: application/json", "content-length: 12")
-        writer.write(b'{"choices": ')
+WHOLE = "application/json"
+
+
+NONE = [(WHOLE, b'{"choices": '), (WHOLE, b"null"), (WHOLE, b""), ("text/html", b"<html>busy</html>")]
+
+
+@pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
+async def test_an_answer_of_200_that_is_none_is_served_elsewhere(world, path):
+    bodies = itertools.cycle(NONE)
+
+    async def hollow(engine, request, writer):
+        kind, body = next(bodies)
+        write_head(writer, 200, f"content-type: {kind}", f"content-length: {len(body)}")
+        writer.write(body)
         await writer.drain()
 
-    w = await world(half_a_value, None)
-    response = await w.ask()
-    assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
-    receipt = await w.receipt(response)
-    assert receipt["attempts"][0]["error"].endswith("the answer is not the JSON that it says it is")
+    w = await world(hollow, None, failure__breaker_failures=len(NONE))
+    while len(w.engines[0].received) < len(NONE):
+        response = await w.ask(path, **BODIES.get(path, {}))
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    breaker = w.router.pools.get("demo").endpoints["demo-0"].breaker
+    assert (breaker.failures, breaker.state) == (len(NONE), "open")
 
 
 async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):

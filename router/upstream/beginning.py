@@ -27,6 +27,8 @@ class Beginning:
         while self.sign == "quiet" and (end := _END.search(data, start)) is not None:
             if payload := answers.payload(data[start : end.start()]):
                 self.sign, self.error = answers.sign(payload)
+                if self.sign == "end" and not answers.may_be_all(payload):
+                    self.sign, self.error = "error", AnswerError(answers.NO_CONTENT)
             start = end.end()
         self._rest = data[start:] if self.sign == "quiet" else b""
         if self._size > LARGEST and self.sign == "quiet":

@@ -23,6 +23,7 @@ class ConnectionPool:
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.authority = parts.netloc.rpartition("@")[2].encode()
+        self.base = parts.path.rstrip("/").encode()  # before the path of each request
         self._ssl = tls() if parts.scheme == "https" else None
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()

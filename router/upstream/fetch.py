@@ -21,7 +21,7 @@ async def get(url: str, path: str, timeout_s: float, largest: int, key: str = ""
     answer took longer: it may come a byte at a time. `key`: the reference of the key that an engine asks for."""
     upstream = ConnectionPool(url)
     lines = with_key(b"accept: application/json\r\n", key)
-    request = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (path.encode(), upstream.authority, lines)
+    request = b"GET %b%b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (upstream.base, path.encode(), upstream.authority, lines)
     try:
         async with asyncio.timeout(timeout_s):
             connection = await upstream.open(request, connect_timeout_s=timeout_s, first_byte_timeout_s=timeout_s)

@@ -44,7 +44,8 @@ async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str
     body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})
     lines = b"%b: %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (ranks.HEADER, last, len(body))
     try:
-        asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (
+        asked = b"POST %b/v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (
+            upstream.base,
             upstream.authority,
             with_key(lines, key),
             body,

@@ -6,9 +6,8 @@ from collections import deque
 import msgspec
 
 from router.contract import answers
-from router.contract.answers import AnswerError, Said
+from router.contract.answers import Ending, Said
 from router.contract.json_value import JsonObject
-from router.policy.value import Value
 from router.upstream.field_scan import FieldScan
 from router.upstream.usage import end_of_events
 
@@ -24,14 +23,10 @@ _FIELDS = (
 )
 
 
-class Ended(Value, frozen=True):
+class Ended(Ending, frozen=True):
     """What an answer said by its end."""
 
-    usage: JsonObject | None = None  # the last one, as the engine wrote it
     first_usage: JsonObject | None = None  # first part of the usage, in a stream that reports it in two
-    error: AnswerError | None = None
-    is_whole: bool = False
-    finishes: bool = False  # a finish reason was among the last events
 
 
 class WholeTail:
@@ -45,7 +40,7 @@ class WholeTail:
 
     def ended(self) -> Ended:
         event = _from_fields(self._scan.fields())
-        return Ended(answers.usage_of(event), None, answers.error_of(event), is_whole=True)
+        return Ended(answers.error_of(event), is_whole=True, usage=answers.usage_of(event))
 
 
 class StreamTail:
@@ -81,10 +76,10 @@ class StreamTail:
         if self._reports_twice:
             first = _first_usage(self._first_usage)
         if large is None:
-            return Ended(usage, first, ending.error, ending.is_whole, ending.finishes)
+            return Ended(ending.error, ending.is_whole, ending.finishes, usage, first)
         whole = ending.is_whole or answers.sign_of(large) == "end"
         usage = answers.usage_of(large) or usage
-        return Ended(usage, first, ending.error or answers.error_of(large), whole, ending.finishes)
+        return Ended(ending.error or answers.error_of(large), whole, ending.finishes, usage, first)
 
     def next_number(self) -> int:
         """Of the event that comes after the latest ones, by their `sequence_number`; 0 where they have none."""

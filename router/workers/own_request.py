@@ -10,10 +10,11 @@ from router.upstream.keyed import with_key
 async def ask(endpoint: Endpoint, path: str, body: bytes, timeout_s: float, largest: int) -> tuple[int, bytes]:
     """(status, whole body or more than `largest` bytes of it). Raises UpstreamError and TimeoutError."""
     lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
-    head = (path.encode(), endpoint.upstream.authority, with_key(lines, endpoint.engine_key), body)
-    asked = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % head
+    upstream = endpoint.upstream
+    head = (upstream.base, path.encode(), upstream.authority, with_key(lines, endpoint.engine_key), body)
+    asked = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % head
     async with asyncio.timeout(timeout_s):
-        connection = await endpoint.upstream.open(asked, connect_timeout_s=timeout_s, first_byte_timeout_s=timeout_s)
+        connection = await upstream.open(asked, connect_timeout_s=timeout_s, first_byte_timeout_s=timeout_s)
         try:
             return connection.status, await whole(connection, largest)
         finally:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controlplane.traffic.batches.lines import document_of
-from router.contract import verdict
-from router.contract.answers import AnswerError, error_of, said
+from router.contract import answers, verdict
+from router.contract.answers import AnswerError
 
 LONGEST_TEXT = 300  # characters of a reason
 Outcome = Literal["answered", "failed", "again", "later"]
@@ -47,7 +47,8 @@ class Meaning:
 
 def meaning(answer: LineAnswer) -> Meaning:
     document = document_of(answer.body)
-    fault = fault_of(answer.body) if answer.status == 200 else None
+    said = answers.said(answer.body) if answer.status == 200 else None
+    fault = answers.wrong_with(said, answer.body, generates=True) if answer.status == 200 else None
     if answer.status == 200 and fault is None:
         return Meaning("answered", document)
     result = _result_of(answer.status, document, fault)
@@ -62,18 +63,6 @@ def _result_of(status: int, document: object, fault: AnswerError | None) -> verd
         return verdict.of_error(fault, has_content=False)
     error = document.get("error") if isinstance(document, dict) else None
     return verdict.of_routers_answer(status, error.get("code") if isinstance(error, dict) else None)
-
-
-def fault_of(body: bytes) -> AnswerError | None:
-    """Why an answer of status 200 is none; None when it is one."""
-    answer = said(body)
-    if answer is None:
-        return AnswerError("the answer is not a JSON object")
-    if (fault := error_of(answer, body)) is not None:
-        return fault
-    if answer.error is not None:
-        return AnswerError("the answer is an error")
-    return AnswerError("the response was cancelled") if answer.status == "cancelled" else None
 
 
 def _reason(status: int, document: object) -> Reason:

@@ -10,7 +10,7 @@ from router.contract.redis.api_keys import secret_of
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> ApiKey | None:
-    """By `authorization` or `x-api-key`; None for a key that is not valid."""
+    """By `authorization`, `x-api-key` or `api-key`; None for a key that is not valid."""
     secret = secret_of(headers)
     if secret is None:
         return None

@@ -3,6 +3,7 @@
 Python's `is_global` is not asked: what it says of 192.0.0.0/24 and others depends on its version.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -53,6 +54,14 @@ class Reach:
 
 
 ENGINES = Reach(private=True)  # also what stands beside them: etcd, bootstrap servers, routers
+
+
+_BASE = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~-]{1,100}){0,8}/?", re.ASCII)
+
+
+def is_base_path(path: str) -> bool:
+    """Whether a server's paths may begin like this: up to eight plain segments, and not the `/v1` of the API."""
+    return _BASE.fullmatch(path) is not None and not path.rstrip("/").endswith("/v1")
 
 
 def refusal(address: Address, reach: Reach) -> str:

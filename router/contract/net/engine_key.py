@@ -92,6 +92,14 @@ def is_refusal(reason: str) -> bool:
     return _REFUSAL.match(reason) is not None
 
 
+def is_engines(status: int, reference: str, *, sent: bytes, known: bool) -> bool:
+    """Whether an engine's answer is about a key that its client cannot give: that of the pool, or one that nobody has
+    named for a client of ours. `sent`: the client's header lines, as passed on; `known`: it showed a key of Weir."""
+    if status not in KEY_REFUSED:
+        return False
+    return bool(reference) or (status == 401 and known and _OWN.search(sent) is None)
+
+
 def replaced(lines: bytes, reference: str) -> bytes:
     """A client's header lines with the engine's key in place of its own. Raises EngineKeyMissing."""
     return line(reference) + _OWN.sub(b"", lines)

@@ -158,10 +158,16 @@ class ExactIndex:
                 self.drop(instance, (name,), tier)
 
     def refute(self, instance: str, hashes: Sequence[int], held: int) -> None:
-        """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it."""
+        """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it, and of
+        the next one no copy is left, if it told the end of the last copy alone. Of a whole prompt engines compute the
+        last block again."""
         part = self._parts.get(instance)
-        shares = part is not None and part.bit & self._readers.bits
-        for name in (instance, STORE) if shares else (instance,):
+        if part is None:
+            return
+        ghost = part.copied.pop(hashes[held], None) if held + 1 < len(hashes) else None
+        if ghost is not None and part.names.get(ghost[0]) == hashes[held]:
+            self.drop(instance, {ghost[0]: 0}, ghost[1])
+        for name in (instance, STORE) if part.bit & self._readers.bits else (instance,):
             untold = self._parts[name].untold if name in self._parts else ()
             for block in hashes[held:] if untold else ():
                 residence = self._parts[name].untold.take(block)
@@ -350,7 +356,8 @@ class ExactIndex:
     def bytes(self) -> int:
         """Memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
-        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.forecast.bytes for part in parts)
+        own = sum(part.names.bytes + part.forecast.bytes for part in parts)
+        own += sum((len(part.copies) + len(part.copied)) * _COPY_BYTES for part in parts)
         own += sum(len(part.untold) * BLOCK_BYTES for part in parts)
         return own + self._holders.bytes + len(self._sets) * _SET_BYTES
 
@@ -385,8 +392,8 @@ class ExactIndex:
         new = self._recount(numbers, changes)
         again = []
         if new < len(blocks):
-            same = zip(names, known, numbers, strict=True)
-            again = [name for name, before, number in same if before and changes[number] == number]
+            same = zip(names, blocks, known, numbers, strict=True)
+            again = [(name, block) for name, block, before, number in same if before and changes[number] == number]
             part.add_copies(again, tier)
         part.on_tier[tier] += new
         self._held += new

@@ -8,11 +8,12 @@ from router.prefix.exact.untold import UntoldBlocks
 from router.prefix.forecast.cache_forecast import CacheForecast, Heads
 
 NAME_PARTS = 64
+MOST_COPIED = 100_000  # blocks with several copies, now or before
 FIRST_ONLY = GroupNeeds()
 
 
 class InstanceBlocks:
-    __slots__ = ("bit", "copies", "forecast", "groups", "names", "on_tier", "slot", "unknown", "untold")
+    __slots__ = ("bit", "copied", "copies", "forecast", "groups", "names", "on_tier", "slot", "unknown", "untold")
 
     def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
         """`capacity`: blocks of its KV cache, 0 when unknown."""
@@ -21,15 +22,20 @@ class InstanceBlocks:
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
+        self.copied: dict[int, tuple[int, int]] = {}  # our name of a block that had several → its latest key there
         self.on_tier = [0, 0, 0]  # and by further group
         self.groups = FIRST_ONLY
         self.untold = UntoldBlocks()
         self.unknown = 0  # blocks whose parent is unknown
         self.forecast = CacheForecast(capacity, slot, heads)  # changes on the device by requests in flight
 
-    def add_copies(self, names: Iterable[int], tier: int) -> None:
-        for name in names:
+    def add_copies(self, blocks: Iterable[tuple[int, int]], tier: int) -> None:
+        """`blocks`: the engine's names with ours."""
+        for name, block in blocks:
             self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
+            self.copied[block] = name, tier
+        while len(self.copied) > MOST_COPIED:
+            del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
         """Take the engine's count of copies; returns by how many there are more besides the first ones."""

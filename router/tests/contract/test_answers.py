@@ -57,6 +57,8 @@ ENGINES = [
     {"choices": [{"delta": {}, "finish_reason": "error"}]},
     {"choices": [{"text": "", "finish_reason": "abort"}]},
     {"error": {"message": "unknown model", "code": 404}},
+    {"message": "EngineCore is dead", "type": "InternalServerError", "param": None, "code": 500},
+    {"type": "message_delta", "delta": {"stop_reason": "abort"}},
 ]
 CLIENTS = [
     {"error": {"message": "too long", "type": "BadRequestError", "code": 400}},
@@ -104,6 +106,19 @@ def test_the_beginning_is_read_up_to_the_first_content_however_it_is_cut(end):
         assert signs == ["quiet", "content"]
 
 
+@pytest.mark.parametrize(
+    ("end", "sign"),
+    [
+        (b"[DONE]", "error"),
+        (b'{"type": "message_stop"}', "error"),
+        (b'{"type": "response.completed", "response": {"status": "completed"}}', "end"),
+    ],
+)
+def test_a_beginning_that_is_the_end_has_no_content_unless_it_holds_the_answer(end, sign):
+    beginning = Beginning()
+    assert beginning.feed(b"data: " + written(QUIET[0]) + b"\n\ndata: " + end + b"\n\n") == sign
+
+
 def test_what_is_no_json_counts_as_content():
     for data in (b"text", b"[1]", b'{"choices": 3}'):
         assert answers.sign(data)[0] == "content"
@@ -119,8 +134,29 @@ def test_what_is_no_json_counts_as_content():
         ({"type": "message", "content": [], "usage": {}}, False),
         ({"error": {"message": "no"}}, True),
         ({"choices": [{"message": {}, "finish_reason": "abort"}]}, True),
+        ({"choices": [{"message": {}, "finish_reason": "timeout"}]}, True),
+        ({"type": "message", "content": [], "stop_reason": "abort"}, True),
+        ({"type": "message", "content": [], "stop_reason": "max_tokens"}, False),
+        ({"object": "response", "status": "cancelled"}, True),
+        ({"object": "response", "status": "incomplete"}, False),
+        ({"error": {}}, True),
+        ({"message": "no", "code": 500, "type": "InternalServerError"}, True),
+        ({"object": "chat.completion", "choices": []}, True),
+        ({"detail": "Internal Server Error"}, True),
+        ({}, True),
+        (None, True),
+        ([], True),
+        ("text", True),
+        ({"object": "chat.completion", "choices": [{"logprobs": float("nan")}]}, False),
     ],
 )
 def test_an_error_in_a_whole_answer_is_found(document, is_error):
     data = written(document)
-    assert (answers.error_of(answers.said(data), data) is not None) is is_error
+    assert (answers.wrong_with(answers.said(data), data, generates=True) is not None) is is_error
+
+
+@pytest.mark.parametrize("data", [b"[]", b'{"results": []}', b'{"count": 3}'])
+def test_what_generates_no_text_may_answer_with_any_object_or_list(data):
+    assert answers.wrong_with(answers.said(data), data, generates=False) is None
+    for wrong in (b"", b"null", b'{"a": ', b"<html>"):
+        assert answers.wrong_with(answers.said(wrong), wrong, generates=False) is not None

@@ -50,7 +50,7 @@ def only_the_last_event_read(patch: pytest.MonkeyPatch) -> None:
 
 def cut_streams_are_whole(patch: pytest.MonkeyPatch) -> None:
     """A stream that HTTP ends needs no last event."""
-    patch.setattr(relay, "_is_whole", lambda call, ended: True)
+    patch.setattr(Ending, "is_over", True)
 
 
 def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
@@ -59,17 +59,17 @@ def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(answers, "is_json", lambda data: True)
+    patch.setattr(answers, "_not_an_object", lambda data, *, may_be_list: None)
 
 
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
     """Nobody follows them, and the client is sent elsewhere."""
 
-    async def begin(connection: Any) -> Any:
+    async def begin(connection: Any, api_path: str) -> Any:
         real_status = connection.status
         if 300 <= real_status < 400:
             return relay.BegunAnswer(connection, await connection.read(), streams=False)
-        return await real(connection)
+        return await real(connection, api_path)
 
     real = relay.begin
     patch.setattr(relay, "begin", begin)
@@ -78,8 +78,8 @@ def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
 def clients_mistakes_count(patch: pytest.MonkeyPatch) -> None:
     """An engine's 400 is its failure."""
 
-    def of_status(status: int, *, keyed: bool = False) -> verdict.Result:
-        return "failed_before_content" if status == 400 else real(status, keyed=keyed)
+    def of_status(status: int) -> verdict.Result:
+        return "failed_before_content" if status == 400 else real(status)
 
     real = verdict.of_status
     patch.setattr(verdict, "of_status", of_status)

@@ -131,6 +131,54 @@ async def test_an_engines_400_is_the_clients_for_a_gateway_too(three: World) -> 
     assert (window.client_error, window.error, window.refused) == (1, 0, 0)
 
 
+async def test_a_status_that_one_engine_alone_gives_a_gateway_shuts_that_one_out(three: World) -> None:
+    gateway, pool, lost = Gateway(three), three.router.pools.get("demo"), ports(three)[0]
+    assert pool is not None
+    for turn in range(60):
+        asking, work = gateway.ask(x_request_id=f"r-{turn}")
+        picked = (await asking.answer()).endpoints.split(",")[0]
+        asking.say(headers({":status": "404" if picked == lost else "200"}, kind=3), None)
+        await work
+        if pool.endpoints["demo-0"].breaker.state == "open":
+            break
+    assert [one.breaker.state for one in pool.endpoints.values()] == ["open", "closed", "closed"]
+
+
+async def test_a_response_is_continued_where_its_session_is_and_else_refused(three: World) -> None:
+    gateway = Gateway(three)
+    paths = {":path": "/v1/responses"}
+    document = {"model": "llama", "input": "more", "previous_response_id": "resp_1"}
+    refused = await gateway.picked(document, **paths)
+    assert refused.body is not None
+    assert orjson.loads(refused.body)["error"]["code"] == "previous_response_not_found"
+    first = await gateway.picked({"model": "llama", "input": "x"}, **paths, x_session_id="s")
+    further = {(await gateway.picked(document, **paths, x_session_id="s")).endpoints for _ in range(4)}
+    assert further == {first.endpoints.split(",")[0]}
+    three.published.fleet(entry("demo-0", three.engines[0].url))
+    pool = three.router.pools.get("demo")
+    await three.until(lambda: pool and len(pool.endpoints) == 1, "one is left")
+    assert (await gateway.picked(document, **paths)).endpoints == ports(three)[0]
+
+
+async def test_a_key_in_the_header_of_azure_is_known_and_goes_no_further_and_a_salt_is_told_in_the_body(
+    three: World,
+) -> None:
+    secret = "sk-weir-alice"
+    three.published.keys(key_entry(secret), required=("demo",))
+    auth = three.router.pools.auth
+    await three.until(lambda: auth.ring and auth.ring.by_hash, "the key")
+    gateway = Gateway(three)
+    assert (await gateway.picked(api_key="sk-weir-" + "0" * 64)).status == 401
+    asking, work = gateway.ask(api_key=secret, x_cache_salt="tenant", x_request_id="r-2")
+    asking.say(None)
+    picked, sent = await asking.answer(), await asking.answer()
+    await work
+    assert {"api-key", "x-cache-salt"} <= set(picked.removed)
+    assert sent.body is not None
+    assert orjson.loads(sent.body)["cache_salt"].startswith("weir-"), "apart by key"
+    assert (await gateway.receipt("r-2"))["key"] == "alice"
+
+
 async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_decision(three: World) -> None:
     gateway = Gateway(three)
     _, work = gateway.ask({**DOCUMENT, "max_tokens": 5}, modes=modes(response=4))

@@ -94,6 +94,21 @@ def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
     assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 0, 0)
 
 
+def test_an_answer_refutes_a_copy_whose_end_was_not_told_but_neither_others_nor_the_last_block(
+    index: ExactIndex,
+) -> None:
+    for _ in range(2):
+        index.store("a", [1, 2, 3], None, PROMPT[:48], SIZE)
+    index.store("a", [4], 3, PROMPT[48:64], SIZE)
+    index.drop("a", [3, 2, 1])  # the last copies of all, by an engine that tells no others
+    index.refute("a", HASHES[:4], 3)
+    assert index.match(HASHES, SIZE) == {"a": (16, 0, 0)}
+    index.refute("a", HASHES[:4], 1)
+    assert index.match(HASHES, SIZE) == {"a": (4, 0, 0)}
+    index.refute("a", HASHES[:4], 0)
+    assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 2, 2)
+
+
 def test_copies_are_counted_on_each_tier(index: ExactIndex) -> None:
     for tier in (DEVICE, HOST, DEVICE, HOST):
         index.store("a", [1], None, PROMPT[:16], SIZE, tier)

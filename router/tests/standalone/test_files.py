@@ -34,6 +34,11 @@ def test_an_engine_key_in_clear_is_refused_without_it():
     assert "sk-secret-1" not in str(caught.value)
 
 
+def test_engines_under_paths_of_one_host_are_told_apart():
+    read = read_instances("https://a/llm/one/,http://a:1/two;id=b")
+    assert read == [Listed("a-llm-one", "https://a/llm/one"), Listed("b", "http://a:1/two")]
+
+
 def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
     path = tmp_path / "engines"
     path.write_text("# ours\n\nhttp://a:1  # left\nhttp://b:2;id=b\n")
@@ -43,7 +48,7 @@ def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("", "--instances: url: not the URL of an instance; allowed: http://HOST:PORT or https://HOST:PORT (got '')"),
+        ("", "--instances: url: not the URL of an instance; allowed: http://HOST:PORT or https://HOST:PORT, with"),
         ("a:1", "--instances: url: not the URL of an instance"),
         ("http://a:1/v1", "(got 'http://a:1/v1')"),
         ("http://u:p@a:1", "not the URL of an instance"),
@@ -153,6 +158,7 @@ def test_an_invalid_policy_is_reported(tmp_path, content, says):
         ("--redis redis://x --model m", "--model goes with --instances only"),
         ("--redis redis://x --keys k.yaml", "--keys goes with --instances only"),
         ("--redis redis://x --engine-key env:API_KEY", "--engine-key goes with --instances only"),
+        ("--instances http://a:1 --root-path llm", "--root-path 'llm': allowed are segments of A-Z a-z 0-9 . _ ~ -"),
         ("--instances http://a:1 --port 70000", "--port 70000: allowed are 0 to 65535"),
         ("--instances http://a:1 --shared-port 0", "--shared-port 0: allowed are 1 to 65535"),
         ("--instances http://a:1 --index a,", "--index '': a socket's path has 1 to 107 bytes"),

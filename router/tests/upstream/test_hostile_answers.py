@@ -84,7 +84,7 @@ async def test_trailers_are_dropped(world):
         await writer.drain()
 
     w = await world(behave)
-    response = await w.ask()
+    response = await w.ask("/tokenize")
     assert (response.status_code, response.content) == (200, b"{}")
     assert "set-cookie" not in response.headers
     assert response.headers["x-weir-instance"] == "demo-0"

@@ -71,7 +71,7 @@ def ending_of(answer: ReplayAnswer) -> Ending:
     if end.error is not None:
         result = of_error(end.error, has_content=bool(answer.first_at))
         return Ending(VERDICTS[result].label, error=end.error.message)
-    if not end.is_whole:
+    if not end.is_over:
         return Ending("error", error="the stream ended without [DONE]")
     usage = _usage_of(end.usage)
     details = usage.prompt_tokens_details or CompletionPromptDetails()

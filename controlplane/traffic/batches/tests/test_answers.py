@@ -46,8 +46,9 @@ def test_a_whole_answer_is_answered(document: Any) -> None:
         ({"choices": [{"finish_reason": "stop"}, {"finish_reason": "error"}]}, "finish_reason error"),
         ({"choices": [{"finish_reason": "abort", "message": {"content": "half"}}]}, "finish_reason abort"),
         ([], "not a JSON object"),
-        (b"<html>", "not a JSON object"),
-        (b"", "not a JSON object"),
+        (b"<html>", "not the JSON"),
+        (b"", "empty"),
+        ({}, "nothing of an answer"),
     ],
 )
 def test_an_error_of_status_200_is_tried_again_and_never_answered(document: Any, text: str) -> None:

@@ -251,6 +251,8 @@ def test_a_key_does_not_find_the_batches_of_another(alice: Caller, router: Stand
     assert refused["error"]["param"] == "input_file_id"
     assert (bob.get("/v1/files")["data"], bob.get("/v1/batches")["data"]) == ([], [])
     assert alice.client.delete(f"/v1/files/{file}").status_code == 409  # its batch needs it
+    for header in ("x-api-key", "api-key"):  # Anthropic's, Azure's
+        assert Client(headers={header: bob.secret}).get("/v1/batches").status_code == 200
     for client in (Client(), Client(headers={"authorization": "Bearer sk-weir-other"})):
         assert client.get("/v1/batches").status_code == client.post("/v1/files").status_code == 401
 
