@@ -26,6 +26,12 @@ def test_an_unknown_page(quiet):
     assert b"urlpatterns" not in answer.content
 
 
+def test_an_object_that_is_gone_leads_to_the_list_that_it_was_in(quiet):
+    shown = quiet.get("/deliveries/999/").content.decode()
+    assert "There is no delivery 999." in shown
+    assert '<a class="button" href="/deliveries/">Deliveries</a>' in shown
+
+
 def test_a_stranger_learns_nothing_about_unknown_pages(client, db):
     assert b"/nowhere" not in client.get("/nowhere").content
 

@@ -1,6 +1,7 @@
 """The page Models: names, adapters, versions; the draft, its review, and the way back."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -18,7 +19,9 @@ from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, Nothing
 from controlplane.traffic.policies.selectors import Scope
 from controlplane.traffic.policies.views import PublishRefusal, number_of, raw_diff, refusal_of
 from fleet.models import Pool
+from fleet.selectors import pool_ready
 from fleet.spec import document as texts
+from fleet.spec.fleet_spec import SERVE
 from router.contract import models
 from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Models
@@ -36,12 +39,29 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
     return [(name, found[name], shares(found[name]), conditions(found[name])) for name in sorted(found)]
 
 
+class ServedPool(NamedTuple):
+    """A pool that answers to its model and its own name."""
+
+    model: str
+    pool: str
+    ready: int
+    wanted: int
+
+
+def _served() -> list[ServedPool]:
+    rows = (
+        Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
+    )
+    return [ServedPool(row.model, row.name, *pool_ready(row.name)) for row in rows]
+
+
 @require_GET
 def page(request: HttpRequest) -> HttpResponse:
     live, target = selectors.live(), selectors.rollback_target()
     context = {
         "live": live,
         "names": _names(live.models),
+        "served": _served(),
         "adapters": homes.adapters(),
         "draft": selectors.open_draft(),
         "ack": publication.acknowledgement(),

@@ -3,6 +3,7 @@
 An entry keeps its `since` while subject and rule stay the same.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -29,6 +30,7 @@ QUEUE_FROM = 8  # minimum number of waiting requests for "growing"
 QUEUE_GROWTH = 1.5  # factor over the instance's average of the last minute
 ACK_GRACE_S = 3.0  # time for a router to apply a newly published version
 LISTED = 50
+TYPES = re.compile(r"\b(?:[A-Z][a-z]+){2,}: ")  # names of exceptions, which say nothing to an operator
 
 DELIVERY_SEVERITY = {"aborted": 3, "rolled_back": 3, "paused": 2, "holding": 2, "waiting": 2, "proposed": 1}
 INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
@@ -94,9 +96,8 @@ def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
         return
     for late in frame["health"]["late_steps"]:
         reason = f"late: last done {seconds(late['age_s'])} ago, due every {seconds(late['every_s'])}"
-        yield AttentionEntry(
-            3, late["what"], f"{reason}: {late['error']}" if late["error"] else reason, "/fleet/nodes/"
-        )
+        error = TYPES.sub("", late["error"])
+        yield AttentionEntry(3, late["what"], f"{reason}: {error}" if error else reason, "/fleet/nodes/")
 
 
 def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:

@@ -68,9 +68,13 @@ def test_a_healthy_fleet_needs_none() -> None:
         ),
         ({"control_at": NOW - 9}, "worker_gone", "late: no heartbeat for 9 s"),
         (
-            {"steps": {"fleet.reconcile": late_step("OperationalError: database is locked")}},
+            {
+                "steps": {
+                    "fleet.reconcile": late_step("RowsFailed: policy default: LeaseLost: control@local no longer leads")
+                }
+            },
             "step_late",
-            "late: last done 40 s ago, due every 1 s: OperationalError: database is locked",
+            "late: last done 40 s ago, due every 1 s: policy default: control@local no longer leads",
         ),
         ({"steps": {"fleet.reconcile": late_step("")}}, "step_late", "late: last done 40 s ago, due every 1 s"),
         ({"control_at": NOW - 1350}, "worker_gone", "down: no heartbeat for 22 min; nothing is started"),

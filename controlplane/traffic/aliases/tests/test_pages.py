@@ -35,6 +35,14 @@ def test_an_empty_page_says_what_clients_can_ask_for(db, vera_client):
     assert "Each pool answers to its model and its own name." in text(vera_client.get("/models/"))
 
 
+def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, vera_client):
+    assert [(one.model, one.pool, one.ready) for one in vera_client.get("/models/").context["served"]] == sorted(
+        (pool.model, name, 0) for name, pool in pools.items()
+    )
+    pools["small"].instances.create(name="small-0", ordinal=0, state="ready")
+    assert "1 of 2 ready" in text(vera_client.get("/models/"))
+
+
 def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
     assert otto_client.post("/models/open").url == "/models/draft"
     typed = {
