@@ -10,11 +10,13 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 CONTRACTS := .contracts
+AGENTS := .agents
+AGENTS_STAMP := $(AGENTS)/.installed
 
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines engines lint lock bench compiled findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -57,6 +59,11 @@ test-browser: $(TESTS_STAMP)
 # Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
 	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
+
+# Codex, Claude Code and Qwen Code through a router to two real vLLM, where only the loopback is: needs root or user
+# namespaces, npm and Node.js.
+test-agents: $(TESTS_STAMP) $(ENGINES_STAMP) $(AGENTS_STAMP)
+	$(PY) -m router.tests.agents $(AGENTS)
 
 engines: $(ENGINES_STAMP)
 
@@ -132,6 +139,11 @@ $(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@$(ENGINES)/bin/python examples/tiny_model.py $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
 
+# 700 MB.
+$(AGENTS_STAMP): router/tests/agents/packages.txt
+	@npm install --no-audit --no-fund --loglevel=error --prefix $(AGENTS) $$(cat $<)
+	@touch $@
+
 # The version is given to every file that states it, the changelog's "Unreleased" closed under it, committed and tagged.
 release:
 	@$(PYTHON) deploy/release.py $(VERSION)
@@ -154,4 +166,4 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(ENGINES) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out
+	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

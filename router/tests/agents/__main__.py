@@ -1,0 +1,236 @@
+"""Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM, and what the router
+predicted of their prompts is compared with what the engines had cached. Ends with 1 when it is not good enough.
+
+python -m router.tests.agents FOLDER    (that has the agents' npm packages; see `make test-agents`)
+
+It runs in a network namespace with nothing but a loopback, so no agent reaches anybody else.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from router.tests.ports import free_ports
+
+CODE = Path(__file__).resolve().parents[3]
+ENGINES = CODE / ".engines"
+MODEL, BLOCK, CONTEXT = "tiny", 32, 65_536
+TURNS, SESSIONS = 8, 2
+GOOD = 0.95  # of the requests are predicted within a block
+TURN_S = 600  # of one turn at most
+Receipt = dict[str, Any]
+
+
+def alone() -> None:
+    """Begin again where only the loopback is, unless this is there."""
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        again = 'ip link set lo up && exec "$0" -m router.tests.agents "$@"'
+        os.execvp(
+            "unshare",
+            ["unshare", "-n" if os.geteuid() == 0 else "-rn", "sh", "-c", again, sys.executable, *sys.argv[1:]],
+        )
+
+
+@contextlib.contextmanager
+def process(command: Sequence[object], log: Path, **variables: str) -> Iterator[None]:
+    with log.open("wb") as written:
+        made = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=CODE,
+            env={**os.environ, **variables},
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+        made.wait()
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def until(holds: Callable[[], object], what: str, limit_s: float = 600) -> None:
+    ends = time.monotonic() + limit_s
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            if holds():
+                return
+        if time.monotonic() > ends:
+            raise SystemExit(f"waited {limit_s:g} s in vain for {what}")
+        time.sleep(1)
+
+
+def engine(port: int, events: int, replay: int) -> list[object]:
+    told = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv"}
+    places = {"endpoint": f"tcp://*:{events}", "replay_endpoint": f"tcp://*:{replay}"}
+    return [
+        *(ENGINES / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port),
+        *("--model", ENGINES / "tiny-model", "--served-model-name", MODEL, "--load-format", "dummy"),
+        *("--dtype", "float32", "--max-model-len", CONTEXT, "--block-size", BLOCK, "--enforce-eager"),
+        *("--num-gpu-blocks-override", 8192, "--enable-prompt-tokens-details", "--enable-auto-tool-choice"),
+        *("--tool-call-parser", "hermes", "--kv-events-config", json.dumps({**told, **places})),
+    ]
+
+
+ON_CPU = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "KMP_BLOCKTIME": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@contextlib.contextmanager
+def fleet(folder: Path) -> Iterator[str]:
+    """The router's URL."""
+    router, *ports = free_ports(9)
+    url, listed = f"http://127.0.0.1:{router}", []
+    with contextlib.ExitStack() as stack:
+        of_engines = {"a": ports[:4], "b": ports[4:]}
+        for name, (port, events, replay, scripted) in of_engines.items():
+            stack.enter_context(process(engine(port, events, replay), folder / f"engine-{name}.log", **ON_CPU))
+            program = [sys.executable, Path(__file__).with_name("scripted.py"), scripted, f"http://127.0.0.1:{port}"]
+            stack.enter_context(process(program, folder / f"scripted-{name}.log"))
+            place = f"tcp://127.0.0.1:{events}?replay=tcp://127.0.0.1:{replay}&topic=kv"
+            listed.append(f"http://127.0.0.1:{scripted};id={name};events={place};tokenizer={ENGINES / 'tiny-model'}")
+        for name, (port, *_) in of_engines.items():
+            until(lambda port=port: get(f"http://127.0.0.1:{port}/v1/models"), f"engine {name}")
+        command = [sys.executable, "-m", "router", "--port", router, "--instances", ",".join(listed)]
+        stack.enter_context(process(command, folder / "router.log"))
+        until(lambda: get(f"{url}/v1/models")["data"], "the router")
+        yield url
+
+
+# The agents: each command runs one turn, the first of a session or a further one
+
+
+def codex(packages: Path, home: Path, url: str, further: bool, words: str) -> list[object]:
+    (home / ".codex").mkdir(exist_ok=True)
+    provider = f'name = "weir"\nbase_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
+    config = f'model = "{MODEL}"\nmodel_provider = "weir"\n[model_providers.weir]\n{provider}'
+    (home / ".codex/config.toml").write_text(config)
+    return [packages / "codex", "exec", *(("resume", "--last") if further else ()), "--skip-git-repo-check", words]
+
+
+def claude(packages: Path, home: Path, url: str, further: bool, words: str) -> list[object]:
+    return [packages / "claude", *(("-c",) if further else ()), "-p", words, "--model", MODEL, "--allowedTools", "Bash"]
+
+
+def qwen(packages: Path, home: Path, url: str, further: bool, words: str) -> list[object]:
+    return [packages / "qwen", *(("-c",) if further else ()), "-p", words, "--auth-type", "openai", "-y"]
+
+
+AGENTS = {"Codex": codex, "Claude Code": claude, "Qwen Code": qwen}
+
+
+def converse(agent: str, packages: Path, url: str, number: int, words: Sequence[str] = ()) -> str:
+    """One session; what the agent printed in the turn that it ended with an error. `words`: of its turns."""
+    asked = words or [
+        f"Question {turn} of session {number}: say hi by the shell, then say done." for turn in range(TURNS)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / f"work-{number}"
+        work.mkdir()
+        for turn, said in enumerate(asked):
+            command = AGENTS[agent](packages, Path(folder), url, turn > 0, said)
+            made = subprocess.run(
+                [str(word) for word in command],
+                cwd=work,
+                env=variables(folder, url),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TURN_S,
+            )
+            if made.returncode:
+                return f"turn {turn} ended with {made.returncode}: {(made.stdout + made.stderr)[-800:]}"
+    return ""
+
+
+def variables(folder: str, url: str) -> dict[str, str]:
+    return {
+        **{"HOME": folder, "PATH": os.environ["PATH"], "OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "x"},
+        **{"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL, "CI": "1"},
+        **{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1"},
+    }
+
+
+def overlong(agent: str, packages: Path, url: str) -> str:
+    """A prompt beyond the context of the engines is the client's fault, and the agent is told so; what is wrong."""
+    begun = time.time()
+    said = converse(agent, packages, url, SESSIONS, ("say hi by the shell", "0123456789" * 10_000))
+    faults = [each for each in receipts(url, begun) if each.get("outcome") == "client_error"]
+    print(f"AGENTS {agent}, too long: {len(faults)} refused; it says {' '.join(said.split())[-300:]!r}", flush=True)
+    return "" if faults else f"{agent}: no prompt was refused as too long"
+
+
+def receipts(url: str, since: float) -> list[Receipt]:
+    return [each for each in get(f"{url}/receipts")["receipts"] if each["at"] >= since]
+
+
+def judged(agent: str, received: Sequence[Receipt]) -> str:
+    """What is not good enough, after a line of the table is printed."""
+    asked = [each for each in received if each.get("endpoint") in PROMPTS and each.get("cached_tokens") is not None]
+    good = [each for each in asked if abs((each.get("predicted_cached") or 0) - each["cached_tokens"]) <= BLOCK]
+    exact = sum(each.get("index") == "exact" for each in asked)
+    engines = defaultdict(set)
+    for each in asked:
+        engines[each.get("session")].add(each["instance"])
+    stayed = sum(len(names) == 1 for names in engines.values())
+    cached, tokens = (sum(each[name] for each in asked) for name in ("cached_tokens", "actual_prompt_tokens"))
+    print(
+        f"AGENTS {agent}: {len(asked)} requests in {len(engines)} sessions, {len(good)} predicted within a block, "
+        f"{exact} by the exact index, {cached:,} of {tokens:,} tokens cached, {stayed} sessions stayed",
+        flush=True,
+    )
+    for each in [each for each in asked if each not in good][:5]:
+        print(
+            "  ",
+            {name: each.get(name) for name in ("endpoint", "index", "predicted_cached", "cached_tokens", "instance")},
+        )
+    if len(asked) < TURNS * SESSIONS or len(good) < GOOD * len(asked):
+        return f"{agent}: {len(good)} of {len(asked)} requests are predicted within a block"
+    return "" if stayed == len(engines) else f"{agent}: {len(engines) - stayed} sessions changed their engine"
+
+
+PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+
+
+def main(packages: Path) -> int:
+    wrong = []
+    folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
+    print(f"AGENTS logs: {folder}", flush=True)
+    with fleet(folder) as url:
+        for agent in AGENTS:
+            begun = time.time()
+            with ThreadPoolExecutor(SESSIONS) as together:
+                made = together.map(lambda number, agent=agent: converse(agent, packages, url, number), range(SESSIONS))
+            wrong += [f"{agent}: {why}" for why in made if why]
+            wrong += filter(None, [judged(agent, receipts(url, begun)), overlong(agent, packages, url)])
+    print("\n".join(wrong) or "AGENTS good", flush=True)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    alone()
+    sys.exit(main(Path(sys.argv[1]).resolve() / "node_modules/.bin"))
