@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from controlplane.common.computing import computed
-from controlplane.evidence.experiments.matrix.presets import connectors
+from controlplane.evidence.experiments.matrix.presets import FLEET_OF_DESIGN, connectors
 from controlplane.evidence.systems.offload_trace import ClassifiedTrace, classified, read
 from controlplane.evidence.systems.system import (
     Answer,
@@ -109,6 +109,7 @@ PRESETS: dict[str, Preset] = {
     "The design's order": {"order": "session_first"},
     "3 GB/s": {"transfer_gb_s": 3.0},
     "40 GB/s": {"transfer_gb_s": 40.0},
+    "The author's fleet": {"gpu": str(FLEET_OF_DESIGN["gpu"]), "model": str(FLEET_OF_DESIGN["model_profile"])},
 }
 NOTES = (
     "The design's table looks at warm before heavy, its code at heavy alone; the code looks at the session before "
@@ -435,5 +436,6 @@ OFFLOAD = System(
     GROUPS,
     rules,
     NOTES,
+    links=(Link("Matrix: the design on its author's fleet", "/experiments/matrix/new?preset=own-fleet"),),
     beside=False,
 )

@@ -104,6 +104,14 @@ def test_the_links_fill_the_form_with_experiments_that_start(otto_client: Client
         assert (made.mode, len(made.runs.all())) == ("twin", len(body["arms"]))
 
 
+def test_the_authors_fleet_is_a_preset_and_a_matrix(otto_client: Client, data_dir: Any) -> None:
+    answer = asked(**OFFLOAD.presets["The author's fleet"])
+    assert fact(answer, "KV in use, adaptive") != fact(asked(), "KV in use, adaptive")
+    (link,) = OFFLOAD.links
+    page = otto_client.get(link.href).content.decode()
+    assert page.count("h20_sxm") >= 8
+
+
 @pytest.mark.parametrize("body", ["[1]", "{", '{"arms": 5}', '{"seeds": 5, "arms": ["adaptive_v1"]}', '{"wrong": 1}'])
 def test_an_invalid_body_leaves_the_example(otto_client: Client, body: str) -> None:
     page = otto_client.get("/experiments/new", {"body": body})
