@@ -136,7 +136,10 @@ def _chosen(
 
     def known(target: Target) -> int:
         pool, adapter = pools.get(target.pool), target.adapter.name if target.adapter is not None else ""
-        return pool.affinity.continues(_chunks(pool, adapter, read, hashed)) if pool is not None else 0
+        if pool is None:
+            return 0
+        there = _by_rules_of(pool, call, read, body)[0] if pool.salt_by_key else read
+        return pool.affinity.continues(_chunks(pool, adapter, there, hashed))
 
     draw = aliases.drawing(session, call.own_id, known)
     chosen = aliases.choose(read.model, alias, read, body, lambda pool: pools.barred(call.key, pool), draw)

@@ -129,6 +129,22 @@ async def test_a_pool_with_a_salt_by_key_gives_each_key_a_cache_of_its_own(world
     )
 
 
+async def test_a_conversation_of_a_key_goes_on_where_it_began_although_its_cache_is_apart(world):
+    w = await with_rules(world, salt_by_key=True)
+    async with engine() as other:
+        await second(w, other)
+        w.published.fleet(entry("spot-0", other.url), pool="spot", model="llama", salt_by_key=True)
+        await w.until(lambda: w.router.pools.get("spot").salt_by_key)
+        await known(w, {"m": {"split": [{"pool": "demo", "weight": 50}, {"pool": "spot", "weight": 50}]}})
+        for number in range(8):
+            prompt, places = f"conversation {number} " * 40, set()
+            for _ in range(3):
+                answer = await w.ask(model="m", prompt=prompt, headers=bearer(ALICE))
+                places.add(answer.headers["x-weir-instance"])
+                prompt += "and so it went on, and on, and on, until the next turn came. " * 6
+            assert len(places) == 1
+
+
 async def test_a_salt_by_key_is_not_sent_where_nothing_is_cached(world):
     w = await with_rules(world, salt_by_key=True)
     assert (await w.ask("/tokenize", headers=bearer(ALICE))).status_code == 200
