@@ -132,7 +132,7 @@ def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
             [A, B, D[1], STATIC],
         ),
         "own-fleet": (
-            "The design on its author's fleet: 8 engines of Qwen3-30B-A3B on one H20 each, fixed splits included",
+            "The design on the fleet of its author: 8 engines of Qwen3-30B-A3B on one H20 each, fixed splits included",
             ON_FLEET_OF_DESIGN,
         ),
         "offloads": ("Ways to move a heavy prefill away, and which rule comes first, at 9.7 GB/s", [A, *OFFLOADS]),
