@@ -104,6 +104,9 @@ def judge(pool: Pool) -> None:
                 endpoint.belief.index,
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
+    state.shortfalls = {
+        name: endpoint.shortfall.tokens for name, endpoint in pool.endpoints.items() if endpoint.shortfall.tokens
+    }
     in_force = {belief.index for endpoint in pool.endpoints.values() for belief in endpoint.beliefs.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]

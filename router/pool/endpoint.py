@@ -21,6 +21,7 @@ from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
 from router.prefix.accuracy_by_kind import AccuracyByKind
 from router.prefix.belief import GUESS, Belief, Index
+from router.prefix.shortfall import Shortfall
 
 if TYPE_CHECKING:
     from router.pool.kv_event_state import EventFeed
@@ -65,6 +66,7 @@ class Endpoint:
         self.reports_cached = False  # its usage has included cached tokens
         self.unconfirmed = 0  # hits predicted from its KV events while it reports none at all
         self.feed: EventFeed | None = None  # feed of its KV events, while they are followed
+        self.shortfall = Shortfall()
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()

@@ -110,6 +110,7 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" when they can
         self.chains: dict[int, PromptChains] = {}  # chains of prompts' blocks, by tokens in a block
         self.sizes: tuple[int, ...] = ()  # tokens per block, of all instances: usually one size
+        self.shortfalls: Mapping[str, int] = {}  # tokens by instance whose hits are shorter than its blocks allow
         self.believed_of_all = False  # the exact index knows every instance: the approximate one is not asked
         self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force

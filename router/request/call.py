@@ -42,6 +42,7 @@ class Prediction:
     # Cached tokens on the instance that was chosen
     exact_tokens: int | None = None  # None when the exact index was not asked
     tiers: Tokens | None = None  # the exact index's answer, when it is in force and some tokens are below the device
+    shortened: int = 0  # tokens by which they were taken to be fewer than its blocks allow
     store_tokens: int = 0  # tokens from a store that the pool shares
     approximate_tokens: int = 0
     index: Index = "none"  # the index in force

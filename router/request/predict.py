@@ -112,6 +112,8 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
+    if state.shortfalls:
+        prediction.exactly = found = _shortened(found, state.shortfalls)
     if state.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found if index.has_lower else None
     tiers = {
@@ -157,6 +159,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
         return
     tiers = prediction.exactly.get(endpoint.id, NOTHING)
     prediction.exact_tokens = sum(tiers)
+    prediction.shortened = endpoint.shortfall.tokens if endpoint.id in prediction.exactly else 0
     prediction.tiers = tiers if index == "exact" and (tiers[1] or tiers[2]) else None
     prediction.store_tokens = tiers[1] + tiers[2] if prediction.tiers is not None and endpoint.shares_store else 0
     if not pulls:
@@ -193,6 +196,16 @@ def over(sent: UnderWay | None) -> None:
         sent.over(time.monotonic())
 
 
+def _shortened(found: Mapping[str, Tiers], shortfalls: Mapping[str, int]) -> dict[str, Tiers]:
+    """Without what engines compute anew although they hold it."""
+    shorter = dict(found)
+    for name, missing in shortfalls.items():
+        if name in found:
+            device, host, disk = found[name]
+            shorter[name] = (max(device - missing, 0), host, disk)
+    return shorter
+
+
 def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
     """Compare with the engine's report; not after an offload, whose cached tokens come from the prefill."""
     if call.outcome.offload is not None:
@@ -206,6 +219,8 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     for accuracy in (endpoint.approximate, kind.approximate):
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
+        allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
+        endpoint.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens < prediction.exact_tokens:
             _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)

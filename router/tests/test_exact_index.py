@@ -9,8 +9,10 @@ import pytest
 
 from router.app import Router
 from router.contract.redis import redis_keys
+from router.policy.value import replace
 from router.prefix.accuracy import FEWEST
 from router.prefix.exact.index import ExactIndex
+from router.prefix.shortfall import SURE
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
@@ -20,7 +22,7 @@ from router.upstream import usage as usages
 __all__ = ["folder", "quick", "start_sim"]
 pytestmark = pytest.mark.usefixtures("quick")
 
-COUNT = usages._count
+PARSE = usages.parse
 PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
 
 
@@ -207,7 +209,7 @@ async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(
 ) -> None:
     """As SGLang is without --enable-cache-report."""
     with monkeypatch.context() as patch:
-        patch.setattr(usages, "_count", lambda raw, name: None if name == "cached_tokens" else COUNT(raw, name))
+        patch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=None))
         sim = start_sim()
         published.policy()
         published.fleet(sim_entry(sim))
@@ -243,10 +245,37 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
         )
         await ask(client)
         assert refuted == []
-        monkeypatch.setattr(usages, "_count", lambda raw, name: 40 if name == "cached_tokens" else COUNT(raw, name))
+        monkeypatch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=40))
         await ask(client)
         await until(lambda: refuted)
         assert refuted == [(7, 2)]
+
+
+async def test_an_engine_that_computes_the_last_block_anew_is_predicted_with_one_less(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that speculates does in most versions."""
+
+    def shorter(used: usages.Usage) -> usages.Usage:
+        return replace(used, cached_tokens=max((used.cached_tokens or 0) - 16, 0))
+
+    monkeypatch.setattr(usages, "parse", lambda raw: shorter(PARSE(raw)))
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await ask(client)
+        index = pool.kv_event_state.index
+        await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
+        for _ in range(SURE):
+            await ask(client)
+        await until(lambda: pool.kv_event_state.shortfalls == {"demo-0": 16})
+        made = await receipt(published, await ask(client))
+        assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 96, 96)
+        assert (await receipt(published, await ask(client, "other " * 40)))["predicted_cached"] == 0
 
 
 async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(

@@ -1,0 +1,26 @@
+"""Hits that are shorter than an engine's blocks allow, as those of engines that speculate."""
+
+from router.prefix.shortfall import MOST_BLOCKS, SURE, Shortfall
+
+
+def learnt(*pairs: tuple[int, int]) -> int:
+    shortfall = Shortfall()
+    for allowed, actual in pairs:
+        shortfall.add(allowed, actual, 16)
+    return shortfall.tokens
+
+
+def test_what_several_answers_in_a_row_lack_is_expected_of_the_next() -> None:
+    short = [(160, 144), (320, 304), (48, 32), (16, 0)]
+    assert len(short) == SURE
+    assert (learnt(*short[1:]), learnt(*short), learnt(*short, (0, 0), (64, 64))) == (0, 16, 16)
+
+
+def test_answers_that_lack_nothing_end_it() -> None:
+    assert learnt(*[(160, 144)] * SURE, *[(160, 160)] * SURE) == 0
+
+
+def test_blocks_that_are_gone_are_no_shortfall() -> None:
+    most = MOST_BLOCKS * 16
+    assert learnt(*[(160, 160 - most - 16)] * 10) == learnt(*[(160, 144), (160, 160)] * 10) == 0
+    assert learnt(*[(160, 176)] * 10) == 0
