@@ -298,6 +298,10 @@ class _CountingRelay(_Relay):
             self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several)
         return full
 
+    def finish(self, data: bytes) -> None:
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
+        super().finish(data)
+
 
 def own_lines(call: Call) -> bytes:
     """The router's own header lines, with those of the decision when there is one."""

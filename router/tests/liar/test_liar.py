@@ -30,6 +30,15 @@ def test_an_instance_that_one_key_shut_out_serves_others_when_the_last_one_does_
     machine.teardown()
 
 
+def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events(stage: Stage) -> None:
+    machine = LiarMachine(stage)
+    machine.begins(goods=1, liars=1)
+    events = ("begin", *["text"] * 40, "finish", "end")
+    for path in plans.STREAMED[:2] * 2:
+        machine.asks(path, (True, None), "bob", Plan(events=events, framing="length"), None)
+    machine.teardown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 3))
 def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(stage: Stage, number: int) -> None:
