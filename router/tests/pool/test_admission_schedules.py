@@ -107,7 +107,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.free -= 1
         self.running.append(request)
         request.began = self.now
-        self.queue.began(self.now)
+        self.queue.drain.began(self.now)
 
     def refused(self, request, refusal):
         assert refusal.retry_after_s is None or 1 <= refusal.retry_after_s <= MAX_WAIT_S
@@ -223,7 +223,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @invariant()
     def capacity_is_neither_lost_nor_lent_twice(self):
         assert self.free + len(self.running) == self.slots
-        assert self.queue._drain._running == len(self.running)
+        assert self.queue.drain._running == len(self.running)
 
     @invariant()
     def an_expected_wait_is_a_time(self):

@@ -23,7 +23,7 @@ def played(events, queue):
     for what, pause in events:
         now += pause
         if what == "began":
-            queue.drain.began(now)
+            queue.began(now)
             running.append(now)
         elif what == "ended" and running:
             queue.ended(now, running.pop(0))
@@ -166,7 +166,7 @@ class Burst:
 
     def _sends(self, now):
         self.free -= 1
-        self.queue.began(now)
+        self.queue.drain.began(now)
         self._post(now + self.held(self.numbers), "ends", now)
 
     def _asks(self, now, _):
