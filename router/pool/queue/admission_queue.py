@@ -30,7 +30,7 @@ class AdmissionQueue:
         self._orders = count(1)
         self._bands: dict[int, BandQueue] = {}
         self._highest_first: list[BandQueue] = []
-        self.drain = DrainRate()  # tell it of each request that is sent to an instance, whether it has waited or not
+        self.drain = DrainRate()
         self._now = 0.0  # s, as last told
         self._due_at = inf  # s: until then no request has waited long enough for the next band
         self.outputs = OutputGuess()
@@ -128,6 +128,10 @@ class AdmissionQueue:
         """An admitted request has ended, and used so many tokens."""
         if entry.queue is not None:
             entry.queue.classes[entry.request_class].settle(entry, used)
+
+    def began(self, now: float) -> None:
+        """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
+        self.drain.began(now)
 
     def ended(self, now: float, began: float) -> None:
         """A request that began at `began` has ended, and its instance has capacity for another one."""

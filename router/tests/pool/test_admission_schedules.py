@@ -107,7 +107,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.free -= 1
         self.running.append(request)
         request.began = self.now
-        self.queue.drain.began(self.now)
+        self.queue.began(self.now)
 
     def refused(self, request, refusal):
         assert refusal.retry_after_s is None or 1 <= refusal.retry_after_s <= MAX_WAIT_S

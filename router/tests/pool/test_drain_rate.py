@@ -166,7 +166,7 @@ class Burst:
 
     def _sends(self, now):
         self.free -= 1
-        self.queue.drain.began(now)
+        self.queue.began(now)
         self._post(now + self.held(self.numbers), "ends", now)
 
     def _asks(self, now, _):
