@@ -5,6 +5,9 @@ import pytest
 from router.tests.liar import mutations, pages, plans
 from router.tests.liar.machine import LiarMachine
 from router.tests.liar.stage import Stage
+from router.tests.trying import LONGEST
+
+pytestmark = pytest.mark.timeout(LONGEST)
 
 
 def hang(stage: Stage, page: str, path: str = plans.COMPLETIONS) -> None:
