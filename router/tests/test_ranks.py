@@ -20,6 +20,7 @@ from router.tests.values import stored
 
 HEADER = "x-data-parallel-rank"
 OUT_OF_RANGE = "data_parallel_rank {rank} is out of range [0, {ranks})."
+ANSWER = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 
 
 def counting(ranks: int, first: int = 0) -> Callable[[Engine, Received, Writer], Any]:
@@ -33,7 +34,7 @@ def counting(ranks: int, first: int = 0) -> Callable[[Engine, Received, Writer],
                 engine, request, writer
             )
         else:
-            await reply({"choices": [], "usage": {"prompt_tokens": 2}})(engine, request, writer)
+            await reply({"choices": [{"index": 0}], "usage": {"prompt_tokens": 2}})(engine, request, writer)
 
     return behaviour
 
@@ -92,7 +93,7 @@ async def test_other_errors_of_a_request_are_its_own(world: Callable[..., Any]) 
 
 async def test_a_stream_may_refuse_the_rank_in_its_first_event(world: Callable[..., Any]) -> None:
     async def behaviour(engine: Engine, request: Received, writer: Writer) -> None:
-        text = "data: [DONE]\n\n"
+        text = ANSWER
         if HEADER in request.headers:
             text = f"data: {json.dumps({'error': {'message': OUT_OF_RANGE.format(rank=0, ranks=0)}})}\n\n"
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(text)}\r\n\r\n"
@@ -101,7 +102,7 @@ async def test_a_stream_may_refuse_the_rank_in_its_first_event(world: Callable[.
 
     made = await with_ranks(world, behaviour)
     response = await made.ask(stream=True)
-    assert (response.text, ranks_sent(made.engines[0])) == ("data: [DONE]\n\n", ["0", None])
+    assert (response.text, ranks_sent(made.engines[0])) == (ANSWER, ["0", None])
 
 
 @pytest.mark.parametrize(("numbers", "sent"), [(0, ["0", "1"]), (4, ["4", "5"])])
@@ -123,7 +124,7 @@ async def test_until_an_engine_has_said_how_it_counts_it_chooses_the_rank(world:
     made = await with_ranks(world, reply({"error": "not now"}, status=503), first=4)
     pool = pool_of(made)
     await made.until(lambda: pool.endpoints["demo-0#4"].ranks.trouble)
-    made.engines[0].behaviour = reply({"choices": []})
+    made.engines[0].behaviour = reply({"choices": [{"index": 0}]})
     assert (await made.ask()).status_code == 200
     assert ranks_sent(made.engines[0])[-1] is None
     assert "has not said how it counts its ranks" in (await made.client.get("/healthz")).text

@@ -244,7 +244,7 @@ async def test_an_answer_that_ends_with_its_first_token_comes_from_the_context_s
 
 
 UNUSABLE = [
-    ({"choices": []}, "the answer to a context request must have one choice"),
+    ({"choices": [{"index": 0}, {"index": 1}]}, "the answer to a context request must have one choice"),
     (context_answer(disaggregated_params=None), "the answer has no disaggregated_params: is it a context server"),
     (
         context_answer(disaggregated_params=PARAMS | {"ctx_request_id": None}),

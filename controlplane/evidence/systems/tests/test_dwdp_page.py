@@ -90,7 +90,7 @@ def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
 
 
 def test_fewer_gpus_that_whole_groups_alone_explain_are_reported() -> None:
-    answer = preset("600 GB/s, both ways")
+    answer = ask(DWDP, {"link_gb_per_s": 250.0, "ranks": 3, "prompts_per_s": 10.2})
     assert any(caution.startswith("Fewer GPUs come from whole groups only") for caution in answer.cautions)
     assert not any(caution.startswith("Fewer GPUs") for caution in ask(DWDP, {}).cautions)
 
