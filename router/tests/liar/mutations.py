@@ -1,4 +1,8 @@
-"""Mends taken out again, one at a time: what each kept from happening must be found by the machine."""
+"""Mends taken out again, one at a time: what each kept from happening must be found by the machine.
+
+Not found in 600 programs, so not listed: an engine's 400 counted as its failure, for engines that answer alike are
+forgiven.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -73,16 +77,6 @@ def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
 
     real = relay.begin
     patch.setattr(relay, "begin", begin)
-
-
-def clients_mistakes_count(patch: pytest.MonkeyPatch) -> None:
-    """An engine's 400 is its failure."""
-
-    def of_status(status: int) -> verdict.Result:
-        return "failed_before_content" if status == 400 else real(status)
-
-    real = verdict.of_status
-    patch.setattr(verdict, "of_status", of_status)
 
 
 def one_word_is_enough(patch: pytest.MonkeyPatch) -> None:
@@ -224,7 +218,6 @@ MUTATIONS: dict[str, TakeOut] = {
         errors_of_whole_answers_not_read,
         broken_json_is_an_answer,
         redirects_passed_on,
-        clients_mistakes_count,
         one_word_is_enough,
         never_doubted,
         nobody_forgiven,
@@ -244,3 +237,15 @@ MUTATIONS: dict[str, TakeOut] = {
         usage_not_asked_for,
     )
 }
+
+# Found only after some hundreds of programs: tried where more than the usual number are.
+RARE = frozenset(
+    one.__name__
+    for one in (
+        any_number_is_believed,
+        events_not_counted,
+        may_end_one_engine_after_another,
+        one_key_keeps_the_last_one_out,
+        only_the_last_event_read,
+    )
+)
