@@ -10,12 +10,12 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as NotInTime
 
-MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
+MOST_WORDS = 450  # on a page and its navigation, before a person opens anything; banners are of the moment
 ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
 ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p, .timeline > li"
 WORDS = """([rows, read]) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
-    && !node.closest('svg, canvas, script, style, option, .visually-hidden');
+    && !node.closest('svg, canvas, script, style, option, .visually-hidden, #banners');
   const lookedUp = (node) => {
     const row = node?.closest(rows);
     if (!row) return false;

@@ -99,13 +99,13 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
             "Context GPUs",
             f"{dep.gpus} → {dwdp.gpus}",
             "",
-            f"DEP → DWDP, in whole groups; {dep.even_gpus:,.1f} → {dwdp.even_gpus:,.1f} if they came in any part",
+            f"DEP → DWDP, whole groups; {dep.even_gpus:,.1f} → {dwdp.even_gpus:,.1f} in parts",
         ),
         Fact(
             "TPS/GPU",
             f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}",
             "tokens/s",
-            f"{dep.even_tokens_per_gpu:,.0f} → {dwdp.even_tokens_per_gpu:,.0f} if GPUs came in any part",
+            f"{dep.even_tokens_per_gpu:,.0f} → {dwdp.even_tokens_per_gpu:,.0f} in parts",
         ),
         Fact(
             "TTFT, mean",

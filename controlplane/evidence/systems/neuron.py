@@ -374,8 +374,8 @@ def figures() -> tuple[Figure, ...]:
 NEURON = System(
     "neuron",
     "Neuron disaggregated inference",
-    "Prompts are computed by prefill workers, one at a time; decode workers pull the KV while they decode. "
-    "How many workers of each side, and what does it save the answers?",
+    "Prefill workers compute one prompt at a time; decode workers pull the KV while they decode. How many of each, and "
+    "what is saved?",
     NeuronInputs,
     {
         "1P1D, the guide's rates": {},
