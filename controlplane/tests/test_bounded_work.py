@@ -130,7 +130,7 @@ def test_the_product_of_runs_and_requests_is_bounded_and_its_limit_named(vera_ap
     assert answer.status_code == 422
     (problem,) = answer.json()["errors"]
     assert (problem["path"], problem["value"]) == ("inputs.requests", 1_000)
-    assert "at most 333 with 9 runs: 3,000 in all" in problem["message"]
+    assert "at most 444 with 9 runs: 4,000 in all" in problem["message"]
 
 
 def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
