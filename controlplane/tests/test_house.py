@@ -3,33 +3,24 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-CODE = Path(__file__).resolve().parents[2]
+from controlplane.tests.test_words import CODE, PRODUCT
+
 CLAUSE = re.compile(r"\S.*  # (?:of|that|which|whose|for which|by which|in which)\b")
-
-
 MODULES_PER_FOLDER = 12
 LINES_PER_FUNCTION = 40
+MODULES = [path for path in PRODUCT if not path.name.startswith("testing")]
 REPEATED = {"Command", "Config", "Media", "Meta", "Migration"}  # names that Django gives
-
-
-def modules() -> Iterator[Path]:
-    """Yield the product's modules: no tests, no migrations, no helpers of tests."""
-    for package in ("router", "fleet", "controlplane"):
-        for path in sorted((CODE / package).rglob("*.py")):
-            if not {"tests", "migrations"} & set(path.parts) and not path.name.startswith("testing"):
-                yield path
 
 
 def test_a_trailing_comment_stands_without_the_name_beside_it() -> None:
     wrong = [
         f"{path.relative_to(CODE)}:{number}: {line.strip()}"
-        for path in modules()
+        for path in MODULES
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if CLAUSE.search(line)
     ]
@@ -40,11 +31,11 @@ def test_a_trailing_comment_stands_without_the_name_beside_it() -> None:
 
 @cache
 def nodes() -> list[ast.AST]:
-    return [node for path in modules() for node in ast.walk(ast.parse(path.read_text()))]
+    return [node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))]
 
 
 def crowded_folders() -> int:
-    folders = Counter(path.parent for path in modules() if path.name != "__init__.py")
+    folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
     return sum(count > MODULES_PER_FOLDER for count in folders.values())
 
 
