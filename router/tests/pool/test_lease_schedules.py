@@ -8,7 +8,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.lease import Lease
 from router.tests.conftest import instance
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
-from router.upstream.breaker import NO_PROBE, Breaker
+from router.upstream.breaker import Breaker
 
 pytestmark = pytest.mark.timeout(LONGEST)
 OPEN_S = 5.0
@@ -90,7 +90,14 @@ def test_none_of_many_schedules_keeps_a_lease_or_lets_two_requests_try_an_instan
 
 @pytest.mark.slow
 def test_a_schedule_finds_a_probe_that_ends_with_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Breaker, "end", lambda self, probe: setattr(self, "_probe", NO_PROBE))
+    real = Lease.end
+
+    def end(self: Lease) -> None:
+        breaker = self._endpoint.breaker if self._endpoint is not None else Breaker()
+        real(self)
+        breaker.end(breaker._probe)
+
+    monkeypatch.setattr(Lease, "end", end)
     assert schedules_until_broken(LeaseMachine, 1500, STEPS)
 
 
