@@ -13,6 +13,7 @@ from controlplane.tests.test_words import CODE, PRODUCT
 CLAUSE = re.compile(r"\S.*  # (?:of|that|which|whose|for which|by which|in which)\b")
 MODULES_PER_FOLDER = 12
 LINES_PER_FUNCTION = 40
+WORDS_PER_CHANGE = 20
 MODULES = [path for path in PRODUCT if not path.name.startswith("testing")]
 REPEATED = {"Command", "Config", "Media", "Meta", "Migration"}  # names that Django gives
 
@@ -54,9 +55,15 @@ def words_of_documents() -> int:
     return sum(len(path.read_text().split()) for path in pages)
 
 
+def test_an_entry_of_the_changelog_has_at_most_20_words() -> None:
+    entries = re.findall(r"^\* (.+(?:\n  .+)*)", (CODE / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert len(entries) > 100
+    assert [entry for entry in entries if len(entry.split()) > WORDS_PER_CHANGE] == []
+
+
 @pytest.mark.parametrize(
     ("figure", "most"),
-    [(crowded_folders, 25), (names_of_several_classes, 53), (long_functions, 17), (words_of_documents, 127_300)],
+    [(crowded_folders, 25), (names_of_several_classes, 53), (long_functions, 17), (words_of_documents, 126_000)],
 )
 def test_a_figure_of_the_house_only_falls(figure: Callable[[], int], most: int) -> None:
     assert figure() <= most, "take something out, or merge, before adding; lower the limit where it fell"
