@@ -74,7 +74,15 @@ def shares(runs: Runs) -> str:
     return ", ".join(f"{percent(share)} {group}" for group, share in each)
 
 
-SHARES = ("", "warm", "medium", "heavy", "more than 90 % cached", "at most half cached", "new tokens of these, mean")
+SHARES = (
+    "trace",
+    "warm",
+    "medium",
+    "heavy",
+    "more than 90 % cached",
+    "at most half cached",
+    "new tokens of these, mean",
+)
 DESIGN_SHARES = "| the design's trace | 36 % | 44 % | 20 % | 22 % | 55 % | 17,700 |"
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench import by_class, costs, own_fleet, walls
+from bench import by_class, costs, own_fleet, sheets, walls
 from bench.played import (
     BETTER_IS_MORE,
     DEMO,
@@ -289,10 +289,14 @@ TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "cost": Player.cost,
     "tiers": Player.tiers,
 }
+ON_PAGES = ("cost", "tiers")
 
 
 def write(name: str, lines: Sequence[str]) -> None:
-    """Replace the table of its page between the two marks."""
+    """Replace a short table between the two marks of its page; write the others as CSV files."""
+    if name not in ON_PAGES:
+        sheets.write(name, lines)
+        return
     page = PAGES / f"{name}.md"
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)

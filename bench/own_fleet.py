@@ -45,7 +45,7 @@ MEASURED = (
 
 def table(runs: Runs) -> Iterator[str]:
     """One row a measured change."""
-    yield "| against A | measured | | here | |"
+    yield "| against A | measured | values | here | verdict |"
     yield "|---" * 5 + "|"
     for one in MEASURED:
         before, now = ([one.of(each) for each in runs[arm]] for arm in ("A", one.arm))

@@ -3,12 +3,13 @@
 import argparse
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench import by_class, costs, findings, own_fleet, unseen
+from bench import by_class, costs, findings, own_fleet, sheets, unseen
 from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
 from router.policy.schema import document as documents
 
@@ -147,8 +148,8 @@ def test_a_tier_costs_what_the_smallest_fleet_has_of_it_and_its_drives_wear_with
     assert [*costs.tier_cells({}, [costs.Shrunk(played(1.0), 2, played(1.0))])][-2:] == ["–", "–"]
 
 
-@pytest.mark.parametrize("name", findings.TABLES)
-def test_every_table_has_its_page_to_which_the_conclusions_link(name):
+@pytest.mark.parametrize("name", findings.ON_PAGES)
+def test_a_short_table_stands_on_its_page(name):
     text = (findings.PAGES / f"{name}.md").read_text()
     table = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
     assert table.count("\n|") >= 7
@@ -156,14 +157,40 @@ def test_every_table_has_its_page_to_which_the_conclusions_link(name):
     assert re.findall(r"\d%", text) == []
 
 
-def section(page: str, title: str) -> list[list[str]]:
-    """The rows of a table under its bold title."""
-    text = (FINDINGS / f"{page}.md").read_text().partition(f"**{title}**")[2].partition("\n**")[0]
-    return [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+@pytest.mark.parametrize("name", set(findings.TABLES) - set(findings.ON_PAGES))
+def test_a_long_table_is_a_file_to_which_a_page_links(name):
+    assert len(sheets.read(name)) >= 6
+    text = "".join(path.read_text() for path in findings.PAGES.glob("*.md"))
+    assert f"(tables/{name}.csv)" in text
+    assert re.findall(r"\d%", text) == []
+
+
+def test_tables_of_equal_columns_become_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sheets, "FOLDER", tmp_path)
+    head = ["", "| | TTFT, s |", "|---|---|"]
+    lines = ["### Small", "", "**half** load", *head, "| A | **1.0** |", "", "**full** load", *head, "| A | 2.0 |"]
+    sheets.write("some", [*lines, "", "| trace | n |", "|---|---|", "| agent | 3 |"])
+    assert sheets.read("some") == [
+        ["table", "arm", "TTFT, s"],
+        ["Small: half load", "A", "1.0 *"],
+        ["Small: full load", "A", "2.0"],
+    ]
+    assert sheets.read("some-2")[1:] == [["Small: full load", "agent", "3"]]
+
+
+def section(name: str, title: str) -> list[list[str]]:
+    """The rows of a table by the beginning of its title."""
+    return [row[1:] for row in sheets.read(name) if row[0].startswith(title)]
+
+
+def rows_of_tiers() -> dict[str, list[str]]:
+    text = (FINDINGS / "tiers.md").read_text().partition("**documents-reread, 2× load**")[2]
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    return {row[0]: row for row in rows}
 
 
 def test_the_text_about_tiers_says_what_its_table_has():
-    rows = {row[0]: row for row in section("tiers", "documents-reread, 2× load")}
+    rows = rows_of_tiers()
     tutti, gds, dram, lmcache, twice = (
         rows[name]
         for name in (
@@ -184,20 +211,17 @@ def test_the_text_about_tiers_says_what_its_table_has():
 
 
 def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
-    text = (FINDINGS / "thresholds.md").read_text()
-    *_, own, twice = (
-        {row[0]: row for line in part.splitlines() if len(row := line.strip("| ").split(" | ")) == 6}
-        for part in text.split(", by class\n")
-    )
+    text = (FINDINGS / "design.md").read_text()
+    own, twice = ({row[0]: row for row in section("thresholds-2", f"conversation, {load}× load")} for load in (1, 2))
     c10, c20, c40, priced = (twice[name] for name in ("C at T=10k", "C at T=20k", "C at T=40k", "priced"))
     heavy = {row[0]: row[3].split(" / ") for row in twice.values()}
     paid = [re.search(r"heavy: TTFT p90 × ([\d.]+)", row[5])[1] for row in (c10, c20, c40, priced)]
     general = (FINDINGS.with_suffix(".md")).read_text()
-    assert f"whose TTFT is {heavy['C at T=40k'][0]} s instead of {heavy['A'][0]};" in text
+    assert f"its TTFT is {heavy['C at T=40k'][0]} s instead of {heavy['A'][0]}." in text
     assert f"TTFT p90 × {paid[0]}, {paid[1]} and {paid[2]}." in text
     tails = [heavy[name][3] for name in ("C at T=10k", "C at T=20k", "A", "C at T=40k")]
     assert f"({tails[0]} and {tails[1]} instead of {tails[2]} ms) and not with 40,000 ({tails[3]})" in text
-    assert f"the median heavy one {heavy['priced'][0]} s, and has the longest tail: TTFT p90 × {paid[3]}" in text
+    assert f"the median heavy one {heavy['priced'][0]} s, with the longest tail: TTFT p90 × {paid[3]}" in text
     assert (
         f"TTFT p50 {heavy['C at T=40k'][0]} instead of {heavy['A'][0]} s), and p90 still loses (× {paid[2]})" in general
     )
@@ -206,16 +230,34 @@ def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
 
 
 def test_the_text_about_the_authors_fleet_says_what_its_tables_have():
-    text = (FINDINGS / "own-fleet.md").read_text()
-    arms = {row[0]: row for row in section("own-fleet", "coding agent, 1× load") if len(row) == 6}
+    text = (FINDINGS / "design.md").read_text()
+    arms = {row[0]: row for row in section("own-fleet-2", "coding agent, 1× load")}
     tail = [arms[name][3].split(" / ")[3] for name in ("A", "B", "D at 9.7 GB-s")]
     assert f"heavy TPOT p90 is {tail[0]} ms under A, {tail[1]} under B and {tail[2]} under D" in text
     assert f"falls from {tail[0]} to {tail[2]} ms under D" in (FINDINGS.with_suffix(".md")).read_text()
     paid = re.search(r"heavy: TTFT p50 × ([\d.]+)", arms["D at 9.7 GB-s"][5])
     assert paid
     assert f"heavy TTFT p50 is {paid[1]} times A's" in text
-    walls = {row[0]: row for row in section("own-fleet", "coding agent, 1× load") if len(row) == 7}
+    walls = {row[0]: row for row in section("own-fleet-3", "coding agent, 1× load")}
     assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
+
+
+def test_the_text_about_the_wall_says_what_its_table_has():
+    row = next(row for row in section("static", "") if row[0] == "conversation, 1×: static 6P2D")
+    text = (FINDINGS / "design.md").read_text()
+    assert f"{row[4]} of the TTFT waits for KV and {row[5]} in queues; the decoders are {row[1]} full" in text
+
+
+def test_the_text_about_strategies_says_in_how_many_cells_each_is_best():
+    won = {row[0]: row[1:] for row in section("strategies-2", "Best or tied")}
+    text = (FINDINGS / "strategies.md").read_text()
+    for name, arm in (("`priced`", "priced"), ("tokens", "adaptive_v1 at 40k"), ("`cache_aware`", "cache_aware")):
+        assert f"{name} {won[arm][0]}, {won[arm][1]} and {won[arm][2]}" in text
+    cells = Counter()
+    for _, arm, *counts in sheets.read("fleets-2")[1:]:
+        cells[arm] += sum(map(int, counts))
+    assert f"`priced` is best or tied in {cells['priced']}, adaptive v1 from 40,000 tokens in" in text
+    assert f"`smetric` in {cells['smetric']} and `lpwl` in {cells['lpwl']}." in text
 
 
 @pytest.mark.parametrize(
@@ -235,7 +277,7 @@ def test_a_measured_change_is_found_by_the_interval_of_the_seeds(measured, middl
 def test_the_text_about_classes_says_what_its_tables_have():
     found = []
     for load in ("1×", "2×"):
-        rows = {row[0]: row for row in section("classes", f"coding agent, {load} load")}
+        rows = {row[0]: row for row in section("classes-2", f"coding agent, {load} load")}
         found += [rows[arm][1].partition(" /")[0] for arm in ("A", "B")]
     own, twice = f"{found[0]} s under A and {found[1]} under B", f"{found[2]} and {found[3]} at twice"
-    assert f"warm TTFT p50 is {own} at their own rate, {twice}" in (FINDINGS / "classes.md").read_text()
+    assert f"warm TTFT p50 is {own} at their own rate, {twice}" in (FINDINGS / "design.md").read_text()
