@@ -143,7 +143,9 @@ class IndexProcess:
         for key, engine in wanted.items():
             if key not in held.feeds:
                 place = RankPlace(*engine.rank, engine.engine_key)
-                held.feeds[key] = self._feeds.follow(key, engine.url, place, held.index, shares=engine.shares)
+                held.feeds[key] = self._feeds.follow(
+                    key, engine.url, place, held.index, shares=engine.shares, chunk=engine.chunk
+                )
         if not wanted:
             del self.pools[pool]
 

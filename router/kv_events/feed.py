@@ -56,8 +56,10 @@ class Feed:
         turns: Turns | None = None,
         *,
         shares: bool = False,
+        chunk: int = 0,
     ) -> None:
-        """`turns`: those of all engines that the process follows; `shares`: its store is that of the whole pool."""
+        """`turns`: those of all engines that the process follows; `shares`: its store is that of the whole pool;
+        `chunk`: tokens in a chunk of its model's attention, where that is known."""
         self.instance = instance
         self._discover = discover
         self._index = index
@@ -65,7 +67,8 @@ class Feed:
         self._turns = turns or Turns()
         self._shares = shares
         self._untold = False  # some of its blocks are in a store
-        self._groups = FollowedGroups()
+        self._chunk = chunk
+        self._groups = FollowedGroups(chunk)
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
         self._events: ZmqSubscription | None = None
@@ -142,7 +145,7 @@ class Feed:
     def _connect(self, source: KvEventSource) -> None:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
-        self._groups = FollowedGroups()
+        self._groups = FollowedGroups(self._chunk)
         self._shortest, self.behind_s = ShortestDelay(), 0.0
         self._failure: Exception | None = None
         self._refused_here = 0

@@ -31,12 +31,15 @@ class Feeds:
     def __contains__(self, feed: object) -> bool:
         return feed in self._tasks
 
-    def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex, *, shares: bool = False) -> Feed:
-        """`shares`: its store is that of the whole pool."""
+    def follow(
+        self, instance: str, url: str, place: RankPlace, index: ExactIndex, *, shares: bool = False, chunk: int = 0
+    ) -> Feed:
+        """`shares`, `chunk`: see Feed."""
         if self._context is None:
             self._context = zmq.Context()
             self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))
-        feed = Feed(instance, partial(discover, url, place), index, self._context, self._turns, shares=shares)
+        where = partial(discover, url, place)
+        feed = Feed(instance, where, index, self._context, self._turns, shares=shares, chunk=chunk)
         self._tasks[feed] = asyncio.create_task(feed.run())
         return feed
 

@@ -23,11 +23,14 @@ _MANY = f"its model has more than {MOST} groups of layers"
 class FollowedGroups:
     """Of one connection to an engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: int = 0) -> None:
+        """`chunk`: tokens in a chunk of its model's attention, where that is known."""
+        self._chunk = chunk
         self._first: int | None = None
         self._known = False
         self._further: dict[int | None, int] = {}  # its position among the further ones, by number
-        self._backs: list[tuple[int, int]] = []  # by position: tokens that it looks back, tokens in its block
+        # By position: tokens that it looks back, tokens in its block, tokens in its chunk
+        self._backs: list[tuple[int, int, int]] = []
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why nothing can be followed
         self.but_for = ""  # what is not known
@@ -57,7 +60,8 @@ class FollowedGroups:
             return None
         if not self._known and not self._is_dense(event):
             return None
-        if event.chunked:
+        chunk = self._chunk if event.chunked else 0
+        if event.chunked and not chunk:
             self.but_for = CHUNKS
         position = self._further.get(event.group)
         if position is None:
@@ -65,9 +69,9 @@ class FollowedGroups:
                 self.trouble = _MANY
                 return None
             position = self._further[event.group] = len(self._further)
-            self._backs.append((event.looks_back, 0))
+            self._backs.append((event.looks_back, 0, 0))
         if event.block_size > self._backs[position][1]:
-            self._backs[position] = (event.looks_back, event.block_size)
+            self._backs[position] = (event.looks_back, event.block_size, chunk)
             self._learn()
         return FURTHER + position
 
@@ -90,7 +94,8 @@ class FollowedGroups:
 
     def _learn(self) -> None:
         needs = []
-        for back, size in self._backs:
-            step = math.lcm(size, self.block_size) // (self.block_size or 1) or 1
-            needs.append(GroupNeed(-(-back // (step * (self.block_size or 1))), step))
+        own = self.block_size or 1
+        for back, size, chunk in self._backs:
+            step = math.lcm(size, self.block_size) // own or 1
+            needs.append(GroupNeed(-(-back // (step * own)), step, 0 if chunk % own else chunk // own))
         self.needs = GroupNeeds(tuple(needs), self._known)

@@ -80,7 +80,9 @@ class Listener:
             if state.index is None:
                 state.index = ExactIndex(getrandbits(64))
             endpoint.feed = self._feeds.follow(
-                endpoint.id, endpoint.events_url, _place(endpoint), state.index, shares=endpoint.shares_store
+                *(endpoint.id, endpoint.events_url, _place(endpoint), state.index),
+                shares=endpoint.shares_store,
+                chunk=state.attention_chunk,
             )
 
 

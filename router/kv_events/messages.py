@@ -32,6 +32,7 @@ class Engine(Struct, array_like=True, frozen=True):
     block_size: int  # tokens, until its events tell
     engine_key: str = ""  # the reference of the key that it asks for
     shares: bool = False  # its store is that of the whole pool
+    chunk: int = 0  # tokens in a chunk of its model's attention, 0 when unknown
 
 
 class Follow(Struct, array_like=True, tag="follow"):

@@ -45,9 +45,9 @@ class SharedFeed:
         elif status := self.link.feeds.get(self.key):
             self._take(status)
 
-    def engine(self, endpoint: Endpoint) -> Engine:
+    def engine(self, endpoint: Endpoint, chunk: int) -> Engine:
         own = self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key
-        return Engine(*own, endpoint.shares_store)
+        return Engine(*own, endpoint.shares_store, chunk)
 
 
 class SharedIndex:
@@ -84,8 +84,8 @@ class SharedIndex:
         feed = self._feeds.get(instance)
         return feed.blocks if feed is not None else NOTHING
 
-    def follow(self, places: Mapping[Endpoint, RankPlace]) -> None:
-        """These endpoints, with their places behind their addresses, and no others."""
+    def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
+        """These endpoints, with their places behind their addresses, and no others; `chunk`: see Engine."""
         engines: dict[Link, list[Engine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
@@ -94,7 +94,7 @@ class SharedIndex:
                 link = self._links[xxhash.xxh64_intdigest(endpoint.id.encode()) * len(self._links) >> 64]
                 feed = endpoint.feed = SharedFeed(endpoint, place, link)
             self._feeds[endpoint.id] = feed
-            engines[feed.link].append(feed.engine(endpoint))
+            engines[feed.link].append(feed.engine(endpoint, chunk))
         self._endpoints = {feed.key: name for name, feed in self._feeds.items()}
         self._names.clear()
         self._asked = [link for link, wanted in engines.items() if wanted]
@@ -182,7 +182,7 @@ class SharedIndexes:
         shared = self._pools.get(pool.name)
         if shared is None:
             shared = self._pools[pool.name] = SharedIndex(pool.name, self.links)
-        shared.follow(places)
+        shared.follow(places, pool.kv_event_state.attention_chunk)
         pool.kv_event_state.shared = shared
 
     def keep(self, pools: Set[str]) -> None:

@@ -125,6 +125,11 @@ class KvEventState:
         return chains.hashes(tokens, seed)
 
     @property
+    def attention_chunk(self) -> int:
+        """Tokens in a chunk of the model's attention, where its tokenizer's folder tells it; otherwise 0."""
+        return self.reader.attention_chunk if self.reader is not None else 0
+
+    @property
     def known(self) -> ExactIndex | SharedIndex | None:
         """The exact index, in this process or in an index process."""
         return self.index if self.shared is None else self.shared

@@ -16,7 +16,7 @@ import xxhash
 
 from router.tokenize.conversation import as_chat
 from router.tokenize.prompt import Prompt
-from router.tokenize.template import Template
+from router.tokenize.template import Template, model_config
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 
 QUICK_BYTES = 256  # takes about 100 µs, as does a thread switch
@@ -36,6 +36,7 @@ class FolderTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._template = Template(folder)
+        self.attention_chunk = _attention_chunk(folder)
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -129,3 +130,10 @@ class FolderTokenizer:
             return []
         special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()][:16]
         return [before + token + after for token in special for before in _PROBES for after in _PROBES]
+
+
+def _attention_chunk(folder: Path) -> int:
+    config = model_config(folder)
+    inside = config.get("text_config")
+    chunk = (inside if isinstance(inside, dict) else config).get("attention_chunk_size")
+    return chunk if type(chunk) is int and chunk > 0 else 0

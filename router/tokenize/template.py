@@ -113,10 +113,18 @@ def _sources(folder: Path, configured: Any) -> dict[str, str]:
     return {one["name"]: one["template"] for one in given or ()}
 
 
-def _own_renderer(folder: Path) -> str:
-    """The model, if engines render it by code of their own; empty otherwise."""
+def model_config(folder: Path) -> dict[str, Any]:
+    """Empty where the folder has a tokenizer only. Raises ValueError."""
     file = folder / "config.json"
     config = orjson.loads(file.read_bytes()) if file.exists() else {}
+    if not isinstance(config, dict):
+        raise ValueError(f"{file}: not an object")
+    return config
+
+
+def _own_renderer(folder: Path) -> str:
+    """The model, if engines render it by code of their own; empty otherwise."""
+    config = model_config(folder)
     names = [config.get("model_type"), *(config.get("architectures") or ())]
     return next((name for name in names if name in _WITHOUT_TEMPLATE), "")
 

@@ -14,6 +14,8 @@ class NotTokenized(Exception):
 
 
 class Tokenizer(Protocol):
+    attention_chunk: int  # tokens in a chunk of the model's attention, as Llama 4 has it; 0 without
+
     def is_quick(self, prompt: Prompt) -> bool:
         """It takes less time than a thread switch."""
         ...

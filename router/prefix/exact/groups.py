@@ -3,7 +3,8 @@
 A prefix can be reused up to a block where every group can go on. Layers with a sliding window need the blocks of the
 window before it, recurrent ones their state at its end, further ones with full attention all blocks, of which an engine
 evicts the end first, so that the last one stands for all. Each is a number of blocks in a row that end where the hit
-ends; near its beginning there are fewer before it. The longest prefix that all groups allow is the hit.
+ends; near its beginning there are fewer before it. Chunked attention needs the blocks of the chunk, so none where a
+chunk begins. The longest prefix that all groups allow is the hit.
 
 Instances are bits of a mask, so one pass serves all that hold the same.
 """
@@ -25,6 +26,11 @@ class GroupNeed:
 
     blocks: int  # its own blocks in a row that end where the hit ends
     step: int = 1  # blocks of the first group in one of its own
+    chunk: int = 0  # blocks of the first group in a chunk of attention; 0: not known, or none
+
+    def begins(self, end: int) -> int:
+        """Where a chunk begins that ends no earlier than a hit at `end` blocks: no block before it is needed."""
+        return end - end % self.chunk if self.chunk else 0
 
 
 @dataclass(frozen=True)
@@ -58,11 +64,12 @@ class GroupNeeds:
         """Where the hit has to end instead: before the block that some instances lack."""
         shorter = []
         for group, need in enumerate(self.needs):
-            for last in range(end - 1, max(end - need.blocks * need.step, 0) - 1, -need.step):
+            begins = need.begins(end)
+            for last in range(end - 1, max(end - need.blocks * need.step, begins) - 1, -need.step):
                 some = bits & ~mask_at(group, last)
                 if some:
                     before = last + 1 - need.step
-                    while before and not some & mask_at(group, before - 1):
+                    while before > begins and not some & mask_at(group, before - 1):
                         before -= need.step
                     shorter.append((before, some))
                     bits &= ~some

@@ -27,6 +27,7 @@ from router.prefix.blocks import block_hashes
 from router.tests.conftest import Published, fleet, instance, running
 from router.tests.kv_events.conftest import ROOT, Sim, quick, start_sim
 from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
+from router.tokenize.sim import SimTokenizer
 
 __all__ = ["quick", "start_sim"]
 
@@ -98,6 +99,19 @@ async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path
         assert (await found(other, prompts)).held["demo-2"] == (128, 0, 0)  # the other router's request will need it
         sent.over(0.0)
         await until(lambda: not index._parts[key(pool, "demo-2")].forecast._under_way)
+
+
+async def test_an_index_process_learns_how_long_chunks_of_attention_are(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
+        pool.kv_event_state.reader = SimTokenizer()
+        pool.kv_event_state.reader.attention_chunk = 8192
+        follow(shared, pool)
+        await until(
+            lambda: (
+                {engine.chunk for router in process.routers for engine in router.follows.get("demo", {}).values()}
+                == {8192}
+            )
+        )
 
 
 async def test_the_requests_of_a_router_that_dies_are_over(tmp_path: Path) -> None:

@@ -28,9 +28,11 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
         yield context
 
 
-def followed(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> tuple[Feed, list[tuple[int, int]]]:
+def followed(
+    model: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0
+) -> tuple[Feed, list[tuple[int, int]]]:
     """Of each request the cached tokens that the index predicted, and those that the engine had."""
-    feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context), []
+    feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context, chunk=chunk), []
     for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(PLAYED[model]))):
         if kind == "events":
             feed._tell(decode(rest[0]))
@@ -43,15 +45,19 @@ def followed(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> tuple[Fee
     return feed, pairs
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if "chunk" not in model])
+@pytest.mark.parametrize("model", MODELS)
 def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    feed, pairs = followed(model, context)
+    feed, pairs = followed(
+        model, context, next((tokens for kind, _, *tokens in MODELS[model] if kind == "chunk"), [0])[0]
+    )
     assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
     assert sum(hit > 0 for _, hit in pairs) > 12
     assert ("layers" in feed.trouble, feed.but_for) == (False, "")
 
 
-def test_of_chunked_layers_no_more_is_predicted_than_the_engine_has(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+def test_of_chunks_of_unknown_length_no_more_is_predicted_than_the_engine_has(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+) -> None:
     """No event tells the length of a chunk, and where it ends nothing before is needed."""
     feed, pairs = followed("full, chunk", context)
     assert all(predicted <= hit for predicted, hit in pairs)

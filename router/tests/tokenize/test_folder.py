@@ -156,3 +156,21 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"no": "tokenizer"}))
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         FolderTokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "chunk"),
+    [
+        (None, 0),
+        ({"model_type": "llama4_text", "attention_chunk_size": 8192}, 8192),
+        ({"model_type": "llama4", "text_config": {"attention_chunk_size": 8192}}, 8192),
+        ({"attention_chunk_size": None}, 0),
+        ({"attention_chunk_size": "8192"}, 0),
+        ({"attention_chunk_size": -1}, 0),
+    ],
+)
+def test_the_length_of_a_chunk_is_read_beside_the_tokenizer(tmp_path: Path, config: object, chunk: int) -> None:
+    save(tmp_path, trained())
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    assert FolderTokenizer(tmp_path).attention_chunk == chunk
