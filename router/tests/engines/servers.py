@@ -1,17 +1,26 @@
-"""What the servers of engines take, as surface.py read it from their wheels, and what docs/router.md says of it.
+"""What the servers of engines take, as surface.py read it from their wheels, and what Weir does with it.
 
-python -m router.tests.engines.servers      # prints the table of docs/router.md
+python -m router.tests.engines.servers > docs/api-paths.csv
 """
 
+import csv
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from router.contract.api_paths import ApiPath, Handling, find
+from router.contract.api_paths import Handling, find
 
 FOLDER = Path(__file__).parent
 SERVERS: dict[str, dict[str, Any]] = {
     name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("vllm", "sglang")
+}
+DONE = {
+    Handling.ROUTED: "routed",
+    Handling.OWN: "answered",
+    Handling.WEB: "batches",
+    Handling.STORED: "to its instance",
+    Handling.REFUSED: "refused",
 }
 # (path, method) of every route of both
 ROUTES = sorted(
@@ -25,27 +34,16 @@ ROUTES = sorted(
 
 
 def table() -> str:
-    """What Weir does with each path of these servers, paths of one kind and reason together."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
+    """CSV: each path of these servers, whether Weir serves it, and with which methods or why not."""
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["path", "Weir", "methods, or why not"])
     for path in sorted({path for path, _ in ROUTES}):
         row = find(path)
         assert row is not None, path
-        by_reason.setdefault(_said(row), []).append(f"`{path}`")
-    rows = [f"| {does} | {why} | {' '.join(paths)} |" for (does, why), paths in by_reason.items()]
-    return "\n".join(["| what Weir does | | paths |", "|---|---|---|", *sorted(rows)])
-
-
-def _said(row: ApiPath) -> tuple[str, str]:
-    does = {
-        Handling.ROUTED: "routed",
-        Handling.OWN: "answered",
-        Handling.WEB: "batches",
-        Handling.STORED: "to its instance",
-        Handling.REFUSED: "refused",
-    }
-    methods = " ".join(f"`{method}`" for method in row.methods)
-    return does[row.handling], row.why or methods
+        writer.writerow([path, DONE[row.handling], row.why or " ".join(row.methods)])
+    return text.getvalue()
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(), end="")
