@@ -6,7 +6,7 @@ Rendered as `<|role|>\\ncontent\\n` per message, then `<|assistant|>\\n`; tools 
 import orjson
 
 from router.contract.json_value import JsonObject
-from router.contract.sim_media import is_media, stand_in
+from router.contract.sim_media import as_message, is_media, stand_in
 from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 
@@ -34,6 +34,8 @@ class SimTokenizer:
 def _rendered(document: JsonObject, api_path: str) -> str:
     given = document.get("input" if api_path == "/v1/responses" else "messages")
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if api_path == "/v1/responses" and isinstance(messages, list):
+        messages = list(map(as_message, messages))
     if not isinstance(messages, list):
         raise NotTokenized("messages: missing")
     head = document.get(_HEADS.get(api_path, ""))

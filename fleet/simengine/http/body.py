@@ -7,7 +7,7 @@ import orjson
 
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams
-from router.contract.sim_media import is_media, stand_in
+from router.contract.sim_media import as_message, is_media, stand_in
 
 Body = dict[str, Any]
 LONGEST_SALT = 128  # characters
@@ -114,7 +114,8 @@ def messages(body: Body, name: str = "messages") -> list[tuple[str, str]]:
     value = body.get(name)
     if not isinstance(value, list) or not value:
         raise ApiError(400, f"{name}: Field required, a list with at least one message.", param=name)
-    return [_message(item, f"{name}[{index}]") for index, item in enumerate(value)]
+    items = map(as_message, value) if name == "input" else value
+    return [_message(item, f"{name}[{index}]") for index, item in enumerate(items)]
 
 
 def _message(item: object, where: str) -> tuple[str, str]:

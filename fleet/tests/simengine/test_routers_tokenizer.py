@@ -32,6 +32,19 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("/v1/responses", {"instructions": "be", "input": "hello"}),
     ("/v1/responses", {"input": [{"role": "user", "content": PARTS}]}),
+    (
+        "/v1/responses",
+        {
+            "input": [
+                {"role": "user", "content": "hi"},
+                {"type": "reasoning", "id": "rs_1", "summary": [], "content": None},
+                {"type": "function_call", "call_id": "c", "name": "shell", "arguments": '{"command": "ls"}'},
+                {"type": "function_call_output", "call_id": "c", "output": PARTS},
+                {"type": "custom_tool_call", "call_id": "d", "name": "patch", "input": "+1"},
+                {"type": "custom_tool_call_output", "call_id": "d", "output": "done"},
+            ]
+        },
+    ),
 ]
 
 
@@ -52,9 +65,11 @@ def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
         ("/v1/completions", {"prompt": ["a", "b"]}),
         ("/v1/chat/completions", {}),
         ("/v1/chat/completions", {"messages": [{"content": "no role"}]}),
+        ("/v1/chat/completions", {"messages": [{"type": "reasoning", "content": "no role"}]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": 7}]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [7]}]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "x", "text": 1}]}]}),
+        ("/v1/responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}),
         ("/v1/embeddings", {"input": "hello"}),
     ],
 )
