@@ -85,7 +85,7 @@ API_PATHS: tuple[ApiPath, ...] = (
     _generated("/v1/messages", "max_tokens"),
     *_routed("/v1/embeddings", batched=True),
     *_routed("/pooling", "/classify", "/v1/classify"),
-    *_routed("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"),
+    *_routed("/v1/decisions", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"),
     *_routed("/tokenize", "/detokenize", "/v1/messages/count_tokens", computed=False),
     *_routed("/v1/audio/transcriptions", "/v1/audio/translations", media=True, takes_files=True),
     *_routed("/v1/images/edits", "/v1/images/variations", media=True, takes_files=True),
@@ -108,7 +108,7 @@ API_PATHS: tuple[ApiPath, ...] = (
     # Other APIs for what is served above
     *_instead("/v1/chat/completions", "/invocations", "/vertex_generate", "/api/chat", "/cohere/v2/chat"),
     *_instead("/v1/chat/completions", "/generate", "/inference/v1/generate", "/api/generate", "/v1/systemone"),
-    *_instead("/v1/chat/completions", "/v1/decisions", "/generative_scoring"),
+    *_instead("/v1/decisions", "/generative_scoring"),
     *_instead("/v1/batches", "/v1/chat/completions/batch"),
     *_instead("/v1/embeddings", "/v2/embed", "/encode"),
     *_instead("/tokenize", "/v1/tokenize"),

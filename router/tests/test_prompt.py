@@ -127,6 +127,12 @@ def test_a_score_is_of_one_text_beside_each_of_several_whatever_the_two_are_call
     assert reranked == rendered("/v1/score", text_1="fox", text_2=others)
 
 
+def test_questions_about_one_text_begin_with_that_text():
+    first, second = (rendered("/v1/decisions", input="fox", questions=[{"type": kind}]) for kind in ("score", "choice"))
+    assert first != second
+    assert {made.partition(b"[")[0] for made in (first, second)} == {rendered("/v1/responses", input="fox")}
+
+
 def test_a_pooled_prompt_is_text_or_a_conversation():
     messages = [{"role": "user", "content": "fox"}]
     assert rendered("/pooling", messages=messages) == rendered("/v1/chat/completions", messages=messages)

@@ -258,6 +258,11 @@ def _responses(document: JsonObject) -> Rendered:
     return _joined([*_tools(document), *head, *turns]), None
 
 
+def _decisions(document: JsonObject) -> Rendered:
+    """An input, then the questions about it."""
+    return _responses(document)[0] + _written(document.get("questions")).encode(), None
+
+
 def _scores(document: JsonObject) -> Rendered:
     """One text and several others, by any of the names of the rerank and score APIs."""
     sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
@@ -276,6 +281,7 @@ RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
     "/v1/messages": _messages_api,
     "/v1/embeddings": _pooled,
     **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
+    "/v1/decisions": _decisions,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
     **dict.fromkeys((*UNCOMPUTED, *MEDIA), lambda document: (b"", 0)),
 }

@@ -33,11 +33,11 @@ class SimTokenizer:
 
 def _rendered(document: JsonObject, api_path: str) -> str:
     given = document.get("input" if api_path == "/v1/responses" else "messages")
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if api_path == "/v1/responses" and isinstance(messages, list):
-        messages = list(map(as_message, messages))
-    if not isinstance(messages, list):
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    if not isinstance(given, list):
         raise NotTokenized("messages: missing")
+    messages = map(as_message, given) if api_path == "/v1/responses" else given
     head = document.get(_HEADS.get(api_path, ""))
     parts = [] if head is None else ["<|system|>\n", _text(head), "\n"]
     for message in messages:

@@ -19,6 +19,7 @@ BODIES = {
     "/pooling": {"messages": [{"role": "user", "content": "hello"}]},
     "/classify": {"input": ["hello", "world"]},
     "/v1/classify": {"input": "hello"},
+    "/v1/decisions": {"input": "hello", "questions": [{"type": "predicate", "instructions": "Is it polite?"}]},
     "/rerank": {"query": "hello", "documents": ["world", {"content": []}]},
     "/v1/rerank": {"query": "hello", "documents": ["world"]},
     "/v2/rerank": {"query": "hello", "documents": []},
