@@ -2,12 +2,14 @@
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 from struct import Struct
 
 import xxhash
 
 CHUNK_BYTES = 256
 SPAN_BYTES = 32 * CHUNK_BYTES
+FEW = 8  # chunks of a span in shorter prompts
 _CHUNKS = Struct(f"{CHUNK_BYTES}s")
 
 
@@ -21,41 +23,59 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
     digest, link = xxhash.xxh64_intdigest, salt
     chunks = _CHUNKS if chunk_bytes == CHUNK_BYTES else Struct(f"{chunk_bytes}s")
     whole = prompt[: len(prompt) // chunk_bytes * chunk_bytes]
-    return [link := digest(chunk, link) for (chunk,) in chunks.iter_unpack(whole)]
+    hashes: list[int] = []
+    for (chunk,) in chunks.iter_unpack(whole):
+        link = digest(chunk, link)
+        hashes.append(link)
+    return hashes
 
 
 class PromptChains:
     """The same hashes, faster for prompts that begin like earlier ones, as those of a session do: a known span of 32
-    chunks is found by one hash of the whole span, seeded with the hash of the chunk before it."""
+    chunks, or of a few in a short prompt, is found by one hash of the whole span, seeded with the hash of the chunk
+    before it."""
 
     def __init__(self, spans: int = 32_768, chunk_bytes: int = CHUNK_BYTES) -> None:
         """`spans`: how many are kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB. `chunk_bytes`
-        divides SPAN_BYTES, or every chunk is hashed."""
+        divides SPAN_BYTES, or every chunk of a long prompt is hashed."""
         self.kept = spans
         self._chunk_bytes = chunk_bytes
         self._span_bytes = 0 if SPAN_BYTES % chunk_bytes else SPAN_BYTES
-        self._spans: OrderedDict[int, array[int]] = OrderedDict()
+        self._spans: OrderedDict[int, Sequence[int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._spans)
 
-    def hashes(self, prompt: bytes, salt: int = 0) -> "array[int]":
+    def hashes(self, prompt: bytes, salt: int = 0) -> Sequence[int]:
+        """A list for a short prompt, as an array makes an integer each time that it is read."""
+        if len(prompt) < SPAN_BYTES:
+            return self._few(prompt, salt)
         found, link = array("Q"), salt
         size = self._span_bytes
         whole = len(prompt) // size * size if size else 0
         for start in range(0, whole, SPAN_BYTES):
-            found += self._span(prompt[start : start + SPAN_BYTES], link)
+            found.extend(self._span(prompt[start : start + SPAN_BYTES], link))
             link = found[-1]
         found.extend(chunk_hashes(prompt[whole:], self._chunk_bytes, link))
         return found
 
-    def _span(self, text: bytes, link: int) -> "array[int]":
+    def _few(self, prompt: bytes, link: int) -> list[int]:
+        found: list[int] = []
+        size, start = FEW * self._chunk_bytes, 0
+        while start + size <= len(prompt):
+            found += self._span(prompt[start : start + size], link)
+            link, start = found[-1], start + size
+        found += chunk_hashes(prompt[start:], self._chunk_bytes, link)
+        return found
+
+    def _span(self, text: bytes, link: int) -> Sequence[int]:
         key, spans = xxhash.xxh3_64_intdigest(text, link), self._spans
         known = spans.pop(key, None)  # at once: a thread may hash another prompt
         if known is not None:
             spans[key] = known
             return known
-        known = spans[key] = array("Q", chunk_hashes(text, self._chunk_bytes, link))
+        known = chunk_hashes(text, self._chunk_bytes, link)
+        spans[key] = known = known if len(known) <= FEW else array("Q", known)
         if len(spans) > self.kept:
             spans.popitem(last=False)
         return known
