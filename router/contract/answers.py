@@ -32,6 +32,7 @@ _CLIENTS_CODES = frozenset(
 )
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
+_NOTHING = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
@@ -173,6 +174,11 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
     """Why a whole answer of status 200 is none; None when it is one. `generates`: at a path of WHOSE_END."""
     if event is None:
         return _not_an_object(data, may_be_list=not generates)
+    others = event.error, event.response, event.type, event.delta, event.stop_reason
+    if event.choices and len(event.choices) == 1 and others == _NOTHING and event.object != "error":
+        (choice,) = event.choices
+        if choice.finish_reason not in ABORTED:  # most answers: without further calls
+            return None
     if (error := error_of(event, data)) is not None:
         return error
     if event.error is not None:

@@ -141,7 +141,8 @@ class Proxy:
         """Try instances of the call's pool until an answer can be passed on."""
         if self._sessions.bind(call):
             await self._sessions.look_up(call)
-        pool, tried = call.pool, dict[str, str]()
+        pool = call.pool
+        tried: dict[str, str] = {}
         if pool.split is not None:
             delivery.assign(call)
         rules = call.rules

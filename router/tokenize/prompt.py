@@ -18,7 +18,7 @@ from router.policy.value import Value, replace
 from router.tokenize import billing, bounds, salt
 from router.tokenize.billing import without_billing
 
-MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
+MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS = frozenset({"priority", "request_id", "rid"})
 _LOOKED_AT = ROUTERS.union(salt.FIELDS)
@@ -331,7 +331,7 @@ def _messages(messages: object) -> list[str]:
             continue
         role, content = message.get("role"), message.get("content")
         text = content if isinstance(content, str) else _content(content)
-        parts.append(MESSAGE % (role if isinstance(role, str) else "", text))
+        parts.append(f"<|{role if isinstance(role, str) else ''}|>\n{text}\n")  # as MESSAGE, which takes longer
         if content is None or "tool_calls" in message:
             parts += _besides(message)
     return parts

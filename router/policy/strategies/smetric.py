@@ -28,7 +28,8 @@ def rank(view: View) -> Pick:
 
 def prefill_costs(view: View, equal: float) -> list[float]:
     """w_i, in tokens."""
-    prompt, known, costs = view.request.prompt_tokens, dict[int, float](), []
+    prompt, costs = view.request.prompt_tokens, []
+    known: dict[int, float] = {}
     for cached in view.cached:
         cost = known.get(cached)
         if cost is None:  # few of many instances hold another part of the prompt than the others do
