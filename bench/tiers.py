@@ -2,13 +2,14 @@
 
     .venv/bin/python -m bench.tiers
 
-About three minutes of CPU. Tests hold the table in docs/findings/reproduced.md to it.
+About three minutes of CPU. It writes docs/findings/tables/tutti-played.csv, which tests hold to it.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean, median
 
+from bench import sheets
 from fleet.counted import percent
 from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_TUTTI, TierDevice
 from fleet.systems.basis import Basis
@@ -111,9 +112,11 @@ def gaps() -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    print(f"| {' | '.join(HEADER)} |\n{'|---' * len(HEADER)}|", flush=True)
+    table = [f"| {' | '.join(HEADER)} |", "|---" * len(HEADER) + "|"]
     for row in rows():
-        print(f"| {' | '.join(row)} |", flush=True)
+        table.append(f"| {' | '.join(row)} |")
+        print(table[-1], flush=True)
+    sheets.write("tutti-played", table)
 
 
 if __name__ == "__main__":

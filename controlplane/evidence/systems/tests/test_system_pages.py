@@ -12,6 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from bench import sheets
 from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
@@ -130,17 +131,17 @@ STATES = ("real", "simulated", "formula", "fitted", "not modelled")
 
 
 def test_every_mechanism_is_in_the_table_with_its_module_or_the_reason_why_there_is_none() -> None:
-    table = (DOCS / "findings" / "mechanisms.md").read_text()
-    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if re.match(r"\| (?!mechanism)\w", row)]
-    assert len({mechanism for mechanism, _, _ in rows}) == len(rows) > 100
-    for mechanism, state, where in rows:
-        module = re.fullmatch(r"`([\w/]+\.py)`", where)
-        assert state in STATES, mechanism
-        assert (module is None) is (state == "not modelled"), mechanism
-        assert module is None or (DOCS.parent / module[1]).is_file(), mechanism
-    for seed in table.split("\n## ")[1:]:
-        counts = [seed.count(f" | {state} | ") for state in STATES]
-        assert f"| {seed.partition(',')[0]} | {' | '.join(map(str, counts))} |" in (DOCS / "systems.md").read_text()
+    rows = sheets.read("mechanisms")[1:]
+    assert len({(publication, mechanism) for publication, mechanism, _, _ in rows}) == len(rows) > 100
+    for publication, mechanism, state, where in rows:
+        module = where.endswith(".py") and " " not in where
+        assert state in STATES, (publication, mechanism)
+        assert module is not (state == "not modelled"), mechanism
+        assert not module or (DOCS.parent / where).is_file(), mechanism
+    for publication in dict.fromkeys(row[0] for row in rows):
+        states = [state for name, _, state, _ in rows if name == publication]
+        counts = " | ".join(str(states.count(state)) for state in STATES)
+        assert f"| {publication} | {counts} |" in (DOCS / "systems.md").read_text()
 
 
 def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:

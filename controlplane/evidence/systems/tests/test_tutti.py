@@ -1,11 +1,11 @@
 """The Tutti page: its inputs become the model, its verdict names what pays, the documents have its published values."""
 
 import re
-from pathlib import Path
 from typing import cast
 
 import pytest
 
+from bench import sheets
 from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, Value
@@ -15,7 +15,6 @@ from fleet.engine.tiers.devices import SSD_TUTTI
 from fleet.systems.tiers.published import TITLES
 
 TUTTI = SYSTEMS["tutti"]
-DOCS = Path(__file__).resolve().parents[4] / "docs"
 QUICK = {"runs": 1, "requests": 200}
 
 
@@ -126,11 +125,11 @@ def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published:
     assert all(abs(published[name].error or 0) < 0.5 for name in names)
 
 
-def row(figure: Figure) -> str:
-    """Of docs/findings/reproduced.md."""
+def row(figure: Figure) -> tuple[str, ...]:
+    """Of docs/findings/tables/tutti.csv."""
     unit = f" {figure.unit}" if figure.unit else ""
     note = "" if figure.note.startswith("median of") else figure.note
-    cells = (
+    return (
         figure.name + (f" ({note})" if note else ""),
         figure.source,
         f"{cell(figure.published)}{unit if figure.published is not None else ''}",
@@ -138,20 +137,14 @@ def row(figure: Figure) -> str:
         signed_percent(figure.error),
         figure.basis,
     )
-    return f"| {' | '.join(cells)} |"
 
 
 @pytest.mark.slow
 def test_the_documented_values_are_those_of_the_model(published: dict[str, Figure]) -> None:
     """Within 5 %: a change of the law's constants moves every documented value a little."""
-    text = (DOCS / "findings" / "reproduced.md").read_text()
+    documented = {(name, source, value): others for name, source, value, *others in sheets.read("tutti")}
     for figure in published.values():
-        name, source, value, _, _, basis = row(figure).split(" | ")
-        found = re.search(
-            f"^{re.escape(f'{name} | {source} | {value} | ')}(-?[\\d.,]+)[^|]* \\| [^|]+ \\| {re.escape(basis)}$",
-            text,
-            re.M,
-        )
-        assert found, row(figure)
-        assert float(found[1].replace(",", "")) == pytest.approx(figure.ours, rel=0.05), row(figure)
-    assert all(note in text for note in TUTTI.notes)
+        name, source, value, _, _, basis = row(figure)
+        ours, _, documented_basis = documented[name, source, value]
+        assert documented_basis == basis, name
+        assert float(ours.split()[0].replace(",", "")) == pytest.approx(figure.ours, rel=0.05), name
