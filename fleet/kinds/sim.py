@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from fleet.engine import profiles
 from fleet.engine.dwdp.servers import KV_BYTES, SOURCE
 from fleet.engine.profiles import Profile
+from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
 from fleet.kinds import data_parallel
 from fleet.kinds.common_options import (
     STARTED_WITH_KEY,
@@ -27,7 +28,9 @@ from fleet.simengine import tokens
 from fleet.simengine.model import (
     CONTEXT_SERVERS,
     ONE_ENGINE,
+    SGL,
     SSD_ACCESS,
+    SSD_METADATA,
     TIER_LAWS,
     TIER_LOADS,
     TIER_WRITES,
@@ -201,6 +204,23 @@ class SimSpec:
         choices=SSD_ACCESS,
         help="ssd: through host memory, as LMCache; ssd-gds: GPUDirect Storage; ssd-tutti: by the GPU, layer by layer.",
     )
+    ssd_drives: int = option(
+        DRIVES, title="Drives of an instance", minimum=1, maximum=64, help="They read and write beside each other."
+    )
+    ssd_read_gb_s: float = option(
+        DRIVE_BYTES_PER_S / 1e9,
+        title="Reads of a drive",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=1_000,
+        help="Of one D7-PS1010; writes are in proportion, but no faster than the CPU controls them.",
+    )
+    ssd_metadata: str = option(
+        SGL,
+        title="Commands to the drives",
+        choices=SSD_METADATA,
+        help="Of ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
+    )
     tier_write: str = option(
         TIER_WRITES[0],
         title="Writing to tiers",
@@ -329,13 +349,16 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
     return launch.peers.get(name, f"<address of {name}>") if name else None
 
 
+_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
+
+
 def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
     if not spec.dram_gb and not spec.ssd_gb:
         return {}
     names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
-    law = {"tier-law": spec.tier_law} if spec.tier_law != TIER_LAWS[0] else {}
-    rate = {"dram-gb-per-s": spec.dram_gb_per_s} if spec.dram_gb_per_s is not None else {}
-    return {name.replace("_", "-"): getattr(spec, name) for name in names} | law | rate
+    default = SimSpec()
+    changed = (name for name in _TIER_DETAILS if getattr(spec, name) != getattr(default, name))
+    return {name.replace("_", "-"): getattr(spec, name) for name in (*names, *changed)}
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
@@ -402,6 +425,10 @@ def refuse(spec: SimSpec) -> dict[str, str]:
     if spec.tier_prefetch and not (spec.dram_gb and spec.ssd_gb):
         return {
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
+        }
+    if spec.ssd_metadata != SGL and spec.ssd_access != SSD_ACCESS[0]:
+        return {
+            "ssd_metadata": f"must be {SGL} unless ssd_access is {SSD_ACCESS[0]}: the CPU's own commands are others"
         }
     if spec.data_parallel_size > 1 and spec.kv != NONE:
         return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
@@ -470,8 +497,7 @@ SIM = Kind(
         "enable_lora",
         "max_loras",
         "max_cpu_loras",
-        "tier_law",
-        "dram_gb_per_s",
+        *_TIER_DETAILS,
         "engine_key",
     ),
     key_variable=engine_key.VARIABLE,

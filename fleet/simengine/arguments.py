@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
+from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
 from fleet.simengine.model import (
     CONTEXT_SERVERS,
     ONE_ENGINE,
     SSD_ACCESS,
+    SSD_METADATA,
     TIER_LAWS,
     TIER_LOADS,
     TIER_WRITES,
@@ -124,6 +126,9 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dram-gb-per-s", type=_more_than_0, help="reads from host memory; left out: by --tier-law")
     parser.add_argument("--ssd-gb", type=_at_least_0, default=0.0, help="drives for KV")
     parser.add_argument("--ssd-access", choices=SSD_ACCESS, default=SSD_ACCESS[0])
+    parser.add_argument("--ssd-drives", type=_between(1, 64), default=DRIVES)
+    parser.add_argument("--ssd-read-gb-s", type=_more_than_0, default=DRIVE_BYTES_PER_S / 1e9, help="reads of a drive")
+    parser.add_argument("--ssd-metadata", choices=SSD_METADATA, default=SSD_METADATA[0], help="commands of ssd-tutti")
     parser.add_argument("--tier-write", choices=TIER_WRITES, default=TIER_WRITES[0], help="when blocks are written")
     parser.add_argument(
         "--tier-promote-hits", type=_between(0, 1000), default=1, help="drive to host memory after them; 0: never"

@@ -11,13 +11,25 @@ from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import MEMORY_USED, Profile, UnknownProfile, kv_blocks, profile, profile_by, read
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
-from fleet.engine.tiers.devices import DEVICES, DRAM, DRAM_FITTED, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI, TierDevice
+from fleet.engine.tiers.devices import (
+    DEVICES,
+    DRAM,
+    DRAM_FITTED,
+    LAYER_PASS_S,
+    SSD,
+    SSD_GDS,
+    SSD_TUTTI,
+    TierDevice,
+    on_drives,
+    with_prp,
+)
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
-from fleet.engine.tiers.sizes import layout_of, metadata_bytes
+from fleet.engine.tiers.sizes import KvLayout, layout_of, metadata_bytes
 from router.contract.connectors import NEURON, NONE
 
 SSD_ACCESS = (SSD_TUTTI.name, SSD_GDS.name, SSD.name)
+SGL, PRP = SSD_METADATA = ("sgl", "prp")
 TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
 IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
 PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
@@ -49,6 +61,9 @@ class SimOptions:
     dram_gb: float
     ssd_gb: float
     ssd_access: str
+    ssd_drives: int
+    ssd_read_gb_s: float  # reads of one drive
+    ssd_metadata: str  # one of SSD_METADATA, of ssd-tutti
     tier_write: str
     tier_promote_hits: int
     tier_prefetch: bool
@@ -146,11 +161,12 @@ def _limits(options: SimOptions, role: str, *, is_async: bool) -> Limits:
 
 def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
     sizes = {"dram": options.dram_gb, options.ssd_access: options.ssd_gb}
-    tiers = tuple(TierModel(_device(name, options), gb * 1e9) for name, gb in sizes.items() if gb)
+    layout = layout_of(served)
+    tiers = tuple(TierModel(_device(name, options, layout), gb * 1e9) for name, gb in sizes.items() if gb)
     if not tiers:
         return None
     return TiersModel(
-        layout=layout_of(served),
+        layout=layout,
         tiers=tiers,
         write=cast(WritePolicy, options.tier_write),
         promote_hits=options.tier_promote_hits,
@@ -161,9 +177,10 @@ def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
     )
 
 
-def _device(name: str, options: SimOptions) -> TierDevice:
+def _device(name: str, options: SimOptions, layout: KvLayout) -> TierDevice:
     if name != DRAM.name:
-        return DEVICES[name]
+        drives = on_drives(DEVICES[name], options.ssd_drives, options.ssd_read_gb_s * 1e9)
+        return with_prp(drives, layout.object_bytes) if options.ssd_metadata == PRP else drives
     if options.dram_gb_per_s is None:
         return DRAM_FITTED if options.tier_law == PUBLISHED else DRAM
     return replace(DRAM, read_bytes_per_s=options.dram_gb_per_s * 1e9)

@@ -66,6 +66,8 @@ def test_the_engine_understands_its_tiers() -> None:
         "tier_load": "always",
         "tier_law": "published",
         "dram_gb_per_s": 56.0,
+        "ssd_drives": 4,
+        "ssd_read_gb_s": 7.0,
     }
     understood = parse_arguments(SIM.command(build(SimSpec, given), LAUNCH)[3:])
     assert {name: getattr(understood, name) for name in given} == given
@@ -169,6 +171,7 @@ def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
         (GROUPS | {"prefill_tp": 2}, "prefill_tp", "spread it over more GPUs"),
         (GROUPS | {"tp": 1}, "tp", "spread it over more GPUs"),
         ({"kv": "neuron", "ssd_gb": 1}, "ssd_gb", "must be 0 when kv is neuron"),
+        ({"ssd_access": "ssd", "ssd_metadata": "prp"}, "ssd_metadata", "must be sgl unless ssd_access is ssd-tutti"),
         ({"dram_gb": 1, "tier_prefetch": True}, "tier_prefetch", "unless dram_gb and ssd_gb are more than 0"),
     ],
 )

@@ -38,7 +38,9 @@ class TierDevice:
 
 
 _OBJECT_BYTES = 131_072  # one object of figures 9 and 11: Llama-3-8B, blocks of 64 tokens
-_PEAK = 29e9  # reads of two D7-PS1010
+DRIVES = 2  # D7-PS1010
+DRIVE_BYTES_PER_S = 14.5e9  # reads of one
+_PEAK = DRIVES * DRIVE_BYTES_PER_S
 _AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
 
 DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=50e9, write_bytes_per_s=18.4e9, medium="CPU")
@@ -94,6 +96,15 @@ def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
         object_s=max(device.object_s, object_bytes / rate),
         write_bytes_per_s=min(device.write_bytes_per_s, rate),
     )
+
+
+def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierDevice:
+    """The same access to so many drives of another rate each, whose writes are in proportion. What the CPU controls
+    gains nothing from faster ones."""
+    peak = number * read_bytes_per_s
+    writes = SSD_TUTTI.write_bytes_per_s * peak / _PEAK
+    bound = min(device.write_bytes_per_s, writes) if device.object_s else writes
+    return replace(device, read_bytes_per_s=peak, write_bytes_per_s=bound)
 
 
 DEVICES = {device.name: device for device in (DRAM, SSD, SSD_GDS, SSD_TUTTI, REMOTE)}

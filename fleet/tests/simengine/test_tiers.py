@@ -5,6 +5,7 @@ import zmq
 
 from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
+from fleet.engine.tiers.loading import load_s
 from fleet.simengine.arguments import parse_arguments
 from fleet.simengine.model import model_of
 from fleet.systems.tiers import events
@@ -96,6 +97,37 @@ def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(words: li
     asked = model_of(parse_arguments(["--port", "0", "--model", "m", "--dram-gb", "10", *words]), "both")
     assert asked.tiers is not None
     assert [tier.device.read_bytes_per_s / 1e9 for tier in asked.tiers.tiers] == pytest.approx([gb_per_s])
+
+
+@pytest.mark.parametrize(
+    ("access", "words", "read_gb_per_s", "write_gb_per_s"),
+    [
+        ("ssd-tutti", [], 29.0, 10.0),
+        ("ssd-tutti", ["--ssd-drives", "4"], 58.0, 20.0),
+        ("ssd-tutti", ["--ssd-drives", "1", "--ssd-read-gb-s", "7.25"], 7.25, 2.5),
+        ("ssd-gds", ["--ssd-drives", "4"], 58.0, 7.0),
+        ("ssd-gds", ["--ssd-drives", "1"], 14.5, 5.0),
+    ],
+)
+def test_more_drives_read_and_write_faster_as_far_as_the_cpu_controls_them(
+    access: str, words: list[str], read_gb_per_s: float, write_gb_per_s: float
+) -> None:
+    given = ["--port", "0", "--model", "m", "--ssd-gb", "10", "--ssd-access", access, *words]
+    asked = model_of(parse_arguments(given), "both")
+    assert asked.tiers is not None
+    (tier,) = asked.tiers.tiers
+    rates = tier.device.read_bytes_per_s / 1e9, tier.device.write_bytes_per_s / 1e9
+    assert rates == pytest.approx((read_gb_per_s, write_gb_per_s))
+
+
+def test_a_command_for_each_page_loads_slowly_and_its_lists_take_gpu_memory() -> None:
+    words = ["--port", "0", "--model", "m", "--ssd-gb", "100"]
+    sgl, prp = (model_of(parse_arguments([*words, "--ssd-metadata", one]), "both") for one in ("sgl", "prp"))
+    assert sgl.tiers is not None
+    assert prp.tiers is not None
+    slow, fast = (load_s(one.tiers.tiers[0].device, one.tiers.layout, 32_768) for one in (prp, sgl))
+    assert slow == pytest.approx(32 * fast, rel=0.4)  # but for the set-up of layers
+    assert sgl.kv_blocks - prp.kv_blocks > 100
 
 
 def test_addresses_of_the_pool_take_gpu_memory() -> None:
