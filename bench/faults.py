@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.faults [--rows WORDS] [--write]
 
 It starts a Weir of its own (two routers, two simulated engines), does one fault after another and prints a table;
-`--write` puts it into docs/findings/faults.md. It needs root for disks of its own, a C compiler for the clock, and the
-packages postgresql and rabbitmq-server for their rows; a row that is not possible is told and left out.
+`--write` puts it into docs/findings/tables/faults.csv. It needs root for disks of its own, a C compiler for the clock,
+and the packages postgresql and rabbitmq-server for their rows; a row that is not possible is reported and left out.
 """
 
 import argparse
@@ -18,11 +18,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench import sheets
 from controlplane.tests import faults
 from controlplane.tests.faults import Found, Impossible, Row
 
-PAGE = Path(__file__).parent.parent / "docs" / "findings" / "faults.md"
-MARK = "<!-- python -m bench.faults --write -->\n"
 COLUMNS = ("fault", "of", "requests lost", "longest gap", "whole again after", "drafts, versions", "experiment", "lost")
 
 
@@ -68,24 +67,16 @@ def machine() -> str:
 
 def write(lines: list[str]) -> None:
     """Rows that were not measured keep what they said."""
-    begin, _, rest = PAGE.read_text().partition(MARK)
-    known = {key(each): each for each in [*rest.splitlines(), *lines] if each.startswith("| ")}
-    rows = [known[wanted] for row in faults.ROWS if (wanted := (row.fault, row.subject)) in known]
-    about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine()}, {faults.RATE:g} requests/s, one run of each row.\n\n"
-    PAGE.write_text(
-        begin + MARK + "\n" + about + "\n".join([line(COLUMNS), line(["---"] * len(COLUMNS)), *rows]) + "\n"
-    )
-
-
-def key(row: str) -> tuple[str, str]:
-    _, fault, subject, *_ = (cell.strip() for cell in row.split("|"))
-    return fault, subject
+    about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine()}, {faults.RATE:g} requests/s"
+    known = sheets.updated("faults", ([*sheets.cells(each), about] for each in lines), named_by=2)
+    rows = (known[wanted] for row in faults.ROWS if (wanted := (row.fault, row.subject)) in known)
+    sheets.save("faults", [[*COLUMNS, "measured"], *rows])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose fault or subject contains these words")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/tables")
     options = parser.parse_args()
     rows = [row for row in faults.ROWS if options.rows in f"{row.fault} {row.subject}"]
     lines = measured(rows)

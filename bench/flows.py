@@ -3,9 +3,8 @@
     .venv/bin/python -m bench.flows [--flows "trtllm,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
 
 For each flow it starts a router and four simulated engines, two that prefill and two that decode, does one fault after
-another under load and prints a table; `--write` puts it into docs/findings/faults.md. 1P1D: each decoder is paired
-with one prefill engine. Every whole answer is compared with the
-text that one engine alone gives.
+another under load and prints a table; `--write` puts it into docs/findings/tables/offloads.csv. 1P1D: each decoder is
+paired with one prefill engine. Every whole answer is compared with the text that one engine alone gives.
 """
 
 import argparse
@@ -27,12 +26,11 @@ from typing import Any
 
 import httpx
 
+from bench import sheets
 from fleet.simengine.generation import SamplingParams, TextGenerator
 from router.contract.connectors import CONNECTORS
 from router.policy.schema import document
 
-PAGE = Path(__file__).parent.parent / "docs" / "findings" / "faults.md"
-BEGIN, END = "<!-- python -m bench.flows --write -->\n", "<!-- end of bench.flows -->\n"
 COLUMNS = (
     *("flow", "fault", "of", "requests lost", "wrong", "offloaded", "by another prefill", "by the decoder", "retried"),
     "TTFT p50, max",
@@ -236,17 +234,10 @@ async def measured(flow: str, seconds: float, rate: float) -> list[str]:
 
 def write(lines: list[str], rate: float) -> None:
     """Rows that were not measured keep what they said."""
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    known, _, tail = rest.partition(END)
-    rows = {key(each): each for each in [*known.splitlines()[2:], *lines] if each.startswith("| ")}
-    rows = {name: each for name, each in rows.items() if name[0].partition(" ")[0] in CONNECTORS}
-    about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.1f}, {rate:g} requests/s.\n\n"
-    table = "\n".join([line(COLUMNS), line(["---"] * len(COLUMNS)), *rows.values()])
-    PAGE.write_text(f"{head}{BEGIN}\n{about}{table}\n\n{END}{tail}")
-
-
-def key(row: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in row.split("|")[1:4])
+    about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.1f}, {rate:g} requests/s"
+    known = sheets.updated("offloads", ([*sheets.cells(each), about] for each in lines), named_by=3)
+    rows = [row for (flow, *_), row in known.items() if flow.partition(" ")[0] in CONNECTORS]
+    sheets.save("offloads", [[*COLUMNS, "measured"], *rows])
 
 
 def main() -> None:
@@ -256,7 +247,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=6.0, help="of each row")
     parser.add_argument("--rate", type=float, default=6.0, help="requests per second")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/tables")
     options = parser.parse_args()
     lines = [
         each for flow in options.flows.split(",") for each in asyncio.run(measured(flow, options.seconds, options.rate))

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,8 +34,17 @@ def cells(line: str) -> tuple[str, ...]:
 def write(name: str, lines: Iterable[str]) -> None:
     """Write NAME.csv, and NAME-2.csv and so on for tables with other columns."""
     for number, rows in enumerate(sheets(lines), 1):
-        with (FOLDER / (f"{name}-{number}.csv" if number > 1 else f"{name}.csv")).open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+        save(f"{name}-{number}" if number > 1 else name, rows)
+
+
+def save(name: str, rows: Iterable[Sequence[str]]) -> None:
+    with (FOLDER / f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def updated(name: str, rows: Iterable[Sequence[str]], named_by: int) -> dict[tuple[str, ...], Sequence[str]]:
+    """The rows of NAME.csv by their first columns, with these in the place of equal ones."""
+    return {tuple(row[:named_by]): row for row in [*read(name)[1:], *rows]}
 
 
 def read(name: str) -> list[list[str]]:

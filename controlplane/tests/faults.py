@@ -1,6 +1,6 @@
 """Faults under a whole Weir with traffic and an operator at work: what is lost, and when all is whole again.
 
-`bench/faults.py` runs every row and writes docs/findings/faults.md; test_faults.py holds what must not be lost.
+`bench/faults.py` runs every row and writes docs/findings/tables/faults.csv; test_faults.py holds what must not be lost.
 """
 
 import contextlib

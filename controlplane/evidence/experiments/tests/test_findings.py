@@ -176,6 +176,8 @@ def test_tables_of_equal_columns_become_one_file(tmp_path, monkeypatch):
         ["Small: full load", "A", "2.0"],
     ]
     assert sheets.read("some-2")[1:] == [["Small: full load", "agent", "3"]]
+    again = sheets.updated("some", [["Small: half load", "A", "3.0"]], named_by=2)
+    assert [row[-1] for row in again.values()] == ["3.0", "2.0"]
 
 
 def section(name: str, title: str) -> list[list[str]]:
