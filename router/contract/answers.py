@@ -5,6 +5,7 @@ answers of all of them. A value of an unknown shape counts as content.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ _CLIENTS_CODES = frozenset(
         *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
     )
 )
+# As vLLM and SGLang say it
+_TOO_LONG = re.compile(rb"context[ _]length")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
 _NOTHING = (None, None, None, None, None)
@@ -45,6 +48,11 @@ class AnswerError(msgspec.Struct, frozen=True):
     status: int | None = None  # HTTP, if the error names one
     is_clients: bool = False  # the request is wrong; another engine would say the same
     body: bytes = b""  # the error as the body of an answer; empty if the engine sent no object
+
+
+def is_too_long(status: int, body: bytes) -> bool:
+    """The engine refused a prompt that does not fit its context."""
+    return status == 400 and _TOO_LONG.search(body) is not None
 
 
 class _Choice(msgspec.Struct):

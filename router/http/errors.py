@@ -103,6 +103,14 @@ def saying_when(status: int, lines: bytes) -> bytes:
     return _SHOULD_RETRY.sub(b"", lines) + b"x-should-retry: false\r\n" if is_far else lines
 
 
+def failed_response(code: str, message: str, request_id: str, model: str) -> bytes:
+    """The only event of a stream of /v1/responses whose request an engine refused."""
+    error = {"code": code, "message": message}
+    response = {"id": f"resp_{request_id}", "object": "response", "model": model, "status": "failed", "error": error}
+    data = orjson.dumps({"type": "response.failed", "sequence_number": 0, "response": {**response, "output": []}})
+    return b"event: response.failed\ndata: %b\n\n" % data
+
+
 def event(api_path: str, code: str, message: str, request_id: str, number: int = 0) -> bytes:
     """The event that ends a broken stream. It starts with a blank line: the stream may have stopped inside an event.
 

@@ -290,6 +290,10 @@ class Proxy:
             raise _reported(call, endpoint, answer, answer.error)
         if answer.result == "failed_alike":
             raise _alike(endpoint, answer)
+        if answer.result == "client_error" and relay.fails_in_stream(call, answer):
+            relay.fail_in_stream(call, answer, client)
+            self._judge_end(call, endpoint, answer)
+            return
         if self.responses is not None and call.api_path == stored.PATH and answer.connection.status == 200:
             client = self.responses.noting(call, endpoint, client, streams=answer.streams)
         try:

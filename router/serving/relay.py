@@ -128,6 +128,22 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
     return b"".join(parts)
 
 
+def fails_in_stream(call: Call, answer: BegunAnswer) -> bool:
+    """Codex compacts a conversation that no longer fits for an event in a stream; for a 400 it ends the turn."""
+    is_codex = call.api_path == "/v1/responses" and b"x-codex-window-id:" in call.request.forwarded
+    return is_codex and call.request.prompt.stream and answers.is_too_long(answer.connection.status, answer.body)
+
+
+def fail_in_stream(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
+    outcome, event = call.outcome, answers.said(answer.body)
+    error = answers.error_of(event) if event is not None else None
+    message = error.message if error is not None else answer.body.decode("utf-8", "replace")
+    outcome.streamed, outcome.status, outcome.begun, outcome.last_byte = True, 200, True, time.perf_counter()
+    client.start(200, b"content-type: text/event-stream\r\n" + own_lines(call))
+    model = call.request.prompt.model
+    client.end(errors.failed_response("context_length_exceeded", message, call.id, model))
+
+
 async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
     """Send the answer to the client. An UpstreamError here comes after the first byte: no retry."""
     connection = answer.connection

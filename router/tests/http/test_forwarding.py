@@ -102,3 +102,36 @@ async def test_the_query_is_passed_on(world):
     w = await world(None)
     await w.client.post("/v1/completions?a=1&b=%20", json={"model": "llama", "prompt": "x"})
     assert w.engines[0].received[0].target == "/v1/completions?a=1&b=%20"
+
+
+CODEX = {"x-codex-window-id": "s:0"}
+TOO_LONG = {"error": {"message": "This model's maximum context length is 64 tokens.", "code": 400}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "stream", "said", "compacts"),
+    [
+        (CODEX, True, TOO_LONG, True),
+        (CODEX, True, {"message": "The input (70 tokens) is longer than the model's context length"}, True),
+        (CODEX, False, TOO_LONG, False),
+        (CODEX, True, {"error": {"message": "another mistake"}}, False),
+        ({}, True, TOO_LONG, False),
+    ],
+)
+async def test_codex_hears_of_a_prompt_that_does_not_fit_by_the_event_for_which_it_compacts(
+    world, headers, stream, said, compacts
+):
+    w = await world(reply(said, 400))
+    body = {"model": "llama", "input": "hello", "stream": stream}
+    response = await w.client.post("/v1/responses", json=body, headers=headers)
+    receipt = await w.receipt(response)
+    assert (receipt["outcome"], receipt["attempts"][0]["status"]) == ("client_error", 400)
+    if not compacts:
+        assert (response.status_code, response.json()) == (400, said)
+        return
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
+    kind, data = response.text.removesuffix("\n\n").split("\n")
+    failed = json.loads(data.removeprefix("data: "))
+    assert (kind, failed["response"]["status"]) == ("event: response.failed", "failed")
+    assert failed["response"]["error"]["code"] == "context_length_exceeded"
+    assert "context length" in failed["response"]["error"]["message"]
