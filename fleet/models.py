@@ -356,7 +356,7 @@ class Calibration(jobs.Job):
     The newest that is done is what the twin computes with; older ones are kept as its history.
     """
 
-    TASK = "fleet.calibrate"
+    TASK, TURN_FIELDS = "fleet.calibrate", ("node",)
     AT_ONCE = 4  # with previews and tunings fewer than a control worker has threads, so that orders find one
 
     instance = models.CharField(max_length=80)

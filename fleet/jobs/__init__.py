@@ -4,6 +4,7 @@
       └───────cancel─────┴───────────► cancelled
 
     failed, cancelled ──resume──► queued, where the job keeps what it has finished
+    running ──give_way──► queued, where it keeps it, too, and another actor's is next
 
 Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
 writes nothing more, and the first end counts.
@@ -15,11 +16,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
 from django.db import connection, models, transaction
+from django.db.models import Max, Q, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -32,7 +35,9 @@ ENDED = (DONE, FAILED, CANCELLED)
 BEAT_S = 0.5  # between two heartbeats, each of which also notices a cancellation
 ALIVE_S = 5.0  # between two heartbeats of the thread that stands beside the work
 LOST_S = 60.0  # a running job without a heartbeat for this long has lost its worker, unless that is known to be gone
-MOST_LOOKED_AT = 1_000  # queued jobs of which the next ones are chosen
+MOST_LOOKED_AT = 1_000  # queued jobs of which the next ones are chosen: each actor's oldest before any other's second
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+TURN_S = 30.0  # a job that can go on later makes room for another actor's after so long
 SENT_AGAIN_S = 10.0  # a job still queued after this long may have lost its message: Redis came back empty
 
 log = logging.getLogger(__name__)
@@ -42,6 +47,7 @@ class Job(models.Model):
     TASK: ClassVar[str]  # the Celery task that performs it, given its id
     AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
     SHARE_A_THREAD: ClassVar[bool] = False  # one worker's jobs of this kind run beside each other in one thread
+    TURN_FIELDS: ClassVar[tuple[str, ...]] = ()  # fields that `queue` and `startable` read
 
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
     cause = models.TextField(blank=True)  # cause of a failure or a cancellation
@@ -60,9 +66,9 @@ class Job(models.Model):
         return "control"
 
     @classmethod
-    def may_start(cls, job_id: int) -> bool:
-        """Besides AT_ONCE; a job that may not is sent later."""
-        return True
+    def startable(cls, in_turn: "list[Any]", running: "models.QuerySet[Any]") -> "list[Any]":
+        """Those of the queued jobs that may start beside the running ones, the first ones first."""
+        return in_turn
 
 
 J = TypeVar("J", bound=Job)
@@ -97,21 +103,35 @@ def send_next(model: type[Job], waited_s: float = 0.0) -> None:
     whole room: a job whose worker is away holds up none of another worker."""
     queued = model._default_manager.filter(status=QUEUED)
     now, room, chosen = timezone.now(), _room(model), Counter[str]()
-    for job in _in_turn(model) if room else ():
-        if chosen[job.queue] < room and model.may_start(job.pk):
+    for job in _startable(model) if room else ():
+        if chosen[job.queue] < room:
             chosen[job.queue] += 1
             if queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s)).update(sent_at=now):
                 send(job)
 
 
-def _in_turn(model: type[J]) -> list[J]:
-    """Queued jobs, those first whose actor has the fewest that run or are ahead of it; of equals the oldest."""
-    ahead = Counter(model._default_manager.filter(status=RUNNING).values_list("actor", flat=True))
-    turns: list[tuple[int, int, J]] = []
-    for job in model._default_manager.filter(status=QUEUED).order_by("pk")[:MOST_LOOKED_AT]:
-        turns.append((ahead[job.actor], job.pk, job))
-        ahead[job.actor] += 1
-    return [job for _, _, job in sorted(turns, key=lambda turn: turn[:2])]
+def _in_turn(model: type[J], leaving: J | None = None) -> list[J]:
+    """Queued jobs, those first whose actor has the fewest that run or are ahead of it; of equals the one whose actor
+    waits longest since its last start. `leaving`: a running one as if it were queued."""
+    rows, left = model._default_manager.all(), [leaving.pk] if leaving else []
+    ahead = Counter(rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True))
+    queued = rows.filter(Q(status=QUEUED) | Q(pk__in=left))
+    place = Window(RowNumber(), partition_by="actor", order_by="pk")
+    read = queued.annotate(place=place).order_by("place", "pk").only("actor", *model.TURN_FIELDS)[:MOST_LOOKED_AT]
+    turns = [(ahead[job.actor] + job.place, job) for job in read]
+    began = dict(
+        rows.filter(actor__in={job.actor for _, job in turns}, started_at__isnull=False)
+        .order_by()
+        .values_list("actor")
+        .annotate(Max("started_at"))
+    )
+    turns.sort(key=lambda turn: (turn[0], began.get(turn[1].actor, LONG_AGO), turn[1].pk))
+    return [job for _, job in turns]
+
+
+def _startable(model: type[J], leaving: J | None = None) -> list[J]:
+    running = model._default_manager.filter(status=RUNNING).exclude(pk=leaving.pk if leaving else None)
+    return model.startable(_in_turn(model, leaving), running)
 
 
 def _room(model: type[Job]) -> int:
@@ -120,12 +140,12 @@ def _room(model: type[Job]) -> int:
 
 @contextlib.contextmanager
 def held(model: type[J], job_id: int) -> Iterator[J | None]:
-    """The job, when this caller is the one to perform it. A thread of its own tells meanwhile that its worker is there,
-    also while the work has the processor for itself."""
-    job = claim(model, job_id)
+    """The job whose turn it is when the message of that job arrives, if there is one to perform. A thread of its own
+    tells meanwhile that its worker is there, also while the work has the processor for itself."""
+    job = claim_next(model, job_id)
     ended = threading.Event()
     if job is not None:
-        threading.Thread(target=_keep_alive, args=(job, ended), name=f"alive: {job_id}", daemon=True).start()
+        threading.Thread(target=_keep_alive, args=(job, ended), name=f"alive: {job.pk}", daemon=True).start()
     try:
         yield job
     finally:
@@ -148,21 +168,47 @@ def of_this_start(job: J) -> "models.QuerySet[J]":
     return type(job)._default_manager.filter(pk=job.pk, started_at=job.started_at)
 
 
+def claim_next(model: type[J], job_id: int) -> J | None:
+    """`held` without its heartbeat. Messages arrive in the order of requests: each says that there is work on the queue
+    of its job, not which."""
+    named = model._default_manager.filter(pk=job_id).first()
+    if named is None:
+        return None
+    return _claim(model, lambda: next((job.pk for job in _startable(model) if job.queue == named.queue), None))
+
+
 def claim(model: type[J], job_id: int) -> J | None:
-    """`held` without its heartbeat."""
+    """This job, whoever's turn it is."""
+    return _claim(model, lambda: job_id)
+
+
+def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
     with transaction.atomic():
         queued = model._default_manager.filter(status=QUEUED)
         # One claim after the other: two that looked for room at the same moment would both find it. SQLite has one
         # writer anyway.
         list(queued.order_by("pk").select_for_update().values_list("pk", flat=True))
-        if not _room(model) or not model.may_start(job_id):
-            return None
+        job_id = chosen() if _room(model) else None
         now = timezone.now()
         mine = queued.filter(pk=job_id)
         if not mine.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
             return None
     # Of this start: a worker that pauses here until it is taken for lost must not get its successor's.
     return model._default_manager.filter(pk=job_id, started_at=now).first()
+
+
+def give_way(job: Job) -> bool:
+    """Queue a job that has had its turn again when another actor's is next; True: the work stops here, and goes on at
+    its next turn."""
+    if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
+        return False
+    following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
+    # The start stays: it is when its actor was last served.
+    mine = of_this_start(job).filter(status=RUNNING)
+    if following.actor == job.actor or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
+        return False
+    send_next(type(job))
+    return True
 
 
 def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:

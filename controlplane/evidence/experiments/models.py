@@ -10,7 +10,8 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.evidence.experiments.facts import RunFacts
-from fleet.jobs import QUEUED, RUNNING, STATUSES, Job
+from controlplane.evidence.experiments.record import Expectation
+from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
 from router.policy.schema import document as documents
 
@@ -55,20 +56,6 @@ class Arm(msgspec.Struct, frozen=True):
         return self.version or 1
 
 
-class Expectation(msgspec.Struct, frozen=True):
-    """An expectation as stored; see start.body.ExpectIn."""
-
-    metric: str
-    request_class: str = msgspec.field(name="class")
-    arm: str = ""  # empty: every arm
-    min: float | None = None
-    max: float | None = None
-    relative_to: str = ""
-    min_ratio: float | None = None
-    max_ratio: float | None = None
-    confidence: float | None = None
-
-
 class Matrix(models.Model):
     """Traces × loads × arms × seeds in the twin; each trace at each load is an experiment."""
 
@@ -93,8 +80,8 @@ class Matrix(models.Model):
 class Experiment(Job):
     """A comparison of arms under the same load."""
 
-    TASK = "experiments.run"
-    AT_ONCE = 16  # in the twin, given enough workers; a replay has the machine to itself, see may_start
+    TASK, TURN_FIELDS = "experiments.run", ("mode",)
+    AT_ONCE = 16  # in the twin, given enough workers; a replay has the machine to itself, see startable
     queue = "experiments"
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
@@ -130,14 +117,13 @@ class Experiment(Job):
         return self.name
 
     @classmethod
-    def may_start(cls, job_id: int) -> bool:
-        """A replay measures times, so nothing runs beside it; experiments queued later wait for it."""
-        others = cls.objects.exclude(pk=job_id)
-        running = others.filter(status=RUNNING)
-        if cls.objects.filter(pk=job_id, mode="replay").exists():
-            return not running.exists()
-        waiting = others.filter(mode="replay", status=QUEUED, pk__lt=job_id)
-        return not running.filter(mode="replay").exists() and not waiting.exists()
+    def startable(cls, in_turn: "list[Experiment]", running: "models.QuerySet[Experiment]") -> "list[Experiment]":
+        """A replay measures times, so nothing runs beside it; those behind it wait for it."""
+        modes = set(running.values_list("mode", flat=True))
+        replay = next((n for n, job in enumerate(in_turn) if job.mode == "replay"), len(in_turn))
+        if "replay" in modes:
+            return []
+        return in_turn[:replay] if replay or modes else in_turn[:1]
 
     @property
     def expectations(self) -> list[Expectation]:

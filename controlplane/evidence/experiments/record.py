@@ -5,7 +5,7 @@ Each run adds to its facts what it played (`load`, `records_sha256`) and, in a r
 
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from controlplane.evidence.twin.expected_error import ExpectedError
 from fleet.engine.tiers.shared import StoreModel
@@ -87,3 +87,17 @@ class ExperimentRecord(Struct, frozen=True):
     arms: dict[str, RecordedArm]
     fleets: dict[str, RecordedFleet]  # by sha256
     repeats: Repeated | None  # the experiment whose record this one is
+
+
+class Expectation(Struct, frozen=True):
+    """An expectation as stored; see start.body.ExpectIn."""
+
+    metric: str
+    request_class: str = field(name="class")
+    arm: str = ""  # empty: every arm
+    min: float | None = None
+    max: float | None = None
+    relative_to: str = ""
+    min_ratio: float | None = None
+    max_ratio: float | None = None
+    confidence: float | None = None

@@ -40,7 +40,7 @@ class RunHeartbeat(jobs.Heartbeat):
 
 
 def run_experiment(experiment_id: int) -> None:
-    """Perform every run, unless another worker has claimed the experiment."""
+    """Perform the runs of the experiment whose turn it is; after some of them it may be another one's."""
     with jobs.held(Experiment, experiment_id) as experiment:
         if experiment is not None:
             _run(experiment)
@@ -53,6 +53,8 @@ def _run(experiment: Experiment) -> None:
         status = execute(run, experiment)
         if status != DONE:
             close(experiment, status, f"{run}: {run.cause}" if status == FAILED else run.cause)
+            return
+        if jobs.give_way(experiment):
             return
     experiment.status = DONE
     try:

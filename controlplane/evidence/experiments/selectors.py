@@ -32,15 +32,15 @@ class ExperimentProgress:
     requests_done: int
     requests: int  # requests of all runs; 0 until the first run has read its trace
     eta_s: float | None  # None when it has ended or nothing is known yet
-    took_s: float | None  # since it began, None while queued
-    queued_behind: int | None  # experiments that run or were queued earlier; None unless this one is queued
+    took_s: float | None  # since it began, None before
+    queued_behind: int | None  # experiments that run or may have their turn earlier; None unless this one is queued
 
 
 def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:
     now = now or timezone.now()
     runs = list(experiment.runs.all())
     known = max((run.total for run in runs), default=0)
-    began = experiment.started_at
+    began = min((run.started_at for run in runs if run.started_at), default=experiment.started_at)
     return ExperimentProgress(
         runs_done=sum(run.status == DONE for run in runs),
         runs=len(runs),
@@ -53,4 +53,9 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
 
 
 def _queued_behind(experiment: Experiment) -> int:
-    return Experiment.objects.filter(Q(status=RUNNING) | Q(status=QUEUED, pk__lt=experiment.pk)).count()
+    active = Experiment.objects.order_by()
+    queued: dict[str, int] = dict(active.filter(status=QUEUED).values_list("actor").annotate(Count("pk")))
+    place: int = active.filter(status=QUEUED, actor=experiment.actor, pk__lt=experiment.pk).count()
+    others = sum(min(count, place + 1) for actor, count in queued.items() if actor != experiment.actor)
+    running: int = active.filter(status=RUNNING).count()
+    return running + place + others

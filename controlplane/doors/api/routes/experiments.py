@@ -66,7 +66,7 @@ class ProgressOut(Schema):
     eta_s: float | None
     took_s: float | None
     queued_behind: int | None = Field(
-        description="Experiments that run or were queued earlier; null unless it is queued"
+        description="Experiments that run or may have their turn earlier; null unless it is queued"
     )
 
 

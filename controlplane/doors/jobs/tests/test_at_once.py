@@ -1,12 +1,14 @@
-"""Two workers that claim jobs at the same moment start no more of them than may run beside each other."""
+"""Jobs that start: no more than may run beside each other, in turns of their owners."""
 
 import contextlib
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from django.utils import timezone
 
 from controlplane.doors.jobs.tests.test_expire import calibration, experiment, preview
 from controlplane.evidence.experiments.models import Experiment
@@ -30,16 +32,16 @@ def replay_beside_twin() -> list[Job]:
 @pytest.mark.parametrize(("make", "model"), [(previews, Preview), (replay_beside_twin, Experiment)])
 def test_one_of_two_jobs_starts(make: Any, model: Any, redis_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
     both = make()
-    allowed, looked = model.may_start, threading.Barrier(2)
+    startable, looked = model.startable, threading.Barrier(2)
 
-    def both_look(job_id: int) -> bool:
-        """Until the other claim has found that it may start, too, or has waited for this one to end."""
-        found: bool = allowed(job_id)
+    def both_look(in_turn: list[Job], running: Any) -> list[Job]:
+        """Until the other claim has found which may start, too, or has waited for this one to end."""
+        found: list[Job] = startable(in_turn, running)
         with contextlib.suppress(threading.BrokenBarrierError):
             looked.wait(timeout=1)
         return found
 
-    monkeypatch.setattr(model, "may_start", both_look)
+    monkeypatch.setattr(model, "startable", both_look)
     threads = [threading.Thread(target=_claim, args=(job,)) for job in both]
     for thread in threads:
         thread.start()
@@ -52,7 +54,7 @@ def _claim(job: Job) -> None:
     """In this thread's own connection; on SQLite it may find the database locked, and the message comes again."""
     while True:
         with contextlib.suppress(OperationalError), contextlib.closing(connection):
-            jobs.claim(type(job), job.pk)
+            jobs.claim_next(type(job), job.pk)
             return
 
 
@@ -85,3 +87,52 @@ def test_jobs_of_a_node_that_is_away_hold_up_none_of_another_node(sent: list[int
     there = calibration(instance="code-0", node="gpu-2").pk
     jobs.send_next(Calibration)
     assert sent == [*away[:-1], there]
+
+
+@pytest.mark.django_db
+def test_owners_take_turns_though_one_runs_at_a_time(
+    sent: list[int], data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages arrive in the order of requests."""
+    monkeypatch.setattr(Preview, "AT_ONCE", 1)
+    messages = [preview(actor="anna").pk for _ in range(4)]
+    messages += [preview(actor=actor).pk for actor in ("otto", "vera", "otto")]
+    served = []
+    for message in messages:
+        job = jobs.claim_next(Preview, message)
+        assert job is not None
+        served.append(job.actor)
+        jobs.end(job, jobs.DONE)
+    assert served == ["anna", "otto", "vera", "anna", "otto", "anna", "anna"]
+
+
+@pytest.mark.django_db
+def test_an_experiment_of_many_runs_makes_room_between_two_of_them(sent: list[int], data_dir: Path) -> None:
+    job = experiment(actor="anna", mode="twin")
+    mine = jobs.claim_next(Experiment, job.pk)
+    assert mine is not None
+    other = experiment(actor="otto", mode="twin")
+    assert not jobs.give_way(mine)  # its turn has just begun
+    mine.started_at = timezone.now() - timedelta(seconds=jobs.TURN_S)
+    Experiment.objects.filter(pk=mine.pk).update(started_at=mine.started_at)
+    Experiment.objects.filter(pk=other.pk).update(actor="anna")
+    assert not jobs.give_way(mine)  # for one's own there is no hurry
+    Experiment.objects.filter(pk=other.pk).update(actor="otto")
+    assert jobs.give_way(mine)
+    assert sent == [other.pk, mine.pk]
+    assert jobs.claim_next(Experiment, mine.pk) == other
+    with pytest.raises(jobs.Stopped):
+        jobs.Heartbeat(mine).beat()
+    again = jobs.claim_next(Experiment, other.pk)
+    assert again == mine
+
+
+@pytest.mark.django_db
+def test_a_replay_that_has_its_turn_is_not_held_up_by_older_twins(sent: list[int], data_dir: Path) -> None:
+    first, second, *_ = [experiment(actor="anna", mode="twin") for _ in range(5)]
+    assert jobs.claim_next(Experiment, first.pk) == first
+    replay = experiment(actor="otto", mode="replay")
+    assert jobs.claim_next(Experiment, second.pk) is None
+    jobs.end(Experiment.objects.get(pk=first.pk), jobs.DONE)
+    assert jobs.claim_next(Experiment, second.pk) == replay
+    assert jobs.claim_next(Experiment, second.pk) is None

@@ -36,7 +36,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def experiment(**values: Any) -> Job:
     about = {"pacing": "timestamps", "load_factor": 1, "duration_s": 60, "time_scale": 1, "seeds": [1]}
     made = Experiment.objects.create(
-        name="A vs B", trace="t", pool="demo", actor="ada", arms=[arm_of("round_robin")], **about, **values
+        name="A vs B", trace="t", pool="demo", arms=[arm_of("round_robin")], **{"actor": "ada"} | about | values
     )
     Run.objects.create(experiment=made, arm="round_robin", seed=1, ordinal=0, status=made.status)
     return made

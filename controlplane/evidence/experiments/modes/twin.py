@@ -139,9 +139,9 @@ def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float 
     """Seconds left at the pace so far; all runs have about the same number of requests."""
     each = max((run.total for run in runs), default=0)
     played = sum(each if run.status in ENDED else run.done for run in runs)
-    if not played or not experiment.started_at:
+    took = sum(((run.ended_at or now) - run.started_at).total_seconds() for run in runs if run.started_at)
+    if not played or not took:
         return None
-    took = (now - experiment.started_at).total_seconds()
     return max(1.0, took * (each * len(runs) - played) / played)
 
 

@@ -167,17 +167,21 @@ def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
 def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(started, ci):
     from controlplane.evidence.experiments.tests.conftest import body
 
+    def next_of(message: int) -> int | None:
+        job = jobs.claim_next(Experiment, message)
+        return job and job.pk
+
     matrix = started()
     first, second = (cell.pk for cell in matrix.cells.order_by("pk"))
-    assert jobs.claim(Experiment, first)
+    assert next_of(second) == first
     replay = ci.post("/experiments", body()).json()["id"]
+    assert next_of(replay) == second  # the oldest of one actor, whichever message arrives
     later = ci.post("/experiments", body(mode="twin", time_scale=1)).json()["id"]
-    assert jobs.claim(Experiment, replay) is None
-    assert jobs.claim(Experiment, later) is None  # it waits for the replay before it
-    assert jobs.claim(Experiment, second)
+    assert next_of(replay) is None
+    assert next_of(later) is None  # it waits for the replay before it
     Experiment.objects.filter(pk__in=(first, second)).update(status="done")
-    assert jobs.claim(Experiment, replay)
-    assert jobs.claim(Experiment, later) is None
+    assert next_of(later) == replay
+    assert next_of(later) is None
 
 
 def test_the_status_of_a_matrix_is_that_of_its_cells():

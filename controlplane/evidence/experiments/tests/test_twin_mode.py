@@ -157,10 +157,12 @@ def test_the_time_left_follows_from_the_pace_so_far(asked):
     experiment = asked(seeds=[1, 2])
     now = timezone.now()
     assert progress_of(experiment, now).eta_s is None
-    Experiment.objects.update(status="running", started_at=now - timedelta(seconds=10))
+    Experiment.objects.update(status="running", started_at=now - timedelta(seconds=4))
     first, second, *_ = experiment.runs.all()
-    Run.objects.filter(pk=first.pk).update(status="done", done=90, total=100)
-    Run.objects.filter(pk=second.pk).update(status="running", done=60, total=100)
+    hour_ago, began = now - timedelta(hours=1), now - timedelta(seconds=4)  # another one had its turn between
+    ended = hour_ago + timedelta(seconds=6)
+    Run.objects.filter(pk=first.pk).update(status="done", done=90, total=100, started_at=hour_ago, ended_at=ended)
+    Run.objects.filter(pk=second.pk).update(status="running", done=60, total=100, started_at=began)
     assert progress_of(Experiment.objects.get(), now).eta_s == pytest.approx(10 * 240 / 160)
 
 

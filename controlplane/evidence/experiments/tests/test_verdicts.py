@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from controlplane.evidence.experiments import running, services
-from controlplane.evidence.experiments.models import Expectation, Experiment
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.record import Expectation
 from controlplane.evidence.experiments.results import assemble, summarize
 from controlplane.evidence.experiments.results.output.report import sentence
 from controlplane.evidence.experiments.results.statistics import verdicts

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.evidence.experiments.models import Expectation
+from controlplane.evidence.experiments.record import Expectation
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.pairs import Estimator
