@@ -2,7 +2,8 @@
 the server fetch something else."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections.abc import Mapping, Sequence
 
 import httpx
 import orjson
@@ -15,43 +16,69 @@ from router.contract.net.addresses import ENGINES
 from router.contract.problem import Problem
 
 TIMEOUT_S = 3.0
+LONGEST_S = 5.0  # for the queries of all deliveries: none of them waits longer for what another one asks
 AT_ONCE = 10
 LARGEST = 256 * 1024  # bytes of an answer; one with a single number has a few hundred
 
 
-def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> QueryResults:
-    """Send every query of the plan for each of its pools, concurrently."""
-    asked = {
+Queries = Mapping[tuple[str, str], str]  # by pool and the guard's query: with its variables filled in
+
+
+def queries(plan: Plan, policy: str, candidate: int, step_s: float) -> Queries:
+    """Every query of the plan, for each of its pools."""
+    return {
         (pool, guard.query): expanded(guard.query, _values(pool, policy, candidate, step_s))
         for pool in plan.pools
         for guard in plan.guards
         if isinstance(guard, PrometheusGuard)
     }
-    if not asked:
-        return {}
-    with ThreadPoolExecutor(min(AT_ONCE, len(asked)), thread_name_prefix="prometheus") as threads:
-        return dict(zip(asked, threads.map(_query, asked.values()), strict=True))
+
+
+def ask(*asked: Queries) -> list[QueryResults]:
+    """The answers to the queries of each delivery. They are asked beside each other, one of each delivery in turn."""
+    return asyncio.run(_ask(asked)) if any(asked) else [{} for _ in asked]
+
+
+async def _ask(asked: Sequence[Queries]) -> list[QueryResults]:
+    late = QueryResult(error=f"no answer within {LONGEST_S:g} s to all queries of open deliveries")
+    found = [dict.fromkeys(each, late) for each in asked]
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(into: dict[tuple[str, str], QueryResult], key: tuple[str, str], query: str) -> None:
+        async with room:
+            into[key] = await _query(query)
+
+    rounds = itertools.zip_longest(
+        *([(into, *item) for item in of.items()] for into, of in zip(found, asked, strict=True))
+    )
+    tasks = [asyncio.create_task(one(*item)) for each in rounds for item in each if item]
+    await asyncio.wait(tasks, timeout=LONGEST_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return list(found)
 
 
 def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
     """Why queries of a plan cannot be judged. No data is no problem: the candidate has no requests yet."""
-    queries = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
-    errors = {query: result.error for (_, query), result in ask(plan, policy, candidate, 1).items() if result.error}
-    return [Problem(f"guards[{queries[query]}].query", query, error) for query, error in errors.items()]
+    numbers = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
+    (found,) = ask(queries(plan, policy, candidate, 1))
+    errors = {query: result.error for (_, query), result in found.items() if result.error}
+    return [Problem(f"guards[{numbers[query]}].query", query, error) for query, error in errors.items()]
 
 
 def _values(pool: str, policy: str, candidate: int, step_s: float) -> dict[str, str]:
     return {"pool": pool, "policy": policy, "candidate": str(candidate), "step_s": str(max(1, round(step_s)))}
 
 
-def _query(query: str) -> QueryResult:
+async def _query(query: str) -> QueryResult:
     if not settings.PROMETHEUS_URL:
         return QueryResult(error="WEIR_PROMETHEUS_URL is not set")
     headers = {"authorization": f"Bearer {settings.PROMETHEUS_TOKEN}"} if settings.PROMETHEUS_TOKEN else {}
     form = {"query": query, "timeout": f"{TIMEOUT_S:g}s"}
     try:
         url = f"{settings.PROMETHEUS_URL}/api/v1/query"
-        response = asyncio.run(pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers))
+        response = await pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers)
     except (TimeoutError, httpx.TimeoutException):
         return QueryResult(error=f"no answer within {TIMEOUT_S:g} s")
     except httpx.HTTPError as error:

@@ -3,9 +3,10 @@
 It keeps its memory in the database, so that any control worker can take the next look.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import redis
@@ -23,6 +24,7 @@ from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.moving import clock_s
 from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.types import Plan, Shadow, Switchback
+from controlplane.traffic.deliveries.prometheus import Queries
 from controlplane.traffic.deliveries.states import SPLIT, Hold, State, Trigger
 from fleet.redis import connect
 from router.contract.redis import redis_keys
@@ -36,19 +38,50 @@ PRUNED_EVERY_S = 3600
 SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to split: routers keep it ready
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A delivery whose look needs answers."""
+
+    delivery: Delivery
+    plan: Plan
+    traffic: Traffic
+    queries: Queries
+
+
 def step(now: float | None = None) -> None:
-    """One that cannot be judged does not stop the others: its watch expires and live serves."""
+    """One that cannot be judged does not stop the others: its watch expires and live serves. What Prometheus is asked
+    for holds up only those that ask."""
     now = time.time() if now is None else now
+    waiting = []
     for delivery in selectors.open_deliveries():
-        try:
-            judge(delivery, now)
-        except Exception:
-            log.exception("delivery.not_judged", delivery=delivery.pk)
+        with _judged_alone(delivery):
+            begun = _begin(delivery, now)
+            if isinstance(begun, _Begun) and not begun.queries:
+                _finish(begun, now, {})
+            elif isinstance(begun, _Begun):
+                waiting.append(begun)
+    for begun, answers in zip(waiting, prometheus.ask(*(each.queries for each in waiting)), strict=True):
+        with _judged_alone(begun.delivery):
+            _finish(begun, now, answers)
     prune(now)
+
+
+@contextlib.contextmanager
+def _judged_alone(delivery: Delivery) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("delivery.not_judged", delivery=delivery.pk)
 
 
 def judge(delivery: Delivery, now: float) -> Delivery:
     """Apply what is due by the clock and what routers have stopped, then look, then renew the watch."""
+    begun = _begin(delivery, now)
+    return _finish(begun, now, *prometheus.ask(begun.queries)) if isinstance(begun, _Begun) else begun
+
+
+def _begin(delivery: Delivery, now: float) -> Delivery | _Begun:
+    """Until the look; a delivery when there is none."""
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
@@ -64,10 +97,15 @@ def judge(delivery: Delivery, now: float) -> Delivery:
         return _blind(delivery, error, at)
     if stop is not None:
         return services.stopped(delivery, stop, at)
+    watched = delivery.state in judging.WATCHED
+    return _Begun(delivery, plan, traffic, _queries(delivery, plan, at) if watched else {})
+
+
+def _finish(begun: _Begun, now: float, answers: QueryResults) -> Delivery:
+    delivery, plan = begun.delivery, begun.plan
     if delivery.state in judging.WATCHED:
-        delivery = services.judge_step(
-            delivery, proposal(delivery, plan, traffic, now, _answers(delivery, plan, at)), at
-        )
+        found = proposal(delivery, plan, begun.traffic, now, answers)
+        delivery = services.judge_step(delivery, found, datetime.fromtimestamp(now, UTC))
     if delivery.state in SPLITTING:
         evidence.renew_watch(delivery.pk, delivery.generation, plan.pools)
     return delivery
@@ -100,12 +138,12 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
     return services.judge_step(delivery, held, at)
 
 
-def _answers(delivery: Delivery, plan: Plan, at: datetime) -> QueryResults:
-    """Prometheus' answers to the guards' queries; none for a shadow, which gives the candidate no requests."""
+def _queries(delivery: Delivery, plan: Plan, at: datetime) -> Queries:
+    """The guards' questions to Prometheus; none for a shadow, which gives the candidate no requests."""
     if isinstance(plan.steps[delivery.step], Shadow):
         return {}
     ran_s = clock_s(delivery, at) if delivery.state != State.BAKING else (at - delivery.state_at).total_seconds()
-    return prometheus.ask(plan, delivery.policy.name, delivery.candidate.number, ran_s)
+    return prometheus.queries(plan, delivery.policy.name, delivery.candidate.number, ran_s)
 
 
 def proposal(

@@ -1,5 +1,6 @@
 """A guard asks Prometheus for one number. What cannot be judged passes nothing and ends nothing."""
 
+import asyncio
 import json
 import threading
 import time
@@ -32,6 +33,11 @@ from router.tests.ports import free_port
 TTFT = {"metric": "ttft", "classes": ["warm"], "worse": 0.5, "fine": 0.6}
 QUERY = 'sum(rate(errors_total{pool="$pool"}[$step_ss]))'
 GUARD: dict[str, Any] = {"metric": "prometheus", "query": QUERY, "limit": 0.02}
+
+
+def answered(*queries: str) -> list[QueryResult]:
+    (found,) = prometheus.ask({("demo", query): query for query in queries})
+    return list(found.values())
 
 
 def of(kind: str, result: Any) -> Any:
@@ -249,6 +255,40 @@ def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, set
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
 
 
+def test_many_queries_of_one_delivery_wait_for_those_of_others_and_nobody_waits_longer_than_all_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began: list[str] = []
+
+    async def hangs(query: str) -> QueryResult:
+        began.append(query)
+        await asyncio.sleep(0 if query == "small" else 60)
+        return QueryResult(1.0)
+
+    monkeypatch.setattr(prometheus, "_query", hangs)
+    monkeypatch.setattr(prometheus, "LONGEST_S", 0.05)
+    many = {("demo", f"up + {n}"): f"up + {n}" for n in range(2 * prometheus.AT_ONCE)}
+    found = prometheus.ask(many, {("demo", "small"): "small"})
+    assert began[:2] == ["up + 0", "small"]
+    assert len(began) == prometheus.AT_ONCE + 1  # so many beside each other, and the place of the one that was answered
+    assert found[1] == {("demo", "small"): QueryResult(1.0)}
+    assert {result.error for result in found[0].values()} == {
+        "no answer within 0.05 s to all queries of open deliveries"
+    }
+
+
+def test_a_delivery_that_asks_nobody_is_judged_before_any_answer_is_awaited(
+    policy: Policy, pool: Pool, fleet: Fleet, server: Prometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = canary_of(policy, fleet)
+    monkeypatch.setattr(step.selectors, "open_deliveries", lambda: [asking, asking])
+    queries, order = step._queries, []
+    monkeypatch.setattr(step, "_queries", lambda *given: {} if len(order) else order.append("asks") or queries(*given))
+    monkeypatch.setattr(step, "_finish", lambda begun, now, answers: order.append("judged" if answers else "at once"))
+    step.step(later(asking, 5))
+    assert order == ["asks", "at once", "judged"]
+
+
 class Debians(DebiansPrometheus):
     """It scrapes the share of errors."""
 
@@ -265,7 +305,7 @@ class Debians(DebiansPrometheus):
         """It is what the query answers."""
         self.page.share = share  # type: ignore[attr-defined]
         end = time.monotonic() + 60
-        while prometheus._query("sum(errors_share)") != QueryResult(share):
+        while answered("sum(errors_share)") != [QueryResult(share)]:
             assert time.monotonic() < end
             time.sleep(0.1)
 
@@ -297,7 +337,7 @@ def debians(tmp_path: Path, settings: Any) -> Iterator[Debians]:
 @pytest.mark.deploy
 def test_debians_prometheus_answers(debians: Debians) -> None:
     queries = ("vector(0.25)", "scalar(vector(3))", "absent_series", "vector(0) / 0", "sum(")
-    found = [prometheus._query(query) for query in queries]
+    found = answered(*queries)
     assert found[:4] == [QueryResult(0.25), QueryResult(3.0), QueryResult(), QueryResult()]
     assert found[4].error.startswith("HTTP 400: invalid parameter")
 
