@@ -1,7 +1,7 @@
 """Assembles the results of an experiment, for the API and the page."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,18 +12,21 @@ from controlplane.common import computing
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Arm, Experiment, Run
 from controlplane.evidence.experiments.modes import MODES
-from controlplane.evidence.experiments.results import economics, kept, records, summarize, validity
+from controlplane.evidence.experiments.record import Expectation
+from controlplane.evidence.experiments.results import economics, kept, summarize, validity
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import display
-from controlplane.evidence.experiments.results.records import LATENCIES, Record
-from controlplane.evidence.experiments.results.slo import Slo, seconds
-from controlplane.evidence.experiments.results.statistics import comparison, verdicts
-from controlplane.evidence.experiments.results.statistics.pairs import Estimator, Keyed
+from controlplane.evidence.experiments.results.slo import Slo
+from controlplane.evidence.experiments.results.statistics import comparison, figures, verdicts
+from controlplane.evidence.experiments.results.statistics.figures import (
+    ArmComparison,
+    ArmFigures,
+    FiguresOfArms,
+    RunFile,
+)
 from controlplane.evidence.experiments.results.types import (
     ArmResults,
-    DifferenceRow,
     DifferingSetting,
-    Ecdf,
     EngineModelFacts,
     ExpectationRow,
     Overall,
@@ -35,6 +38,7 @@ from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
 SCHEMA = 6
+LARGE = 2**20  # bytes of records; what is made of more is made beside the web process
 
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
@@ -58,20 +62,26 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
 
 
 def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
-    sizes = [run.records_path.stat().st_size if run.records_path.exists() else 0 for run in runs]
-    return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], sizes]
+    return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
+
+
+def _file(run: Run) -> RunFile:
+    path = run.records_path
+    size = path.stat().st_size if path.exists() else 0
+    return RunFile(run.arm, run.seed, path, size, tuple(run.measured.instances or ()))
 
 
 def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> Results:
-    read = {run.pk: records.read(run.records_path) for run in runs}
-    slo = experiment.slo
-    settled = experiment.settled_arms
-    arms = [_arm(experiment, arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in settled]
-    keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
-    ended = experiment.status in ENDED
-    differences = _differences(keyed, slo, beat) if ended else []
-    best, tied = comparison.best(arms, differences)
-    expectations = verdicts.judge(experiment.expectations, arms, Estimator(keyed, slo), beat) if ended else []
+    slo, settled = experiment.slo, experiment.settled_arms
+    files = [_file(run) for run in runs]
+    found = _figures([arm.name for arm in settled], files, slo)
+    arms = [
+        _arm(experiment, arm, [run for run in runs if run.arm == arm.name], found.arms[arm.name]) for arm in settled
+    ]
+    compared = ArmComparison([], [])
+    if experiment.status in ENDED:
+        compared = _compared(arms, files, slo, experiment.expectations, beat)
+    best, tied = comparison.best(arms, compared.differences)
     return {
         "schema": SCHEMA,
         "experiment": {
@@ -100,19 +110,32 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
         "slo": slo,
         "best": best,
         "best_or_tied": tied,
-        "differences": differences,
-        "ecdf": _ecdf(arms, keyed),
-        "expectations": expectations,
-        "verdict": _verdict(experiment, expectations),
+        "differences": list(compared.differences),
+        "ecdf": found.ecdf,
+        "expectations": list(compared.expectations),
+        "verdict": _verdict(experiment, compared.expectations),
         "warnings": _warnings(arms, runs),
     }
 
 
-def _differences(keyed: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[DifferenceRow]:
-    """Those that a page asks for are resampled beside the web process. Busy."""
+def _figures(arms: Sequence[str], files: Sequence[RunFile], slo: Slo) -> FiguresOfArms:
+    """Figures of many records that a page asks for are computed beside the web process. Busy."""
+    if sum(each.size for each in files) > LARGE:
+        return computing.computed_once(figures.figures, arms, files, slo)
+    return figures.figures(arms, files, slo)
+
+
+def _compared(
+    arms: Sequence[ArmResults],
+    files: Sequence[RunFile],
+    slo: Slo,
+    expected: Sequence[Expectation],
+    beat: Callable[[], None],
+) -> ArmComparison:
+    """Resampling that a page asks for happens beside the web process. Busy."""
     if computing.ASKER.get() is None:
-        return comparison.differences(keyed, slo, beat)
-    return computing.computed(comparison.unwatched, keyed, slo)
+        return figures.compared(arms, files, slo, expected, beat)
+    return computing.computed(figures.compared, arms, files, slo, expected)
 
 
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
@@ -145,12 +168,9 @@ def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
     return repeated + validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
 
-def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> ArmResults:
+def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], found: ArmFigures) -> ArmResults:
     """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
-    together = [record for run in runs for record in read[run.pk]]
-    each = {run.seed: summarize.run_results(read[run.pk], run.measured.instances or [], slo) for run in runs}
-    whole = summarize.run_results(together, [], slo, [seconds(read[run.pk]) for run in runs])
-    started = any(read[run.pk] for run in runs)
+    whole, each = found.whole, found.by_seed
     tokens_per_s = summarize.mean(run["output_tokens_per_s"] for run in each.values())
     tokens_per_gpu_s, dollars_per_million = _cost(experiment, arm.name, runs, tokens_per_s)
     return {
@@ -166,7 +186,7 @@ def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, 
         "output_tokens_per_s": tokens_per_s,
         "tokens_per_gpu_s": tokens_per_gpu_s,
         "dollars_per_million": dollars_per_million,
-        "partial": started and any(run.status != DONE for run in runs),
+        "partial": found.started and any(run.status != DONE for run in runs),
         "warnings": [warning for run in runs for warning in run.warnings],
         "runs": [_run(run, each[run.seed]) for run in runs],
     }
@@ -194,25 +214,4 @@ def _run(run: Run, results: WholeRunResults) -> RunResults:
         "output_tokens_per_s": results["output_tokens_per_s"],
         "prompt_tokens_by_instance": results["prompt_tokens_by_instance"],
         "all": results["classes"]["all"],
-    }
-
-
-def _keyed(arm: str, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[tuple[int, int], Record]:
-    return {(run.seed, record.index): record for run in runs if run.arm == arm for record in read[run.pk]}
-
-
-def _ecdf(
-    arms: Sequence[ArmResults], keyed: dict[str, dict[tuple[int, int], Record]]
-) -> dict[str, dict[str, dict[str, Ecdf]]]:
-    return {
-        request_class: {
-            latency: {
-                arm["name"]: summarize.ecdf_of(
-                    summarize.of_class(list(keyed[arm["name"]].values()), request_class), latency
-                )
-                for arm in arms
-            }
-            for latency in LATENCIES
-        }
-        for request_class in summarize.CLASSES
     }

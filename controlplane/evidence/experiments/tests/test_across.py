@@ -54,7 +54,7 @@ def test_a_comparison_is_resampled_beside_the_web_process_once_for_page_and_api(
     arms = f"arm={one}:lpwl&arm={two}:lpwl replicas=4"
     assert vera_client.get(f"/experiments/compare?{arms}").status_code == 200
     assert ci.get(f"/experiments/compare?{arms}").status_code == 200
-    assert beside == ["unwatched"]
+    assert beside == ["compared"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 
 from controlplane.common import computing
 from controlplane.doors.api.tests.test_tables import read_by_duckdb
-from controlplane.evidence.experiments.models import Run
+from controlplane.evidence.experiments.models import Experiment, Run
+from controlplane.evidence.experiments.results import assemble
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.output import exports
 from controlplane.evidence.experiments.results.records import COLUMNS
@@ -76,6 +77,18 @@ def test_a_large_export_is_made_beside_the_web_process_and_is_the_same(ci, ended
     monkeypatch.setattr(exports, "LARGE", 0)
     assert ci.get(path).content == small
     assert beside == [exports.FORMS[form]]
+
+
+def test_the_results_of_many_records_are_made_beside_the_web_process_and_are_the_same(ci, ended, monkeypatch):
+    path = f"/experiments/{ended(status='running').pk}/results"
+    small, beside = ci.get(path).json(), []
+    made = computing._beside
+    monkeypatch.setattr(computing, "_beside", lambda *given: beside.append(given[0].__name__) or made(*given))
+    monkeypatch.setattr(assemble, "LARGE", 0)
+    assert ci.get(path).json() == small
+    Experiment.objects.update(status="done")
+    assert ci.get(path).json()["differences"]
+    assert beside == ["figures", "figures", "compared"]
 
 
 @pytest.mark.deploy

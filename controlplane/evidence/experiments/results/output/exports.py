@@ -9,14 +9,12 @@ from base64 import b64encode
 from controlplane.common import computing
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
-from controlplane.evidence.experiments.results.assemble import results_of
+from controlplane.evidence.experiments.results.assemble import LARGE, results_of
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import forest, report
 from controlplane.evidence.experiments.results.output.tables import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import Results
-
-LARGE = 2**20  # bytes of records; a file of more is made beside the web process
 
 
 def about(experiment: Experiment) -> dict[str, str]:

@@ -37,10 +37,6 @@ def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -
     ]
 
 
-def unwatched(arms: Mapping[str, Keyed], slo: Slo) -> list[DifferenceRow]:
-    return differences(arms, slo, lambda: None)
-
-
 def _latencies(arms: Mapping[str, Keyed], request_class: str, beat: Callable[[], None]) -> Iterator[Found]:
     for latency in LATENCIES:
         beat()
