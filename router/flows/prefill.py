@@ -11,10 +11,11 @@ from router.contract.answers import AnswerError
 from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
+from router.pool import failure_attribution
 from router.pool.endpoint import Endpoint
 from router.request import fault, predict
 from router.request.call import Call
-from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate, PromptRefused
+from router.request.offload import Offload, PrefillBroken, PrefillBusy, PrefillFailed, PrefillLate, PromptRefused
 from router.upstream import usage
 from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
 from router.upstream.fetch import whole
@@ -132,8 +133,10 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
     if result == "client_error":
         status = status if error is None else error.status or 400
         return PromptRefused(why, status, is_doubted=fault.is_doubted(call, endpoint, status))
-    if result != "refused":
-        fault.failed(call, endpoint)
+    if result == "refused":
+        failure_attribution.has_no_capacity(call.pool, endpoint, call.tenant)
+        return PrefillBusy(why)
+    fault.failed(call, endpoint)
     return PrefillBroken(why)
 
 

@@ -25,6 +25,12 @@ class PrefillBroken(PrefillFailed):
     elsewhere = True
 
 
+class PrefillBusy(PrefillBroken):
+    """The engine takes no prompt now."""
+
+    status = 503
+
+
 class PrefillLate(PrefillFailed):
     timed_out = True
     status = 504

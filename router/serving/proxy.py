@@ -26,7 +26,7 @@ from router.pool.lease import Lease
 from router.pool.wake import Hold
 from router.request import bands, fault, predict
 from router.request.call import Call
-from router.request.offload import PrefillFailed, PromptRefused
+from router.request.offload import PrefillBusy, PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay, stored
 from router.serving.admit import DEADLINES
@@ -475,6 +475,8 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
         if error.elsewhere:
             fault.forgive(call, call.outcome.failures[-1].kind)
         raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
+    if isinstance(error, PrefillBusy):  # as all are that could take over
+        raise ErrorResponse(503, "saturated", f"no instance takes the prompt now: {error}", retry_after_s=1) from None
     if fault.is_spent(call):
         raise _spent(call, code) from None
     allowed = call.rules["failure.offload_fallback"] == "local"
