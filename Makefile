@@ -16,7 +16,7 @@ AGENTS_STAMP := $(AGENTS)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled findings screenshots sbom audit release wheel clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -94,6 +94,10 @@ compiled: $(STAMP)
 	@$(call install,requirements-compiled.txt)
 	@$(PY) deploy/compile_engine.py
 
+wheel: $(STAMP)
+	@$(call install,requirements-compiled.txt)
+	@$(PY) deploy/wheel.py
+
 screenshots: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
 	$(PY) docs/screenshots.py $(PICTURES)
@@ -166,4 +170,4 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out
+	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root dist bench/out

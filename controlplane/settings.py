@@ -5,9 +5,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from controlplane.base.process import embed_origins, env, logs, oidc_settings, private_files, span_settings
+from router.contract import installation
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
+BASE_DIR = installation.BASE
+DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(installation.DATA))).resolve()
 private_files.guard()
 
 
@@ -99,7 +100,7 @@ ASGI_APPLICATION = "controlplane.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [installation.FILES / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "builtins": ["controlplane.live.dashboard.templatetags.as_seen"],
@@ -194,7 +195,7 @@ CONTENT_SECURITY_POLICY = {
 
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "static-root"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [installation.FILES / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from router.contract.version import VERSION  # noqa: E402 - after the path
+from router.contract.installation import VERSION  # noqa: E402 - after the path
 
 # Classifiers and free texts that are no SPDX expression
 SPDX = {

@@ -18,6 +18,7 @@ from router.tests.ports import engine_ports, free_port, free_ports
 
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
+MANAGE = (sys.executable, str(CODE / "manage.py"))
 # Two engines instead of the demo's eight.
 FLEET = """
 apiVersion: weir/v1
@@ -66,8 +67,8 @@ def _command(pid):
 
 
 class RealUp:
-    def __init__(self, folder, *flags, **extra):
-        self.folder = folder
+    def __init__(self, folder, *flags, command=MANAGE, **extra):
+        self.folder, self.command = folder, command
         self.extra = {"WEIR_ENGINE_PORTS": "{}-{}".format(*engine_ports())} | extra
         self.router_port = free_ports(3 if "--routers" in flags else 1)[0]
         self.web_port = free_port()
@@ -78,8 +79,8 @@ class RealUp:
     def start(self):
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up", *self.flags],
-                cwd=CODE,
+                [*self.command, "up", *self.flags],
+                cwd=self.folder,
                 env=environment(self.folder, **self.extra),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -144,10 +145,10 @@ class RealUp:
 
 
 @contextlib.contextmanager
-def running(*flags, folder=None, **extra):
+def running(*flags, folder=None, command=MANAGE, **extra):
     """Started and answering; whatever happens, nothing of it is left behind."""
     folder = folder or new_folder()
-    weir = RealUp(folder, *flags, **extra).start()
+    weir = RealUp(folder, *flags, command=command, **extra).start()
     try:
         yield weir
     finally:

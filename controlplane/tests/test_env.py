@@ -1,7 +1,7 @@
 import pytest
 
-import manage
 from controlplane.base.process import env
+from controlplane.doors.cli.command import manage
 
 
 def test_a_value_can_come_from_a_file(monkeypatch, tmp_path):
@@ -145,5 +145,5 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch):
     monkeypatch.setattr("sys.argv", ["manage.py", "help"])
     monkeypatch.setattr("django.core.management.execute_from_command_line", interrupted)
     with pytest.raises(SystemExit) as ended:
-        manage.main()
+        manage()
     assert ended.value.code == 130

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from django.conf import settings
 
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 ROOT = settings.BASE_DIR
 TODAY = date(2027, 1, 2)

@@ -6,7 +6,7 @@ import re
 import pytest
 from django.conf import settings
 
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 ROOT = settings.BASE_DIR
 # None of them asks anything of Weir's own code: the copyleft ones are separate packages, used unchanged.

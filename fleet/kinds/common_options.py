@@ -5,10 +5,10 @@ from typing import Any
 
 from fleet.kinds.option import option
 from router.contract.fields import Field
+from router.contract.installation import VERSION
 from router.contract.net.engine_key import ALLOWED, is_reference
 from router.contract.redis.published import MOST_RANKS
 from router.contract.secret_text import HIDDEN
-from router.contract.version import VERSION
 
 IMAGE = "image"
 WEIR_IMAGE = f"weir:{VERSION}"

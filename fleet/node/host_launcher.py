@@ -17,6 +17,7 @@ from fleet.node.launcher import ProcessStatus, ShutdownReport, StartedInstance
 from fleet.node.ports import ports_for
 from fleet.node.prepare import folder_of, peers_of, prepare, with_key, write_files
 from fleet.plan.failure import failure_cause
+from router.contract import installation
 from router.contract.secret_text import masked_words
 
 
@@ -46,7 +47,7 @@ class Processes:
         )
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
         home = user.environment if user else {}
-        env = process.environment(settings.BASE_DIR, markers, {**home, **prepared.environment})
+        env = process.environment(installation.CODE, markers, {**home, **prepared.environment})
         pid, pid_started = process.start(user.argv(prepared.argv) if user else prepared.argv, env, log)
         return StartedInstance(prepared, f"launched as process {pid}", pid, pid_started)
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from django.conf import settings
-
 from fleet.kinds.kind import Requirement
 from fleet.node import engine_user, process
 from fleet.node.ports import is_free
+from router.contract import installation
 
 ASK_S = 20.0  # an interpreter takes 0.1 s, longer from a cold disk
 FILES_WANTED = 4096
@@ -85,7 +84,7 @@ def ask(python: str, modules: list[str]) -> PythonReport:
         user = engine_user.current()  # an operator chose the program: it must not run as Weir
         done = subprocess.run(
             user.argv(argv) if user else argv,
-            env=process.environment(settings.BASE_DIR, {}, user.environment if user else {}),
+            env=process.environment(installation.CODE, {}, user.environment if user else {}),
             capture_output=True,
             text=True,
             timeout=ASK_S,

@@ -20,7 +20,7 @@ from fleet.kubernetes.render import objects, objects_of
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.spec.fleet_spec import PoolSpec, parse_fleet
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 GOLDEN = Path(__file__).with_name("golden_manifests")
 TEMPLATE = {

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 from router.http.headers import value_of
 from router.request.call import Call
 from router.request.tracing import Tracing

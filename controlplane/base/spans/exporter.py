@@ -11,8 +11,8 @@ import structlog
 from django.conf import settings
 
 from fleet.jobs import process_identity
+from router.contract.installation import VERSION
 from router.contract.net.outgoing import tls
-from router.contract.version import VERSION
 from router.spans import otlp
 from router.spans.otlp import Span
 from router.spans.outbox import Outbox

@@ -5,7 +5,7 @@ import io
 import zipfile
 from pathlib import Path
 
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 _FOLDER = Path(__file__).with_name("weir")
 _UNSET = 'VERSION = "unknown"'

@@ -24,9 +24,10 @@ from fleet.control.shutdown import stop_all
 from fleet.kinds import KINDS
 from fleet.node.launcher import LaunchFailed
 from fleet.spec import document, fleet_spec
+from router.contract import installation
 from router.contract.json_value import JsonObject
 
-DEMO_FLEET = Path("examples/fleet-demo.yaml")
+DEMO_FLEET = installation.FILES / "examples/fleet-demo.yaml"
 NODE = "local"
 # A threshold to try things with: hardly a prompt of the demo has 40,000 new tokens, the default.
 DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
@@ -57,7 +58,7 @@ def _apply_fleet(options: Options) -> None:
         chosen = DEMO_FLEET
     if chosen is not None:
         try:
-            actions.apply((settings.BASE_DIR / chosen).read_text(), on_host("up"), reason=f"up --fleet {chosen}")
+            actions.apply(chosen.read_text(), on_host("up"), reason=f"up --fleet {chosen}")
             say("fleet", f"applied {chosen}")
         except (RulesForbid, fleet_spec.InvalidFleet) as error:  # routers and engines go on with the fleet as it is
             say("fleet", f"{chosen} is not applied: {error}")

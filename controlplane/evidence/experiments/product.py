@@ -9,7 +9,7 @@ from django.conf import settings
 
 from controlplane.evidence.experiments.record import Product
 from controlplane.evidence.twin.fingerprint import source_sha256
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 
 @cache

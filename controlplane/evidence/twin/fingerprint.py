@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from django.conf import settings
+from router.contract import installation
 
 # What computes the result of a preview, of a tuning and of an experiment, and the engines that they simulate.
 ROOTS = (
@@ -31,7 +31,7 @@ COMMENT = re.compile(r"#.*")
 @cache
 def source_sha256() -> str:
     """Of this installation; equal where the same code computes, also without a repository."""
-    base = settings.BASE_DIR
+    base = installation.CODE
     return sha256_of({str(path.relative_to(base)): path.read_bytes() for path in reached(ROOTS, base).values()})
 
 

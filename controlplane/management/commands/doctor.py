@@ -4,11 +4,10 @@ import re
 import sys
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from controlplane.doors import doctor
-from router.contract.version import VERSION
+from router.contract.installation import FILES, VERSION
 
 ESSENTIAL = {"data folder", "database", "Redis"}
 
@@ -19,7 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stdout.write(f"Weir {VERSION}")
-        documented = re.findall(r"^\| `([A-Z_]+)`", (settings.BASE_DIR / "docs/settings.md").read_text(), re.MULTILINE)
+        documented = re.findall(r"^\| `([A-Z_]+)`", (FILES / "docs/settings.md").read_text(), re.MULTILINE)
         for name, value in doctor.environment(tuple(documented)).items():
             self.stdout.write(f"{name}={value}")
         findings = [*(check() for check in doctor.CHECKS), *doctor.kubernetes(), *doctor.engines()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from router.contract import installation
 from router.contract.verdict import KEY_REFUSED
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
@@ -172,7 +173,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def _data_folder() -> str:
-    return os.environ.get("WEIR_DATA_DIR") or str(Path(__file__).parents[3] / "var")
+    return os.environ.get("WEIR_DATA_DIR") or str(installation.DATA)
 
 
 def listed(name: str) -> list[str]:

@@ -24,7 +24,7 @@ from controlplane.testing import api_caller
 from fleet import subprocess as preview_subprocess
 from fleet.models import Pool
 from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
-from router.contract.version import VERSION
+from router.contract.installation import VERSION
 
 pytestmark = pytest.mark.django_db
 COMMANDS = (

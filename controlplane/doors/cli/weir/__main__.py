@@ -2,9 +2,16 @@
 
 import signal
 import sys
+from typing import NoReturn
 
 from .main import main
 
-# A shell without job control starts `cmd &` with SIGINT ignored; SIGTERM ends a wait in any case, as Ctrl-C does.
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-sys.exit(main())
+
+def run(epilog: str = "") -> NoReturn:
+    # A shell without job control starts `cmd &` with SIGINT ignored; SIGTERM ends a wait in any case, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(epilog))
+
+
+if __name__ == "__main__":
+    run()

@@ -37,8 +37,8 @@ def _reason(otherwise: str) -> str:
     return os.environ.get("WEIR_REASON", "").strip().partition("\n")[0] or otherwise
 
 
-def parser() -> argparse.ArgumentParser:
-    top = _Parser(prog="weir", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(epilog: str = "") -> argparse.ArgumentParser:
+    top = _Parser(prog="weir", description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"weir {VERSION}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     experiment = commands.add_parser("experiment", help="run experiments").add_subparsers(required=True, metavar="VERB")
@@ -213,8 +213,8 @@ def _verb(commands: Any, name: str, run: Callable[[Api, argparse.Namespace], int
     return made
 
 
-def main() -> int:
-    options = parser().parse_args(joined(sys.argv[1:]))
+def main(epilog: str = "") -> int:
+    options = parser(epilog).parse_args(joined(sys.argv[1:]))
     options.url = os.environ.get("WEIR_URL", "").rstrip("/") or "http://127.0.0.1:8000"
     try:
         status: int = options.run(Api(options.url, os.environ.get("WEIR_TOKEN", "").strip()), options)

@@ -1,0 +1,14 @@
+"""The packages of the wheel. Pages, static files, examples and the list of settings lie in `controlplane` there."""
+
+from setuptools import find_packages, setup
+
+FILES = {"templates": "**/*.html", "static": "**/*", "examples": "*", "docs": "settings.md"}
+
+setup(
+    packages=[
+        *find_packages(include=["controlplane*", "fleet*", "router*"], exclude=["*.tests", "*.tests.*"]),
+        *(f"controlplane.{folder}" for folder in FILES),
+    ],
+    package_dir={f"controlplane.{folder}": folder for folder in FILES},
+    package_data={"fleet.engine": ["*.jsonl"]} | {f"controlplane.{name}": [files] for name, files in FILES.items()},
+)
