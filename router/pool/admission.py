@@ -19,7 +19,7 @@ from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import Hold
 
-NO_LIMIT = 2**31  # bound on waiting requests: the hold has its own
+NO_LIMIT = 2**31  # no bound on waiting requests here; the hold has its own
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
 CODES = (
@@ -33,7 +33,7 @@ State = Literal["deciding", "queued", "woken", "admitted", "refused", "abandoned
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Call `resume` when `Admission.when_woken` calls back, and at `until` at the latest."""
+    """A wait that ends when `Admission.when_woken` calls back, at `until` at the latest; then call `resume`."""
 
     until: float  # s, of the caller's clock
 
@@ -61,31 +61,31 @@ class Admission:
         band: int = 0,
         output_limit: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`output_limit`: output tokens that the request allows itself, asked for when it must wait."""
+        """`output_limit`: the request's max_tokens; called only if the request has to queue."""
         self._queue = queue
         self._started = started
         self._tenant = tenant
         self._band = band
         self._output_limit = output_limit
-        self._deadline = deadline  # an instance must have been chosen by then
+        self._deadline = deadline  # latest time to choose an instance
         self._entry: QueueEntry | None = None
-        self.is_charged = False  # its tenant is: it has waited
+        self.is_charged = False  # its tenant was charged when it queued
         self._callback: Callable[[], None] | None = None
         self._queued_at = 0.0
         self.state: State = "deciding"
         self.queued_s = 0.0  # waiting time of all attempts
-        self.held_s = 0.0  # part of it until an instance was ready
-        self._hold: Hold | None = None  # while it waits for one
-        self.wait: Wait | None = None  # the present or last one
+        self.held_s = 0.0  # part of `queued_s` spent until an instance was ready
+        self._hold: Hold | None = None  # while the request waits for an instance
+        self.wait: Wait | None = None  # the current or latest wait
 
     def begin(self, now: float) -> Refusal | None:
         if self._entry is not None:
-            self.settle(0, 0)  # an attempt that failed
+            self.settle(0, 0)  # end of the failed attempt
         self.state, self._entry, self.is_charged = "deciding", None, False
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
     def admits(self, decision: Decision, now: float) -> bool:
-        """The request is to be sent as the decision says; else `put_off`."""
+        """Return whether to send the request as decided; otherwise call `put_off`."""
         entry = self._entry
         if not decision.instance:
             return False
@@ -104,7 +104,7 @@ class Admission:
         able: Callable[[], bool],
         hold: Callable[[float], Hold | None] = lambda now: None,
     ) -> Wait | Refusal:
-        """Queue, hold or refuse it. `able`: could an instance take it later? `hold`: if not, will one wake?"""
+        """Queue, hold or refuse the request. `able`: an instance could take it later. `hold`: one will wake."""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
@@ -117,7 +117,7 @@ class Admission:
         return self._join(decision, now)
 
     def _held(self, decision: Decision, hold: Hold, now: float) -> Wait | Refusal:
-        """Wait for an instance to be ready; one that waits already goes on."""
+        """Wait for an instance to be ready, or continue a wait that has begun."""
         if self._entry is None:
             self._entry = self._new_entry(decision)
             if hold.refused:
@@ -175,13 +175,13 @@ class Admission:
             self._callback()
 
     def when_woken(self, callback: Callable[[], None]) -> None:
-        """Call back once when the queued request is woken; at once when it has been."""
+        """Call back once the queued request is woken, at once if it already was."""
         self._callback = callback
         if self.state == "woken":
             callback()
 
     def resume(self, now: float) -> Refusal | None:
-        """Decide again after a wakeup; without one the wait is over."""
+        """Decide again after a wakeup; without a wakeup, end the wait."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
         self._has_waited(now)
         if self.state == "woken":
@@ -206,12 +206,12 @@ class Admission:
         return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:
-        """The request has ended: charge its tenant for its use. One that never waited was charged nothing."""
+        """Charge the tenant for the use of a request that has ended, if it was queued."""
         if self._entry is not None:
             self._queue.settle(self._entry, cost_of(new_tokens, output_tokens))
 
     def abandon(self, now: float) -> None:
-        """The client left while its request waited."""
+        """End the wait of a request whose client left."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
         self._has_waited(now)
         self._queue.give_up(self._entry)

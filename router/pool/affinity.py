@@ -8,7 +8,7 @@ from itertools import islice
 KEPT = 100_000  # sessions per pool
 UNNAMED = "~"  # prefix of session ids derived from the prompt
 CONTINUED = ""  # replaces the session of a prompt's last chunk once a later prompt has continued it
-REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of its time to live
+REFRESH_SHARE = 4  # an unchanged binding is rewritten after a quarter of its time to live
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Affinity:
         return bound
 
     def bind(self, session: str, instance: str, now: float, ttl_s: int, *, shared: bool = True) -> None:
-        """The session's request goes to this instance. `shared`: other routers know the session by the same name."""
+        """Bind the session to this instance. `shared`: other routers know the session by the same name."""
         bound = self._bound.get(session)
         moved = bound is None or bound.instance != instance
         if bound is None:
@@ -54,7 +54,7 @@ class Affinity:
             self.changed[session] = (instance, ttl_s)
 
     def learned(self, session: str, instance: str, now: float) -> None:
-        """Another router has bound the session to this instance."""
+        """Adopt a binding that another router made."""
         bound = self._bound.get(session)
         if bound is None:
             self._bound[session] = Bound(instance, now, now)
@@ -63,7 +63,7 @@ class Affinity:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
     def heard(self, session: str | None, instance: str, hashes: Sequence[int], now: float) -> None:
-        """Another router sent a prompt of the session there; its last chunk identifies the session here too."""
+        """Adopt the last chunk of a prompt that another router sent, so that it identifies the session here, too."""
         if session is None:
             return
         self.learned(session, instance, now)
@@ -81,7 +81,7 @@ class Affinity:
             bound.history_tokens = history_tokens
 
     def take_changed(self, most: int) -> dict[str, tuple[str, int]]:
-        """The oldest changes, to be written now."""
+        """Remove and return the oldest changes, to be written now."""
         return {session: self.changed.pop(session) for session in list(islice(self.changed, most))}
 
     def give_back(self, changed: dict[str, tuple[str, int]]) -> None:
@@ -117,7 +117,7 @@ class Affinity:
         return session
 
     def continues(self, hashes: Sequence[int]) -> int:
-        """Chunks of the known conversation that this prompt continues; 0: none. Changes nothing."""
+        """Count the chunks of the known conversation that this prompt continues, without changing anything."""
         tail = self._known(hashes)
         return 0 if tail is None or self._tails[tail] == CONTINUED else hashes.index(tail) + 1
 

@@ -34,10 +34,10 @@ DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 class Endpoint:
     def __init__(self, instance: PublishedInstance, shared: InstanceRanks | None = None) -> None:
-        """`shared`: what the ranks of the instance have in common; None where there is only one."""
+        """`shared`: state that the instance's ranks share; None for an instance with one rank."""
         self.ranks = shared = shared or InstanceRanks(instance)
         self.instance = instance.id
-        self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None: the only one
+        self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None without ranks
         self.id = instance.id if self.rank is None else ranks.named(instance.id, self.rank)
         self.rank_line = b""  # header of its requests
         self.step_group: StepGroup | None = None  # ranks that step together
@@ -48,33 +48,33 @@ class Endpoint:
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
-        self.unheld = 0  # those of `requests` that no token is due from: it has them not yet, or they pass elsewhere
+        self.unheld = 0  # requests without a token due here: not yet received by the engine, or answered elsewhere
         self.progress = Progress()
-        self.pulls = 0  # KV pulls under way from it (router/pool/pull.py)
+        self.pulls = 0  # KV pulls in progress from this instance (router/pool/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
         self.others_pulls = 0
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
-        self.models: Lengths = {}  # models that its engine lists; empty: not known
+        self.models: Lengths = {}  # models that the engine lists; empty while unknown
         self.sampled_at = 0.0  # by the clock of its node
-        self.heard_at = 0.0  # time of that sample, by the clock of this host: clocks differ
+        self.heard_at = 0.0  # arrival of that sample, by this host's clock, which may differ
         self._tells = (False, False)  # KV usage, waiting requests
-        self.engine_id = ""  # from its bootstrap server, where its connector has one
+        self.engine_id = ""  # from the bootstrap server of its connector, if any
         self.refused: Counter[str] = Counter()  # refused answers: reason → how often
-        self.reports_cached = False  # its usage has included cached tokens
-        self.unconfirmed = 0  # hits predicted from its KV events while it reports none at all
-        self.feed: EventFeed | None = None  # feed of its KV events, while they are followed
+        self.reports_cached = False  # whether its usage has ever included cached tokens
+        self.unconfirmed = 0  # hits predicted from KV events while it has reported none
+        self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.shortfall = Shortfall()
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()
         self.belief = GUESS
-        self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for all others; empty: `belief` holds for all
+        self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for others; if empty, `belief` applies
         self.changes: set[str] = set()  # ids of changed instances in its pool
-        self.pace = 1.0  # its speed against the pool's median instance (router/telemetry/rates.py)
-        self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
+        self.pace = 1.0  # speed relative to the pool's median instance (router/telemetry/rates.py)
+        self.measured_at = 0.0  # s, Unix: latest long prompt computed alone
         self.gpu_clock = GpuClock()
         self._view: InstanceState | None = None
         shared.add(self)
@@ -102,11 +102,11 @@ class Endpoint:
         self.touch()
 
     def note_refused(self, reason: str) -> None:
-        """An answer that could not be used. Reasons are few, and bounded in case they are not."""
+        """Count an unusable answer by its reason. The number of reasons is bounded."""
         self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
 
     def refusal(self, now: float, open_s: float) -> str:
-        """Why it cannot take a request; empty when it can. `now` is the loop's time."""
+        """Return why the endpoint cannot take a request; empty if it can. `now` is the loop's time."""
         if not self.routable:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         breaker = self.breaker
@@ -115,13 +115,13 @@ class Endpoint:
         return breaker.refusal(now, open_s)
 
     def cached_tokens(self, reported: int | None) -> int | None:
-        """Of an answer: vLLM omits them when there are none. None while it has reported none at all."""
+        """Read the cached tokens of an answer. vLLM omits zero; None until the engine has reported any."""
         if reported is not None:
             self.reports_cached, self.unconfirmed = True, 0
         return 0 if reported is None and self.reports_cached else reported
 
     def index_for(self, kind: str) -> Index:
-        """The index in force for this kind of request."""
+        """Return the index in force for this kind of request."""
         return self.belief_for(kind).index
 
     def belief_for(self, kind: str) -> Belief:
@@ -129,7 +129,7 @@ class Endpoint:
 
     @property
     def shares_store(self) -> bool:
-        """Whether it reads what others of its pool have put into a store."""
+        """Return whether the instance reads KV that others of its pool put into a store."""
         connector = CONNECTORS.get(self.connector)
         return connector is not None and connector.is_shared
 
@@ -139,12 +139,12 @@ class Endpoint:
 
     @property
     def takes_requests(self) -> bool:
-        """As far as its state goes: an open breaker is looked at request by request."""
+        """Return whether its state allows requests; an open breaker is checked per request."""
         return self.routable and not self.progress.stalled
 
     @property
     def holds_requests(self) -> bool:
-        """Of this router, so that tokens are due."""
+        """Return whether the engine holds requests of this router, so that tokens are due."""
         return self.requests > self.unheld
 
     @property
@@ -157,13 +157,13 @@ class Endpoint:
         return Load(prefill_tokens, requests, self.kv_usage, self.kv_tokens, refused, self.pace)
 
     def view(self, refused: str) -> InstanceState:
-        """This endpoint as the policy sees it; rebuilt after a change."""
+        """Return this endpoint as the policy sees it, rebuilt after a change."""
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
-            view = self._view = InstanceState(  # positional: made for each decision, and by name it takes twice as long
+            view = self._view = InstanceState(  # positional, as named arguments take twice as long
                 self.id,
-                0,  # cached tokens: the request has them
+                0,  # cached tokens, set per request
                 self.requests + requests,
                 self.waiting,
                 self.decodes + decodes if self.step_group is None else self.step_group.decodes,
@@ -187,7 +187,7 @@ class Endpoint:
         self.changes.add(self.id)
 
     def take_sample(self, sample: InstanceSample, now: float) -> None:
-        """Take a sample; one of an earlier process counts as no load. `now` is Unix time."""
+        """Take a sample; a sample of an earlier process counts as no load. `now` is Unix time."""
         before = self.kv_usage, self.waiting, self.kv_tokens
         mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
         if sample.at != self.sampled_at:
@@ -209,7 +209,7 @@ class Endpoint:
             self.touch()
 
     def look(self, now: float) -> None:
-        """Forget a load that was told too long ago, whether or not samples still come; `now` is Unix time."""
+        """Forget a load reported too long ago, even if other samples arrive; `now` is Unix time."""
         if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
             self._forget_load()
             self.touch()
@@ -219,7 +219,7 @@ class Endpoint:
         self.progress.unread()
 
     def _take_load(self, figures: InstanceSample | RankSample) -> None:
-        """A figure that it told before and does not tell now is not known; one that it never tells counts as 0."""
+        """Take the load figures: a figure that stops being reported is unknown, one never reported counts as 0."""
         tells = figures.kv_usage is not None, figures.waiting is not None
         missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
         self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
@@ -241,13 +241,13 @@ class Endpoint:
             self.decodes_changed()
 
     def decodes_changed(self) -> None:
-        if self.step_group is None:  # as `touch` does
+        if self.step_group is None:  # inlined `touch`
             self._view = None
             self.changes.add(self.id)
         else:
             self.step_group.changed()
 
     def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
-        """Inside the context, a request with this many new tokens counts as load here. `given_back` is called at its
+        """Count a request with this many new tokens as load inside the context. `given_back` is called at its
         end; `spent` is charged the GPU time."""
         return Lease(self, tokens, given_back, spent)

@@ -1,4 +1,4 @@
-"""Decides whether a failure counts against the instance."""
+"""Decision whether a failure counts against the instance."""
 
 import asyncio
 import time
@@ -19,9 +19,9 @@ from router.upstream.errors import (
 
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
-    """Count a failure, unless it is the router's own, or the engine is busy: late, but recently sampled.
+    """Count a failure, unless the router caused it or the engine is merely busy: late, but recently sampled.
 
-    `tenant`: whose request failed.
+    `tenant`: owner of the failed request.
     """
     if isinstance(error, RouterExhausted):
         pool.exhausted(time.time(), str(error))
@@ -34,7 +34,7 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str 
     if isinstance(error, ProtocolError):
         endpoint.note_refused(str(error))
     unreachable = isinstance(error, ConnectFailed | HostSilent)
-    # Each further request to a dead host would wait as long.
+    # Every further request to a dead host would wait as long.
     failed(pool, endpoint, None if unreachable else tenant, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         for rank in endpoint.ranks.endpoints:
@@ -42,21 +42,21 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str 
 
 
 def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
-    """Endpoints ruled out for the request: by a late answer one rank, by a failed connection all ranks."""
+    """Return the endpoints ruled out for the request: one rank after a late answer, all after a failed connection."""
     late = isinstance(error, FirstByteTimeout)
     return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
-    """It cannot serve a request of `tenant` now, which is no failure; but others may have to."""
+    """Note that the instance has no capacity for `tenant` now, which is no failure but may leave others alone."""
     if _is_last(pool, endpoint):
         _reconsider(pool, endpoint, tenant)
 
 
 def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
-    """Count a failure of a request of `tenant`; None: whoever asks fails, as nothing listens there.
+    """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there.
 
-    `enough`: failures in a row that open its breaker; else as the policy says.
+    `enough`: consecutive failures that open the breaker; by default the policy's.
     """
     now = asyncio.get_running_loop().time()
     is_last = partial(_is_last, pool, endpoint)
@@ -68,7 +68,7 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
-    """Whether no other instance takes requests."""
+    """Return whether no other instance takes requests."""
     now, open_s = asyncio.get_running_loop().time(), pool.policy["failure.breaker_open_s"]
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
     return not any(not other.refusal(now, open_s) for other in others)
@@ -83,7 +83,7 @@ def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
 
 
 def take_back(pool: Pool, endpoint: Endpoint) -> bool:
-    """The latest failure was the request's own fault. False if the count stays, as too many were taken back."""
+    """Take back the latest failure, which was the request's own fault. False if too many were taken back already."""
     taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"])
     endpoint.ranks.touch()
     return taken

@@ -16,19 +16,19 @@ from router.policy.value import replace
 from router.pool.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 
-TAKEN_UP = 32  # changes of a large pool that one decision sorts; the instances on the list are always up to date
+TAKEN_UP = 32  # changes of a large pool sorted per decision; listed instances are always up to date
 
 
 class Viewed(Protocol):
     """An endpoint of the router or of the twin."""
 
-    changes: set[str]  # it adds its id when it changes
+    changes: set[str]  # ids of changed endpoints, added by themselves
 
     @property
     def id(self) -> str: ...
 
     @property
-    def is_suspect(self) -> bool: ...  # whether it is refused depends on the time
+    def is_suspect(self) -> bool: ...  # whether its refusal depends on the time
 
     @property
     def traits(self) -> Traits: ...
@@ -60,18 +60,18 @@ class FleetView(Generic[E]):
         self._in_order = list(endpoints.values())
         self._fleet: FleetColumns | None = None
         self._places = {name: place for place, name in enumerate(endpoints)}
-        self._stale: set[int] = set()  # places in `_fleet` that are not up to date, in a large pool
+        self._stale: set[int] = set()  # outdated positions in `_fleet`, in a large pool
         self._changed, self._suspects = set(), set()
-        self._readers: dict[str, list[set[str]]] = {}  # by id: where a change is noted; empty while there are no parts
-        self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason
-        self._pending: list[str] = list(endpoints)  # changes that the shortlist does not know yet
+        self._readers: dict[str, list[set[str]]] = {}  # by id: sets that note a change; empty without parts
+        self._elsewhere: Mapping[str, int] = {}  # number of pool instances missing from this part, by reason
+        self._pending: list[str] = list(endpoints)  # changes not yet in the shortlist
         traits = [endpoint.traits for endpoint in self._in_order]
         self._shortlist = Shortlist(traits) if len(traits) > COMPARED else None
-        self._is_known = False  # the shortlist has seen every instance
+        self._is_known = False  # whether the shortlist has seen every instance
         self._is_divided = any(one.role != "both" for one in traits)
 
     def part(self, names: Container[str], why: str) -> "FleetView[E]":
-        """A view of these instances only, valid until the next `take`. `why`: the reason given for the others."""
+        """Return a view of these instances only, valid until the next `take`. `why`: reason shown for the others."""
         if not self._readers:
             self._changed = self._reported.copy()
             self._readers |= {name: [self._changed] for name in self._endpoints}
@@ -115,7 +115,7 @@ class FleetView(Generic[E]):
             decision = self._decide_on(self._shortlist, request, policy, draw, tried, now, open_s)
         if decision.instance or not self._is_divided:
             return decision
-        # With roles, whether an instance can take a request also depends on the others.
+        # With roles, an instance's ability to take a request also depends on the others.
         return decide(request, self.fleet(tried, now, open_s), policy, draw)
 
     def _decide_on(
@@ -135,7 +135,7 @@ class FleetView(Generic[E]):
         return decide(request, fleet, policy, draw)
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
-        """Every instance."""
+        """Return every instance."""
         if self._shortlist is not None:
             return self._columns(self._in_order, tried, now, open_s)
         if self._readers:
@@ -149,7 +149,7 @@ class FleetView(Generic[E]):
                 endpoint = self._endpoints.get(name)
                 if endpoint is None:
                     continue
-                if endpoint.is_suspect:  # as `_refusal` has it
+                if endpoint.is_suspect:  # as in `_refusal`
                     self._suspects.add(name)
                 elif self._suspects:
                     self._suspects.discard(name)
@@ -169,7 +169,7 @@ class FleetView(Generic[E]):
         return FleetColumns(seen)
 
     def _listed(self, positions: Sequence[int], tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
-        """The instances at these positions; of them only those that changed are looked at again."""
+        """Return the instances at these positions, refreshing those that changed."""
         in_order, whole = self._in_order, self._fleet
         if whole is None:
             whole = self._fleet = self._columns(in_order, {}, now, open_s)

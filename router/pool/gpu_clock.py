@@ -1,7 +1,7 @@
-"""Shares an endpoint's GPU-seconds among the requests there, by weight.
+"""Division of an endpoint's GPU-seconds among its requests, by weight.
 
 A clock advances by gpus · dt / W, where W is the weight of all requests there, those of other routers included. A
-request is charged its weight times the clock's advance, so the charges add up to the time with at least one request
+request is charged its weight times the clock's advance, so charges add up to the time with at least one request
 (processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
 """
 
@@ -15,7 +15,7 @@ HOUR_S = 3600
 
 @dataclass(slots=True)
 class GpuSpent:
-    """The GPU time of one request over all its attempts and its prefill: a part of its outcome."""
+    """The GPU time of one request over all attempts and its prefill, part of its outcome."""
 
     gpu_s: float = 0.0
     dollars: float = 0.0
@@ -33,9 +33,9 @@ class GpuClock:
     def __init__(self) -> None:
         self.gpus = 0.0
         self.dollars_per_s = 0.0  # price of one GPU and its share of the instance's memory
-        self.reading = 0.0  # GPU-seconds for each unit of weight
+        self.reading = 0.0  # GPU-seconds per unit of weight
         self._at = 0.0
-        self._own = 0.0  # weight
+        self._own = 0.0  # weight of this router's requests
         self._others = 0.0
         self._requests = 0
 
@@ -45,15 +45,15 @@ class GpuClock:
         self.dollars_per_s = (dollars_per_hour or 0.0) / gpus / HOUR_S if gpus else 0.0
 
     def take_others(self, load: Load, now: float) -> None:
-        """The load that other routers put on the endpoint."""
+        """Take the load that other routers put on the endpoint."""
         self._advance(now)
         requests, prefill_tokens, decodes = load
         prefills = max(0, requests - decodes)
         self._others = decodes + (max(prefills, prefill_tokens / PREFILL_TOKENS) if prefills else 0)
 
     def join(self, weight: float, now: float) -> float:
-        """The reading from which the request is charged."""
-        if self._requests and now > self._at:  # as `_advance` does
+        """Add a request; return the reading from which it is charged."""
+        if self._requests and now > self._at:  # inlined `_advance`
             self.reading += self.gpus * (now - self._at) / (self._own + self._others)
         self._at = now
         self._own += weight
@@ -61,7 +61,7 @@ class GpuClock:
         return self.reading
 
     def change(self, weight: float, since: float, now: float, spent: GpuSpent | None, to: float) -> float:
-        """Charge for the weight so far; the reading from which the request is charged for its new one."""
+        """Charge for the old weight; return the reading from which the new one is charged."""
         reading = self._advance(now)
         self._own += to - weight
         if spent is not None:
@@ -69,12 +69,12 @@ class GpuClock:
         return reading
 
     def leave(self, weight: float, since: float, now: float, spent: GpuSpent | None) -> None:
-        if now > self._at:  # as `_advance` does
+        if now > self._at:  # inlined `_advance`
             self.reading += self.gpus * (now - self._at) / (self._own + self._others)
         self._at = now
         self._requests -= 1
-        self._own = self._own - weight if self._requests else 0.0  # no error of rounding outlives an idle moment
-        if spent is not None:  # as `_charge` does
+        self._own = self._own - weight if self._requests else 0.0  # rounding errors end when idle
+        if spent is not None:  # inlined `_charge`
             gpu_s = weight * (self.reading - since)
             spent.gpu_s += gpu_s
             spent.dollars += gpu_s * self.dollars_per_s

@@ -1,4 +1,4 @@
-"""Instances whose engine key this router cannot read: they get no requests, and say why."""
+"""Instances without requests because this router cannot read their engine key."""
 
 import logging
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ Instances = Sequence[PublishedInstance]
 class KeyTroubles:
     def __init__(self, pool: str) -> None:
         self._pool = pool
-        self._reasons: dict[str, str] = {}  # by the reference of a key
+        self._reasons: dict[str, str] = {}  # by key reference
 
     def look(self, instances: Instances) -> bool:
-        """Read the keys again; whether another one is missing, or one is back.
+        """Read the keys again; return whether a key went missing or came back.
 
-        The log has the reasons: everybody who reaches the router reads /healthz, which names no variable and no file.
+        Only the log has the reasons: /healthz is public and names no variable or file.
         """
         named = {instance.engine_key for instance in instances if instance.engine_key}
         reasons = {reference: why for reference in sorted(named) if (why := trouble(reference))}
@@ -33,7 +33,7 @@ class KeyTroubles:
         return True
 
     def without(self, instances: Instances) -> Instances:
-        """The instances, of which those without their key are out of routing."""
+        """Return the instances, with those whose key is missing out of routing."""
         if not self._reasons:
             return instances
         return [
@@ -44,12 +44,12 @@ class KeyTroubles:
         ]
 
     def lacking(self, instances: Instances) -> list[str]:
-        """For /healthz."""
+        """Return the instances without their key, for /healthz."""
         count = sum(instance.engine_key in self._reasons for instance in instances)
         return [f"{count} of {len(instances)} instances have no engine key here: the log says why"] if count else []
 
 
 def refusals(instances: Instances) -> str:
-    """Behind the fact that none is ready, for /healthz."""
+    """Return the reasons why no instance is ready, for /healthz."""
     count = sum(is_refusal(instance.reason) for instance in instances)
     return f": {count} of them ask for a key (engine_key)" if count else ""

@@ -1,4 +1,4 @@
-"""A pool's exact prefix index (from KV events), and the tokenizer that its look-ups need."""
+"""A pool's exact prefix index (from KV events), and the tokenizer for its look-ups."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from router.prefix.exact.index import ExactIndex
 from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
-BLOCK_SPANS = 16_384  # about 1.2 KB each with blocks of 16 tokens: of 32 million tokens
+BLOCK_SPANS = 16_384  # 32 million tokens, at about 1.2 KB a span with blocks of 16 tokens
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)  # tokens
 
 
@@ -32,7 +32,7 @@ class Outcomes:
 
 
 class EventFeed(Protocol):
-    """How an endpoint's KV events are followed: by this router (router/kv_events/feed.py), or by an index process."""
+    """The source of an endpoint's KV events: this router (router/kv_events/feed.py) or an index process."""
 
     @property
     def trouble(self) -> str: ...
@@ -87,11 +87,11 @@ class IndexLink(Protocol):
     """The connection to one index process (router/kv_events/link.py)."""
 
     path: str
-    answered: int  # look-ups
+    answered: int  # number of answered look-ups
     late: int
     lost: int
     seconds: Histogram  # duration of the answered look-ups
-    resident_bytes: int  # memory of the process; 0 when unknown
+    resident_bytes: int  # memory of the process; 0 while unknown
     cpu_s: float
 
     @property
@@ -99,27 +99,27 @@ class IndexLink(Protocol):
 
 
 class KvEventState:
-    """Empty until an engine publishes KV events; until then it costs requests nothing."""
+    """The pool's KV event state, empty and free of cost until an engine publishes KV events."""
 
     def __init__(self) -> None:
         self.index: ExactIndex | None = None  # index that this router keeps
-        self.shared: SharedIndex | None = None  # instead, if it was given index processes
+        self.shared: SharedIndex | None = None  # used instead of `index` with index processes
         self.reader: Tokenizer | None = None
-        self.reader_name = ""  # as the fleet has it: a folder, or "sim"
-        self.reader_at = 0.0  # s, monotonic: the last attempt to load it
-        self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" when they can
-        self.chains: dict[int, PromptChains] = {}  # chains of prompts' blocks, by tokens in a block
-        self.sizes: tuple[int, ...] = ()  # tokens per block, of all instances: usually one size
-        self.shortfalls: Mapping[str, int] = {}  # tokens by instance whose hits are shorter than its blocks allow
-        self.believed_of_all = False  # the exact index knows every instance: the approximate one is not asked
-        self.some_unknown = False  # no index is in force for some instance
+        self.reader_name = ""  # tokenizer named by the fleet: a folder, or "sim"
+        self.reader_at = 0.0  # s, monotonic: latest attempt to load the tokenizer
+        self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
+        self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
+        self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
+        self.shortfalls: Mapping[str, int] = {}  # tokens by which an instance's hits fall short of its blocks
+        self.believed_of_all = False  # the exact index knows every instance: no need for the approximate one
+        self.some_unknown = False  # True if an instance has no index in force
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
-        self.untokenized = 0  # requests that could not be tokenised as their engine does
-        # Attempts, by the index that predicted and why; an addition to a Counter takes twice as long
+        self.untokenized = 0  # requests that could not be tokenised like their engine
+        # Attempts by (index, reason); no Counter, as adding to one takes twice as long
         self.in_force: defaultdict[tuple[Index, Reason], int] = defaultdict(int)
 
     def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
-        """The hashes of the whole blocks; the shared beginning of a session's prompts is hashed only once."""
+        """Hash the whole blocks; the shared beginning of a session's prompts is hashed only once."""
         chains = self.chains.get(block_size)
         if chains is None:
             chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
@@ -127,10 +127,10 @@ class KvEventState:
 
     @property
     def attention_chunk(self) -> int:
-        """Tokens in a chunk of the model's attention, where its tokenizer's folder tells it; otherwise 0."""
+        """Return the tokens per chunk of the model's attention, if its tokenizer's folder has it; otherwise 0."""
         return self.reader.attention_chunk if self.reader is not None else 0
 
     @property
     def known(self) -> ExactIndex | SharedIndex | None:
-        """The exact index, in this process or in an index process."""
+        """Return the exact index, in this process or in an index process."""
         return self.index if self.shared is None else self.shared

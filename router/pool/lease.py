@@ -37,14 +37,14 @@ class Lease:
         self._decoding = False
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
-        self._unseen = False  # the answer passes elsewhere
+        self._unseen = False  # True if the answer does not pass through this router
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
         self._spent = spent
         self._weight = prefill_weight(tokens) if tokens > PREFILL_TOKENS else 1.0
         self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
-        self.alone = endpoint.requests == 1  # no other request of this router, up to the first token
+        self.alone = endpoint.requests == 1  # alone among this router's requests until the first token
         endpoint.touch()
 
     def __enter__(self) -> "Lease":
@@ -54,7 +54,7 @@ class Lease:
         self.end()
 
     def charge(self, tokens: int) -> None:
-        """Add new tokens: the prompt is computed here after all."""
+        """Add new tokens, as the prompt is computed here after all."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             self.tokens += tokens
@@ -63,22 +63,22 @@ class Lease:
             endpoint.touch()
 
     def pass_elsewhere(self) -> None:
-        """The answer does not pass through this process, which can wait for no token of it."""
+        """Expect no token, as the answer does not pass through this process."""
         if self._endpoint is not None:
             self._unseen = True
             self._endpoint.unheld += 1
 
     def goes_on(self) -> None:
-        """Content has come. What comes before the first of it may be the API server's."""
+        """Note that content has come; bytes before the first content may be the API server's."""
         if self._endpoint is not None and self._decoding:
             self._endpoint.progress.came()
 
     def prefilled(self) -> None:
-        """The prompt has been computed, as far as can be told without seeing the answer."""
+        """Note that the prompt is probably computed, without having seen the answer."""
         self.first_content(is_seen=False)
 
     def first_content(self, *, is_seen: bool = True) -> None:
-        """The prompt has been computed: a token has come."""
+        """Note the first token, which ends the prompt's computation."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             if is_seen:
@@ -97,7 +97,7 @@ class Lease:
         self._weight = weight
 
     def end(self) -> None:
-        """Once; further calls change nothing."""
+        """End the lease; further calls change nothing."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is None:
             return

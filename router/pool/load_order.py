@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 
 from router.policy.value import Value
 
-FEW = 64  # changes that are sorted in one by one
+FEW = 64  # up to this many changes are inserted one by one
 FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
 
 
@@ -14,11 +14,11 @@ class Load(Value, frozen=True):
     running: int
     kv_usage: float
     kv_tokens: int
-    refused: str  # why it takes no requests; empty when it does
+    refused: str  # why the instance takes no requests; empty if it does
     pace: float = 1.0
 
 
-Key = tuple[int, int, float]  # tokens that a request weighs, limit of requests, limit of KV usage
+Key = tuple[int, int, float]  # (request weight in tokens, limit of requests, limit of KV usage)
 
 
 class LoadOrder:
@@ -31,7 +31,7 @@ class LoadOrder:
         self._weight, self._limit, self._kv_limit = key
         self._loads, self._group_of = loads, group_of
         self._full = FULL * len(loads)
-        self._positions: dict[int, list[int]] = {}  # positions of a group's able instances
+        self._positions: dict[int, list[int]] = {}  # positions of each group's able instances
         self._changed: set[int] = set()  # positions whose values are older than their loads
         self.values = [self._value(position) for position in range(len(loads))]
         self._sorted: list[list[int]] = [[] for _ in range(groups)]
@@ -59,11 +59,11 @@ class LoadOrder:
             group.sort()
 
     def take(self, changed: Sequence[int]) -> None:
-        """Of several orders not each is asked by the next decision: what changes again meanwhile is sorted in once."""
+        """Note changes; they are sorted in once the order is used, as not every decision uses it."""
         self._changed.update(changed)
 
     def settle(self) -> None:
-        """Before it is asked."""
+        """Sort in the noted changes."""
         changed, self._changed = self._changed, set()
         if len(changed) <= FEW:
             for position in changed:
@@ -87,7 +87,7 @@ class LoadOrder:
             insort(able, now)
 
     def able(self, group: int, out: Container[int]) -> list[int]:
-        """Values, ascending, of the instances within the limits; of all while none is."""
+        """Return ascending values of the instances within the limits, or of all if none is."""
         count, able = len(self._loads), self._sorted[group]
         if out:
             able = [value for value in able if value % count not in out]
@@ -96,7 +96,7 @@ class LoadOrder:
         return able[: bisect_left(able, self._full)] or able[: bisect_left(able, 2 * self._full)] or able
 
     def positions(self, group: int, out: Container[int]) -> list[int]:
-        """Of the able instances, ascending."""
+        """Return the positions of the able instances, ascending."""
         kept = self._positions.get(group)
         if kept is None:
             count = len(self._loads)

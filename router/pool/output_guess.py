@@ -1,4 +1,4 @@
-"""Guesses the tokens of a request's answer from the last answers of its pool. Pure."""
+"""Estimate of a request's output tokens from the latest answers of its pool. Pure."""
 
 UNKNOWN = 512  # output tokens expected before any answer has ended
 WEIGHT = 1 / 64  # weight of one answer in the mean
@@ -17,6 +17,6 @@ class OutputGuess:
         self._mean = output_tokens if mean is None else mean + WEIGHT * (output_tokens - mean)
 
     def tokens(self, limit: int | None) -> float:
-        """`limit`: what the request allows itself."""
+        """Estimate the output tokens; `limit` is the request's max_tokens."""
         guess = UNKNOWN if self._mean is None else self._mean
         return guess if limit is None else min(guess, limit)

@@ -1,10 +1,10 @@
 """Measured rates of a pool: how fast its engines compute prompts and how fast KV moves between them. Pure.
 
 Prefill rate: the median over the last answers of new tokens / time to first byte, for long prompts on an instance
-without other requests of this router. The median, not the mean: the load from other routers is not known exactly.
+without other requests of this router. The median resists load from other routers, which is not known exactly.
 
 Pace of an instance: its speed over that of the pool's median instance. Tokens per second would make one slow that has
-short prompts or much context, so prompts are compared by what they take (prompt_fit.py): the speed of a speed group
+short prompts or much context, so prompts are compared by their fitted times (prompt_fit.py): the speed of a speed group
 (equal GPUs, parallelism and role) is one over the time in which it would compute the pool's last prompts, and an
 instance corrects it by its own prompts once there are OWN_PROMPTS of them.
 
@@ -25,16 +25,16 @@ from router.policy.types import Rates
 from router.pool.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
 
 PROMPTS = 33  # latest prefills in the median
-SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
+SHORTEST = 512  # new tokens; for fewer the engine's API dominates
 OWN_PROMPTS = 20  # prompts of an instance before they correct the rate of its group
-SLOWEST, FASTEST = 0.25, 4.0  # correction of a group's rate at most
-EVEN = 0.1  # relative: a correction or pace closer to 1 is noise, and would only cost decisions time
-PACES_S = 1.0  # between two computations of the paces, which cost time in a large pool
+SLOWEST, FASTEST = 0.25, 4.0  # bounds on the correction of a group's rate
+EVEN = 0.1  # relative; corrections and paces closer to 1 are noise and only slow decisions down
+PACES_S = 1.0  # between computations of the paces, which are costly in a large pool
 FORGET = 0.95  # weight of an offload against the one after it
-LEARN = 0.1  # weight of the latest pull in how much longer than predicted they take
+LEARN = 0.1  # weight of the latest pull in the ratio of actual to predicted time
 SPREAD = 0.05  # relative spread of sizes below which setup and rate cannot be separated
 
-Computed = tuple[Terms, float]  # a prompt, and the s that it took
+Computed = tuple[Terms, float]  # (terms of the prompt, its duration in s)
 
 
 class Pace:
@@ -48,7 +48,7 @@ class Pace:
         self._pull_extra_s = 0.0
 
     def prefill(self, tokens: int, cached: int, seconds: float, instance: str = "", group: str = "") -> bool:
-        """Add a prompt of so many new tokens that the instance computed alone; False when it is too short to count."""
+        """Add a prompt with this many new tokens, computed by the instance alone; False if too short to count."""
         if tokens < SHORTEST or seconds <= 0:
             return False
         computed = terms(tokens, cached), seconds
@@ -59,11 +59,11 @@ class Pace:
         return True
 
     def paces(self, groups: Mapping[str, str]) -> dict[str, float]:
-        """Pace of each instance, given with its speed group; one whose group has no prompt yet has pace 1."""
+        """Return the pace of each instance; 1 where its speed group has no prompt yet."""
         return dict.fromkeys(groups, 1.0) | self.uneven(groups)
 
     def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
-        """The paces that are not 1: few in a large pool."""
+        """Return the paces other than 1, which are few in a large pool."""
         for gone in self._by_instance.keys() - groups.keys():
             del self._by_instance[gone]
         laws = {group: self._relative(fit.fitted()) for group, fit in self._fits.items()}
@@ -88,13 +88,13 @@ class Pace:
         return {name: pace for name, pace in paces.items() if pace != 1.0}
 
     def _relative(self, factors: Factors) -> Factors:
-        """The factors over the time that they give for the pool's last prompts."""
+        """Divide the factors by the time that they give for the pool's last prompts."""
         last_s = sum(seconds_of(row, factors) for row, _ in self._prefills)
         new, pairs, prompt, each = factors
         return new / last_s, pairs / last_s, prompt / last_s, each / last_s
 
     def transfer(self, size: int, seconds: float) -> None:
-        """`size`: bytes."""
+        """Learn from a transfer of `size` bytes."""
         self._transfers.add(size, seconds)
 
     def pulled(self, seconds: float, predicted_s: float) -> None:
@@ -114,7 +114,7 @@ class Pace:
 
 
 def _speed(prompts: Iterable[Computed], law: Factors) -> float:
-    new, pairs, prompt, each = law  # written out: of a large pool tens of thousands are computed at once
+    new, pairs, prompt, each = law  # written out for speed: tens of thousands are computed at once in a large pool
     return median([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts])
 
 
@@ -148,9 +148,9 @@ class LinearFit:
         self._sum = self._sum * FORGET + size * seconds
 
     def fitted(self) -> tuple[float, float]:
-        """(t0 in s, rate per s); zeros without data.
+        """Return (t0 in s, rate per s); zeros without data.
 
-        All of the time counts as transfer when sizes are too similar, and when the fit is implausible (a larger
+        All time counts as transfer when sizes are too similar or the fit is implausible (a larger
         transfer took less time, or t0 is negative).
         """
         if not self._weight:

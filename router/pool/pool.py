@@ -41,11 +41,11 @@ class Pool:
         self.model = ""
         self.adapters: frozenset[str] = frozenset()  # adapters that an instance lists
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
-        self.observed = False  # it is shown only, and serves nothing here
+        self.observed = False  # shown only; serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
-        self._sha256 = ""  # digest of the version's document
+        self._sha256 = ""  # digest of the policy document
         self._rollout: Rollout = FullRollout()
         self.generation = 0  # generation of the rollout in force
         self.split: SplitState | None = None  # while a delivery is under way
@@ -61,33 +61,33 @@ class Pool:
         self.block_size = 0  # tokens per KV block, if it is the same on all endpoints
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
-        self.decode_connectors: tuple[str, ...] | None = None  # connectors of those that only decode; None: all do both
+        self.decode_connectors: tuple[str, ...] | None = None  # connectors of decoders; None: all do both
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.salt_by_key = self.removes_billing_line = False  # as published
-        self.trouble = ""  # trouble of the worker registry that amends them
+        self.trouble = ""  # trouble of the worker registry that amends the instances
         self._key_troubles = KeyTroubles(name)
-        self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
+        self.exhaustion = (0.0, "")  # (s, Unix; why the router could not open a connection)
         self.fleet_view: FleetView[Endpoint] = FleetView()
         self.chains = PromptChains()
         self.index = PrefixIndex()
         self.kv_event_state = KvEventState()
         self.affinity = Affinity()
         self.wakes = Wakes()
-        self._at_zero = False  # and wakes with the next request
+        self._at_zero = False  # True while scaled to zero; the next request wakes it
         self.queue = AdmissionQueue()
         self.queue.follow(self.policy)
         self.tokens = TokenRatio()
         self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py
-        self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # part of `rates` that comes with the fleet
+        self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # part of `rates` published with the fleet
         self.turn = 0
 
     def adapter(self, model: str) -> str:
-        """The adapter that a request means by this model; empty for the base model. A name that is not known to be the
+        """Return the adapter that a request means by this model; empty for the base model. A name not known as the
         base model's is taken for an adapter's: nothing is expected of the base model's cache then."""
         return "" if model in ("", self.model, self.name) else model
 
     def homes(self, adapter: str) -> FleetView[Endpoint]:
-        """The instances that hold the adapter."""
+        """Return the instances that hold the adapter."""
         found = self._homes.get(adapter)
         if found is None:
             names = {one.id for one in self.endpoints.values() if adapter in one.adapters}
@@ -96,20 +96,20 @@ class Pool:
 
     @property
     def ready(self) -> int:
-        """Instances that may take requests."""
+        """Return the instances that may take requests."""
         return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.takes_requests})
 
     @property
     def held(self) -> int:
-        """Requests that wait for an instance to be ready."""
+        """Count the requests that wait for an instance to be ready."""
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
 
     def hold(self, size: int, now: float) -> Hold | None:
-        """How a request with a body of this size waits when there is no instance; None: it is refused."""
+        """Return the terms on which a request with a body of this size waits for an instance; None to refuse it."""
         return None if self.ready else self.wakes.hold(len(self.queue), size, now)
 
     def troubles(self, now: float) -> list[str]:
-        """Reasons why the pool does not serve, or why its samples are old; `now` is Unix time."""
+        """List why the pool does not serve, or why its samples are old; `now` is Unix time."""
         none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready{refusals(self.published)}"
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
@@ -130,13 +130,13 @@ class Pool:
         return found
 
     def exhausted(self, now: float, why: str) -> None:
-        """The router could not open a connection: close idle ones. `now` is Unix time."""
+        """Note that the router could not open a connection, and close idle ones. `now` is Unix time."""
         self.exhaustion = (now, why)
         for endpoint in self.endpoints.values():
             endpoint.upstream.close_all_idle()
 
     def take_policy(self, value: PolicyValue, now: float) -> bool:
-        """Put the published version and its rollout into force; False when they are already.
+        """Put the published version and its rollout into force; False if they already are.
 
         Raises Unreadable: the old version stays, or the new one serves all requests without its candidate.
         """
@@ -160,14 +160,14 @@ class Pool:
         if isinstance(rollout, FullRollout):
             self.split, self._rollout, self.generation = None, rollout, rollout.generation
             return
-        self.split = SplitState(rollout, None)  # stays when the candidate cannot be read
+        self.split = SplitState(rollout, None)  # remains if the candidate cannot be read
         split = self.split = SplitState(rollout, read_candidate(rollout.candidate, self.policy))
         if self._last_split is not None:
             split.follow(self._last_split, perf_counter())
         self._last_split, self._rollout, self.generation = split, rollout, rollout.generation
 
     def trip(self, why: str, request_id: str) -> None:
-        """The candidate could not decide a request: the live version serves all of them."""
+        """Stop the split, as the candidate could not decide a request: the live version serves all requests."""
         if self.split is not None and self.split.stopped(0, why):
             self.trips += 1
             self.queue.wake_all()
@@ -195,7 +195,7 @@ class Pool:
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
 
     def look_at_keys(self) -> None:
-        """Take instances whose engine key cannot be read any more out of routing, and those back whose key can."""
+        """Remove instances whose engine key became unreadable from routing, and restore those with readable keys."""
         if self._key_troubles.look(self.published):
             self.amend_again()
 
@@ -224,7 +224,7 @@ class Pool:
         self.queue.wake_all()
 
     def _endpoints_of(self, instance: PublishedInstance) -> list[Endpoint]:
-        """One for each of its data-parallel ranks, the same as before unless it is another process."""
+        """Return an endpoint for each data-parallel rank, reused unless the process changed."""
         dp = instance.dp
         known = self.endpoints.get(ranks.named(instance.id, dp.first) if dp.ranks > 1 else instance.id)
         if (
@@ -239,7 +239,7 @@ class Pool:
         return [Endpoint(instance, shared) for _ in range(dp.ranks)]
 
     def endpoints_of(self, instance: str) -> list[Endpoint]:
-        """One, or one for each data-parallel rank."""
+        """Return the endpoints of an instance: one, or one for each data-parallel rank."""
         return self._by_instance.get(instance, [])
 
     def _step_together(self) -> None:
@@ -252,7 +252,7 @@ class Pool:
             StepGroup(endpoints)
 
     def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None) -> Lease:
-        """Inside the context, a request with this many new tokens counts as load there, and delays the queue."""
+        """Count a request with this many new tokens as load of the endpoint and of the queue inside the context."""
         began = perf_counter()
         self.queue.drain.began(began)
         return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
@@ -263,7 +263,7 @@ class Pool:
             self._measured, self.rates = rates, dataclasses.replace(rates, **self._law)
 
     def limit_index(self) -> None:
-        """An instance holds no more chunks than its KV cache."""
+        """Limit each instance's chunks to the size of its KV cache."""
         tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
         for endpoint in self.endpoints.values():
             if endpoint.kv_tokens:
@@ -295,7 +295,7 @@ class Pool:
         policy: ParsedPolicy,
         homes: FleetView[Endpoint] | None = None,
     ) -> bool:
-        """Whether an instance could take the request if it had capacity. Arguments as in `decide`."""
+        """Return whether an instance could take the request if it had capacity. Arguments as in `decide`."""
         open_s = self.policy["failure.breaker_open_s"]
         if self.decode_connectors is not None:
             return able(request, (homes or self.fleet_view).fleet(tried, now, open_s), policy)
@@ -304,5 +304,5 @@ class Pool:
 
 
 def _rounded(chunks: float) -> int:
-    """To two digits: the learned token ratio would otherwise resize the index with every answer."""
+    """Round to two digits, as the learned token ratio would otherwise resize the index with every answer."""
     return int(float(f"{chunks:.1e}"))

@@ -1,4 +1,4 @@
-"""Whether an engine makes progress. Pure: it is looked at once a second, so tokens cost nothing.
+"""Detection of engines without progress. Pure: checked once a second, so tokens cost nothing.
 
 An engine that holds requests and produces no token for longer than its limit is suspected, and the router asks it for
 one; it is stalled when it does not answer, whatever its health page says. Signs of a token: the first content of an
@@ -11,15 +11,15 @@ from math import inf
 
 from router.contract.redis.sample import InstanceSample, RankSample
 
-LEAST_S = 10.0  # a shorter silence is never too long
+LEAST_S = 10.0  # shorter silences never count
 CONFIRM_S = 3.0  # beyond the limit, for an answer to the router's own request
-KEPT_S = 1800.0  # a silence is remembered for one to two times as long
-SURPRISE = 2.0  # times the limit: as much as one silence can teach, so that a hang does not hide the next one
+KEPT_S = 1800.0  # silences are remembered for one to two times this time
+SURPRISE = 2.0  # times the limit: most that one silence can teach, so that a hang does not hide the next
 ASSUMED_TOKENS_PER_S = 1_000.0  # assumed rate of a prefill, until one was measured
-EQUAL_COST_TOKENS = 32_768.0  # context that costs a new token as much as everything else, until it is known
-SERVED = 3  # answers, after which counters must have moved
-UNMOVED_READINGS = 5  # readings of a page that does not count them
-TRIAL_S = 10.0  # between two trials of a stalled engine
+EQUAL_COST_TOKENS = 32_768.0  # assumed context at which attention doubles the cost of a new token
+SERVED = 3  # answers after which counters must have moved
+UNMOVED_READINGS = 5  # readings without a moving counter
+TRIAL_S = 10.0  # between trials of a stalled engine
 
 
 class Progress:
@@ -48,39 +48,39 @@ class Progress:
     def __init__(self) -> None:
         self.is_proven = False  # the process has produced a token
         self.is_producing = False  # a token came before the last look
-        self.quiet_s = 0.0  # with requests, since the last token
+        self.quiet_s = 0.0  # time with requests since the last token
         self.is_suspected = False  # its silence is beyond its limit
-        self.stalled = ""  # why it takes no requests; empty: it is not stalled
-        self.by_requests = False  # its trials are clients' requests: it does not answer those of the router
-        self._came = False  # a token, since the last look
-        self._ended = False  # a request without one, since the last look
-        self._longest_s = self._before_s = 0.0  # silences that a token ended: lately, and before
-        self._kept_s = 0.0  # since lately began
-        self._limit_s = inf  # as last asked
-        self._explained_s = 0.0  # part of its silence that the prompts it holds explain
-        self._counted: float | None = None  # tokens and preemptions of its page
+        self.stalled = ""  # why the engine takes no requests; empty unless stalled
+        self.by_requests = False  # trials use clients' requests, as the engine refuses the router's
+        self._came = False  # a token came since the last look
+        self._ended = False  # a request ended without a token since the last look
+        self._longest_s = self._before_s = 0.0  # longest ended silence, in this period and before
+        self._kept_s = 0.0  # age of the current period
+        self._limit_s = inf  # latest limit
+        self._explained_s = 0.0  # part of the silence explained by prompts in computation
+        self._counted: float | None = None  # tokens and preemptions on its metrics page
         self._page_holds = False
         self._served = 0  # answers since its counters moved
-        self._unmoved = 0  # readings that did not count them
-        self._trial = False  # under way
-        self._rest_s = 0.0  # until the next one
+        self._unmoved = 0  # readings whose counters did not move
+        self._trial = False  # a trial is in progress
+        self._rest_s = 0.0  # time until the next trial
 
-    # What is heard
+    # Events
 
     def came(self) -> None:
-        """A token."""
+        """Note a token."""
         self._came = True
 
     def ended_without(self) -> None:
-        """A request has ended without a token: refused, timed out or given up."""
+        """Note the end of a request without a token: refused, timed out or abandoned."""
         self._ended = True
 
     def served(self) -> None:
-        """A request with tokens has ended."""
+        """Note the end of a request with tokens."""
         self._served += 1
 
     def read(self, requests: float | None, *totals: float | None, holds: bool = False) -> None:
-        """A new reading of its page: requests running and waiting, and its counters, where it tells them. `holds`:
+        """Take a reading of the metrics page: requests running and waiting, and counters if present. `holds`:
         requests of this router."""
         known = [total for total in totals if total is not None]
         counted = sum(known) if known else None
@@ -95,7 +95,7 @@ class Progress:
         self._page_holds = bool(requests) and not self.is_unmoved
 
     def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample, *, holds: bool) -> None:
-        """`mine`: of this rank. Older nodes tell no totals of ranks: those of the whole engine move for all of them."""
+        """Take a sample; `mine`: this rank's part. Without totals per rank (older nodes) the engine's count for all."""
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
             prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
@@ -103,20 +103,20 @@ class Progress:
         self.read(sum(requests) if requests else None, prompts, tokens, sample.preemptions_total, holds=holds)
 
     def unread(self) -> None:
-        """Its page has stopped."""
+        """Note that the metrics page has stopped."""
         self._page_holds = False
 
     @property
     def is_unmoved(self) -> bool:
-        """Its page does not count what it serves, or does not see what it holds: no figure of it says anything."""
+        """Return whether the metrics page ignores the engine's requests, so that its figures mean nothing."""
         return self._unmoved >= UNMOVED_READINGS
 
     # Once a second
 
     def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True) -> bool:
-        """True while its silence is so long that `judge` has to be asked. `holds`: requests of this router.
+        """Return True while the silence is long enough to call `judge`. `holds`: requests of this router.
 
-        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts`: requests on its page do.
+        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts`: its page's requests count.
         """
         self._kept_s += passed_s
         if self._kept_s >= KEPT_S:
@@ -133,7 +133,7 @@ class Progress:
         return self.quiet_s > LEAST_S and not self.stalled
 
     def _produced(self) -> None:
-        """A silence that its prompts explain, or its start, which compiles once, says nothing of the next."""
+        """Learn from a silence, unless its prompts or the compilation at its start explain it."""
         if self.quiet_s > self._explained_s:
             most_s = SURPRISE * self._limit_s if self.is_proven else LEAST_S
             self._longest_s = max(self._longest_s, min(self.quiet_s, most_s))
@@ -142,8 +142,8 @@ class Progress:
         self.stalled, self.is_suspected, self.by_requests, self._rest_s = "", False, False, 0.0
 
     def judge(self, after_s: float, factor: float, prefill_s: float) -> bool:
-        """True if it is stalled now. `after_s`: the limit while nothing is known of the process; `prefill_s`: what the
-        longest prompt that it holds should take."""
+        """Return True if stalled. `after_s`: limit for an unknown process; `prefill_s`: expected time of the longest
+        prompt in computation."""
         longest_s = max(self._longest_s, self._before_s)
         least_s = min(LEAST_S, after_s) if self.is_proven else after_s
         self._explained_s = max(self._explained_s, factor * prefill_s)
@@ -159,7 +159,7 @@ class Progress:
 
     @property
     def refusal(self) -> str:
-        """Why it takes no request; empty: it takes one, or this one is to try it."""
+        """Return why the engine takes no request; empty if it takes one, or this one as a trial."""
         return "" if self.by_requests and self._is_due else self.stalled
 
     @property
@@ -167,7 +167,7 @@ class Progress:
         return not self._trial and self._rest_s <= 0
 
     def begin(self, *, probe: bool = False) -> bool:
-        """A request is sent: whether it is the trial. Each trial ends with `end`."""
+        """Note that a request is sent; return whether it is a trial. Each trial ends with `end`."""
         wanted = self.is_suspected if probe else bool(self.stalled)
         trial = wanted and self._is_due and self.by_requests != probe
         self._trial = self._trial or trial
@@ -177,11 +177,11 @@ class Progress:
         self._trial, self._rest_s = False, TRIAL_S
 
     def try_by_requests(self) -> None:
-        """The engine refuses the router's probes: the next client's request tries it."""
+        """Use the next client's request as a trial, as the engine refuses the router's probes."""
         self.by_requests, self._rest_s = True, 0.0
 
 
 def prefill_s(tokens: float, tokens_per_s: float, equal_cost_tokens: float) -> float:
-    """What a prompt should take alone; a rate or cost that is 0 is not known."""
+    """Estimate the time of a prompt computed alone; a rate or cost of 0 is unknown."""
     cost = tokens + tokens * tokens / (2 * (equal_cost_tokens or EQUAL_COST_TOKENS))
     return cost / (tokens_per_s or ASSUMED_TOKENS_PER_S)

@@ -1,19 +1,19 @@
-"""What a prompt takes by its length and by what is cached of it, fitted to prompts of equal engines. Pure.
+"""Time of a prompt by its length and cached part, fitted to prompts of equal engines. Pure.
 
     seconds = a·new + b·new·(cached + new/2) + c·prompt + d         none of them negative
 
-Least squares of the relative errors, so that short prompts count as much as long ones. A term that the ones before it
-explain already is left out, as is one that would be negative.
+Least squares of the relative errors, so that short prompts count as much as long ones. A term already explained by the
+ones before it, or with a negative factor, is left out.
 """
 
 from collections.abc import Sequence
 from math import sqrt
 
 FORGET = 0.99  # weight of a prompt against the one after it
-LEAST_SHARE = 0.0025  # part of a term's square that the terms before it leave; with less they cannot be separated
+LEAST_SHARE = 0.0025  # least unexplained part of a term's square for which terms can be separated
 TERMS = 4
 
-Terms = tuple[float, float, float, float]  # terms of a prompt: new, new·(cached + new/2), prompt, 1
+Terms = tuple[float, float, float, float]  # new, new·(cached + new/2), prompt, 1
 Factors = tuple[float, float, float, float]
 
 
@@ -39,7 +39,7 @@ class PromptFit:
                 squares[other] = squares[other] * FORGET + value * relative[other]
 
     def fitted(self) -> Factors:
-        """Zeros without prompts."""
+        """Return the factors; zeros without prompts."""
         used = list(range(TERMS))
         while True:
             found = self._solved(used)
@@ -49,7 +49,7 @@ class PromptFit:
             used.remove(least)
 
     def _solved(self, used: Sequence[int]) -> dict[int, float]:
-        """The factors by term, of those that can be told apart (elimination, each term scaled to a square of 1)."""
+        """Solve for the factors of separable terms (elimination, each term scaled to a square of 1)."""
         scale = {place: sqrt(self._squares[place][place]) for place in used if self._squares[place][place] > 0}
         rows: list[tuple[int, dict[int, float], float]] = []  # one row per term: its column from itself on, and the sum
         for place, scaled in scale.items():

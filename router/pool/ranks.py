@@ -1,4 +1,4 @@
-"""The state that the data-parallel ranks of an instance share: connections, breaker, and how requests name a rank.
+"""State shared by the data-parallel ranks of an instance: connections, breaker, and the naming of a rank.
 
 Under hybrid load balancing the ranks of several instances make one group, numbered from 0 over all of them. vLLM's
 Python front end counts in a request's header the ranks of its own instance, from 0, its Rust one those of the group:
@@ -17,7 +17,7 @@ from router.upstream.connection_pool import ConnectionPool
 if TYPE_CHECKING:
     from router.pool.endpoint import Endpoint
 
-RANK_REFUSED = "requests that name a data-parallel rank"  # as an endpoint counts them
+RANK_REFUSED = "requests that name a data-parallel rank"  # reason under which an endpoint counts them
 LONGEST_REASON = 200  # characters of an engine's answer
 
 
@@ -29,7 +29,7 @@ class InstanceRanks:
         self.breaker = Breaker()
         self.endpoints: list[Endpoint] = []
         self.trouble = ""  # why requests do not name their rank
-        self.is_numbered = self.dp.ranks > 1 and not self.dp.first  # requests name their rank
+        self.is_numbered = self.dp.ranks > 1 and not self.dp.first  # True if requests name their rank
 
     def add(self, endpoint: "Endpoint") -> None:
         self.endpoints.append(endpoint)
@@ -37,19 +37,19 @@ class InstanceRanks:
             self._name(endpoint, of_group=False)
 
     def numbered(self, *, of_group: bool) -> None:
-        """The engine has answered whether it counts the ranks of the group or its own."""
+        """Take the engine's answer whether it numbers the group's ranks or its own."""
         self.is_numbered, self.trouble = True, ""
         for endpoint in self.endpoints:
             self._name(endpoint, of_group=of_group)
 
     def refused(self, endpoint: "Endpoint", why: str) -> None:
-        """The engine does not know this rank: requests no longer name it until the engine restarts."""
+        """Stop naming a rank that the engine does not know, until the engine restarts."""
         self.trouble = f"{endpoint.id} is sent requests without its rank: {why[:LONGEST_REASON]}"
         endpoint.rank_line = b""
         endpoint.note_refused(RANK_REFUSED)
 
     def touch(self) -> None:
-        """The breaker changed, for every rank."""
+        """Mark every rank as changed with the breaker."""
         for endpoint in self.endpoints:
             endpoint.touch()
 
@@ -59,11 +59,11 @@ class InstanceRanks:
 
 
 class StepGroup:
-    """Ranks that step together, as those of MoE models do: a prompt on one of them holds up the decodes of all."""
+    """Ranks that step together, as for MoE models: a prompt on one delays the decodes of all."""
 
     def __init__(self, endpoints: Iterable["Endpoint"]) -> None:
         self._endpoints = tuple(endpoints)
-        self._decodes: int | None = None  # decodes of all routers; None: to be counted
+        self._decodes: int | None = None  # decodes of all routers; None until counted
         for endpoint in self._endpoints:
             endpoint.step_group = self
             endpoint.touch()

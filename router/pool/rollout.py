@@ -3,9 +3,9 @@
     off ── watched ──► on ── its watch ran out ──► unwatched
      └──────────────────┴─────── stopped ────────► tripped
 
-The last two, and `unreadable` of a candidate that this router cannot read, end with the next generation only. In every
-state but `on` the live version serves all requests. A state is kept per pool: sessions, their homes and the KV caches
-belong to both versions, so nothing is lost on the way back.
+The last two, and `unreadable` (a candidate that this router cannot read), end only with the next generation. In every
+state but `on` the live version serves all requests. State is kept per pool: both versions share sessions, their homes
+and the KV caches, so nothing is lost on the way back.
 """
 
 from dataclasses import dataclass
@@ -34,19 +34,19 @@ class Assignment:
     cell: int
     key: int  # hash of the session, else of the request
     has_session: bool
-    request_class: str = ""  # by the live version's thresholds; empty before the first decision
+    request_class: str = ""  # class by the live version's thresholds; empty before the first decision
     log_tokens: float = 0.0  # ln of the prompt's tokens
     counted: bool = False
-    considered: bool = False  # for a shadow decision
+    considered: bool = False  # True once considered for a shadow decision
 
 
 def hashed(salt: str, name: str) -> int:
-    """A 64-bit hash. The upper half decides the arm and the lowest six bits the cell, so they are independent."""
+    """Return a 64-bit hash. The upper half decides the arm, the lowest six bits the cell, independently."""
     return xxhash.xxh64_intdigest((salt + name).encode("utf-8", "surrogatepass"))
 
 
 def is_candidate(key: int, share: float) -> bool:
-    """A growing share never moves a session from the candidate back to live."""
+    """Return whether the candidate serves this key. A growing share never moves a session back to live."""
     return (key >> 32) < share * SHARES
 
 
@@ -65,7 +65,7 @@ class SplitState:
         self.candidate = candidate
         self._state: Split = "unreadable" if candidate is None else "off"
         self._watched_until = float("-inf")
-        self.counts_from = float("inf")  # arrival of the first request in the tallies
+        self.counts_from = float("inf")  # arrival of the first counted request
         self.why = ""  # why the delivery was stopped
 
     @property
@@ -89,7 +89,7 @@ class SplitState:
         return self._state
 
     def watched(self, delivery: int, until: float, now: float) -> None:
-        """The judge promises to watch the delivery until `until`."""
+        """Extend the watch: the judge watches the delivery until `until`."""
         state = self.state(now)
         if delivery != self.rollout.delivery or until <= now or state not in ("off", "on"):
             return
@@ -105,7 +105,7 @@ class SplitState:
         return True
 
     def assign(self, session: str | None, request_id: str, now: float) -> Assignment | None:
-        """None while the live version serves all requests."""
+        """Return the arm of a request; None while the live version serves all requests."""
         if self.state(now) != "on":
             return None
         rollout = self.rollout
@@ -114,18 +114,18 @@ class SplitState:
         return Assignment(rollout.delivery, rollout.generation, arm, cell_of(key), key, session is not None)
 
     def policy_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
-        """The candidate if it decides this request, which may have been assigned in an earlier generation."""
+        """Return the candidate if it decides this request, which an earlier generation may have assigned."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
         mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued, while the delivery came to a stop
         return self.candidate if mine and self.state(now) == "on" else None
 
     def shadow_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
-        """The candidate, for a decision without effect on a request that was assigned in this generation."""
+        """Return the candidate for a shadow decision on a request that this generation assigned."""
         is_present = (assigned.delivery, assigned.generation) == self.identity
         return self.candidate if is_present and self.state(now) == "on" else None
 
     def trouble(self, now: float) -> str:
-        """Why a published split is not in force; empty while nothing is wrong."""
+        """Return why a published split is not in force; empty if it is."""
         state, delivery = self.state(now), self.rollout.delivery
         if state == "unwatched":
             return f"delivery {delivery} has not been watched for too long: the live version serves all requests"
@@ -135,7 +135,7 @@ class SplitState:
 
 
 def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
-    """The policy of a published document. Raises Unreadable."""
+    """Parse the policy of a published document. Raises Unreadable."""
     try:
         policy = document.parse(made)
     except InvalidDocument as error:
@@ -146,7 +146,7 @@ def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
 
 
 def read_candidate(candidate: CandidateVersion, live: ParsedPolicy) -> ParsedPolicy:
-    """The candidate with the pool's parameters of the live version. Raises Unreadable."""
+    """Parse the candidate, with the live version's pool parameters. Raises Unreadable."""
     try:
         policy = read_version(candidate.version, candidate.sha256, candidate.document)
     except Unreadable as error:

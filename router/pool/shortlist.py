@@ -24,17 +24,17 @@ from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
 from router.pool.load_order import Key, Load, LoadOrder
 
-# Parts of the list; the rest is drawn, and prefill instances come on top where instances are paired
-CACHED = 1 / 4  # those with most of the prompt
-LEAST = 1 / 2  # those with the least load, divided among the roles and connectors of the pool
+# Parts of the list; the remainder is drawn. Prefill instances are added where instances are paired.
+CACHED = 1 / 4  # share for instances with most of the prompt
+LEAST = 1 / 2  # share for the least loaded, divided among the pool's roles and connectors
 LEAST_OF_GROUP = 1 / 8
-NEAREST = 1 / 2  # by hash
-WEIGHED = 128  # those with the least load, of which the strategy's weights choose
+NEAREST = 1 / 2  # share for the nearest by hash
+WEIGHED = 128  # least loaded instances among which the strategy's weights choose
 KEYS_KEPT = 1_024  # keys whose nearest instances are known
-SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
+SHOWN_TRIED = 8  # failed instances listed with the reason; more are only counted
 ORDERS_KEPT = 16  # one per policy in force (live, candidate, shadow), and per prompt where length is the weight
-ROUGHLY = 16  # times: an order serves a request's weight up to 4 times as large or small
-SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first ones
+ROUGHLY = 16  # factor between orders: each serves weights up to 4 times as large or small
+SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first
 LEFT_OUT = {
     "load": "more load and no more of the prompt cached",
     "draw": "not drawn",
@@ -55,7 +55,7 @@ class Shortlist:
         self._ids = [one.id for one in traits]
         self._positions = {name: position for position, name in enumerate(self._ids)}
         self._loads = [Load(0, 0, 0.0, 0, "")] * len(traits)
-        # Of the loads, what a price asks of many: side by side, as loads are scattered over the memory
+        # Copies of what a price reads of many loads, side by side: the loads themselves are scattered over memory
         self._queued, self._requests, self._context = (array("d", bytes(8 * len(traits))) for _ in range(3))
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
@@ -64,7 +64,7 @@ class Shortlist:
         self._orders: dict[Key, LoadOrder] = {}
         self._refused: Counter[str] = Counter()
         self._able, self._running = len(traits), 0
-        self._uneven = 0  # instances that are faster or slower than others
+        self._uneven = 0  # instances with a pace other than 1
         self._computing = self._idle = sum(one.role != "decode" for one in traits)
         self._near: dict[tuple[str, int], list[int]] = {}  # by key and number
         self._hashes = [folded_id(one.id) for one in traits]
@@ -100,11 +100,11 @@ class Shortlist:
 
     @property
     def pool_load(self) -> PoolLoad:
-        """Of the instances that take requests."""
+        """Sum the load of the instances that take requests."""
         return PoolLoad(self._running / max(1, self._able), self._idle / max(1, self._computing))
 
     def listed(self, request: RoutingRequest, policy: ParsedPolicy, tried: Mapping[str, str], draw: float) -> list[int]:
-        """Positions of the instances to compare, ascending. `tried`: instances that cannot take this request."""
+        """Return the positions to compare, ascending. `tried`: instances that cannot take this request."""
         how = _shortlisting(policy)
         most = max(how.most, COMPARED) if self._uneven and how.by == "load" else how.most  # the order ignores the pace
         weights = how.weights(request, policy) if how.weights is not None else None
@@ -141,7 +141,7 @@ class Shortlist:
                 yield from self._cheapest(weighed, *weights, draw)[:most]
 
     def _cheapest(self, positions: list[int], of_request: float, of_context: float, draw: float) -> list[int]:
-        """In order; the draw breaks the tie, as in `_least`."""
+        """Return the cheapest in order; the draw breaks ties, as in `_least`."""
         start = int(draw * SPREAD % 1.0 * len(positions))
         positions = positions[start:] + positions[:start]
         queued, requests, context = self._queued, self._requests, self._context
@@ -150,7 +150,7 @@ class Shortlist:
         return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)]
 
     def _nearest(self, key: str, most: int) -> list[int]:
-        """By hash, cached, as many prompts begin alike."""
+        """Return the nearest by hash, cached, as many prompts begin alike."""
         near = self._near.get((key, most))
         if near is None:
             if len(self._near) >= KEYS_KEPT:
@@ -159,12 +159,12 @@ class Shortlist:
         return near
 
     def _with_pairs(self, chosen: set[int]) -> set[int]:
-        """A decoder of a pair can be reached through its prefill instance only."""
+        """Add the prefill instances of paired decoders, which are reached only through them."""
         pairs = (self._traits[position].pair for position in chosen)
         return chosen.union(self._positions[pair] for pair in pairs if pair in self._positions)
 
     def left_out(self, listed: Sequence[int], policy: ParsedPolicy, tried: Mapping[str, str]) -> dict[str, int]:
-        """How many instances are not on the list, by the reason."""
+        """Count the instances that are not on the list, by reason."""
         why = LEFT_OUT[_shortlisting(policy).by]
         if self._able == len(self._traits) and len(tried) <= SHOWN_TRIED:
             return {why: len(self._traits) - len(listed)} if len(listed) < len(self._traits) else {}
@@ -199,7 +199,7 @@ class Shortlist:
         return [value % count for value in values]
 
     def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: LoadOrder, most: int) -> Sequence[int]:
-        """`able` is ordered by load: among the many that hold the same system prompt, the least loaded are listed."""
+        """Return those with most of the prompt. `able` is ordered by load, so of equal holders the least loaded."""
         held, positions = request.held or {}, self._positions
         if len(held) <= most:
             return [positions[name] for name in held if name in positions]
@@ -227,10 +227,10 @@ class Shortlist:
     def _least_loaded_of(
         self, mask: int, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int
     ) -> list[int]:
-        """Instances of a level."""
+        """Return the least loaded instances of a level."""
         ids, positions, bit_of = self._ids, self._positions, held.bits.get
         count = len(ids)
-        if self._groups == 1 and mask.bit_count() ** 2 < most * len(able):  # fewer than the loop below would pass
+        if self._groups == 1 and mask.bit_count() ** 2 < most * len(able):  # cheaper than the loop below
             values = sorted(order.values[positions[name]] for name in held.of_mask(mask) if name in positions)
             return self._at([value for value in values if _is_among(able, value)][:most])
         found = list[int]()
@@ -253,7 +253,7 @@ def _is_among(able: Sequence[int], value: int) -> bool:
 
 
 def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
-    """The draw breaks the tie at the end, so that routers do not all take the same instances."""
+    """Return the least loaded; the draw breaks the tie at the end, so that routers choose different instances."""
     if len(able) <= most or able[most - 1] // count < able[most] // count:
         return able[:most]
     load = able[most] // count
@@ -264,7 +264,7 @@ def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
 
 
 def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:
-    """Evenly from all loads; each instance with the same probability."""
+    """Draw evenly from all loads; each instance has the same probability."""
     if most >= len(able) or most <= 0:
         return able[: max(most, 0)]
     start, step = draw * SPREAD % 1.0, len(able) / most
@@ -272,7 +272,7 @@ def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:
 
 
 def _in_turn(positions: Sequence[int], turn: int, most: int) -> Sequence[int]:
-    """The block of instances in which the turn falls: in as many turns as there are instances each is chosen once."""
+    """Return the block of instances at this turn: over as many turns as instances, each is chosen once."""
     if not positions:
         return ()
     first = turn % len(positions) // most * most

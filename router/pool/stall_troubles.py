@@ -1,10 +1,10 @@
-"""What /healthz says of engines that hold requests and produce no token."""
+"""Messages on /healthz about engines that hold requests and produce no token."""
 
 from collections.abc import Iterable, Sequence
 
 from router.pool.endpoint import Endpoint
 
-SHOWN = 20  # by name
+SHOWN = 20  # engines named
 
 
 def stall_troubles(endpoints: Iterable[Endpoint]) -> list[str]:
@@ -14,6 +14,6 @@ def stall_troubles(endpoints: Iterable[Endpoint]) -> list[str]:
 
 
 def stalled_why(endpoints: Sequence[Endpoint]) -> str:
-    """Why an instance is stalled: all of its ranks are."""
+    """Return why an instance is stalled, which needs all of its ranks to be."""
     every = [endpoint.progress.stalled for endpoint in endpoints]
     return every[0] if every and all(every) else ""

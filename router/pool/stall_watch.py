@@ -1,4 +1,4 @@
-"""Looks at the progress of each engine once a second: which stall, and which go on (router/pool/progress.py)."""
+"""The check of each engine's progress once a second (router/pool/progress.py)."""
 
 import logging
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ log = logging.getLogger("weir.router")
 
 
 def look(pool: Pool, now: float, passed_s: float) -> None:
-    """Once every `passed_s`; also forgets figures that are too old. `now` is Unix time."""
+    """Check every engine, once every `passed_s`, and forget figures that are too old. `now` is Unix time."""
     for endpoint in pool.endpoints.values():
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
@@ -26,7 +26,7 @@ def look(pool: Pool, now: float, passed_s: float) -> None:
 
 
 def _judge(pool: Pool, endpoint: Endpoint) -> bool:
-    """True if it is stalled now."""
+    """Return True if the engine is stalled now."""
     rules, rates = pool.policy, pool.rates
     speed = rates.prefill_tokens_per_s * endpoint.pace
     longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
@@ -34,19 +34,19 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:
-    """New tokens of the longest prompt that it computes; of other routers' prompts the mean is known."""
+    """Return the new tokens of the longest prompt in computation; for other routers' prompts the mean."""
     requests, tokens, decodes = endpoint.others
     mean = tokens / max(1, requests - decodes)
     return max(mean, max((lease.tokens for lease in endpoint.prefilling), default=0))
 
 
 def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
-    """One of each instance that is stalled with all of its ranks."""
+    """Return an endpoint of each instance whose ranks are all stalled."""
     firsts = {endpoint.ranks.endpoints[0]: None for pool in pools for endpoint in pool.endpoints.values()}
     return [endpoint for endpoint in firsts if endpoint.progress.stalled and stalled_why(endpoint.ranks.endpoints)]
 
 
 def producing(pools: Iterable[Pool]) -> dict[str, int]:
-    """The epoch of each instance from which tokens came before the last look."""
+    """Return the epoch of each instance that produced tokens before the last look."""
     endpoints = (endpoint for pool in pools for endpoint in pool.endpoints.values())
     return {endpoint.instance: endpoint.epoch for endpoint in endpoints if endpoint.progress.is_producing}

@@ -1,17 +1,17 @@
-"""A request that counts at a decoder whose engine does not hold it yet."""
+"""A request counted at a decoder whose engine has not received it yet."""
 
 from router.pool.endpoint import Endpoint
 
 
 class Unheld:
-    """Until `over`, no token is due: the prompt is computed elsewhere."""
+    """The time until `over`, in which no token is due, as the prompt is computed elsewhere."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint: Endpoint | None = endpoint
         endpoint.unheld += 1
 
     def over(self) -> None:
-        """Once; further calls change nothing."""
+        """End it; further calls change nothing."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             endpoint.unheld -= 1

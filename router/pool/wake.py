@@ -1,4 +1,4 @@
-"""A pool that may have no instance until a request comes: how many wait for its wake, and how long. Pure.
+"""Requests that wait for a pool without instances to wake. Pure.
 
 The control worker starts the first instance when routers report requests that wait (fleet/control/autoscaler.py).
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from router.contract.redis.published import WakeRule
 
 MOST_BYTES = 256 * 2**20  # bytes of waiting bodies, whatever their number
-UNKNOWN_S = 30.0  # told before any wake was seen
-KEPT = 20  # wakes
+UNKNOWN_S = 30.0  # expected before any wake was seen
+KEPT = 20  # latest wakes remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +20,26 @@ class Hold:
 
     max_wait_s: float
     retry_after_s: int
-    refused: str = ""  # why the request may not wait; empty: it may
+    refused: str = ""  # why the request may not wait; empty if it may
 
 
 class Wakes:
     __slots__ = ("_took", "rule", "since", "waiting_bytes")
 
     def __init__(self) -> None:
-        self.rule: WakeRule | None = None  # None: the pool does not wake by itself
+        self.rule: WakeRule | None = None  # None if the pool does not wake by itself
         self.since: float | None = None  # arrival of the request that wakes it
         self.waiting_bytes = 0
         self._took: deque[float] = deque(maxlen=KEPT)  # s
 
     @property
     def expected_s(self) -> float:
-        """How long a wake takes: nine in ten of the latest took no longer."""
+        """Return the expected duration of a wake: the 90 % quantile of the latest."""
         took = sorted(self._took)
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 
     def hold(self, waiting: int, size: int, now: float) -> Hold | None:
-        """`size`: bytes of the request's body. None: nothing will wake the pool."""
+        """Return the terms of a wait with `size` bytes of body; None if nothing will wake the pool."""
         rule = self.rule
         if rule is None:
             return None
@@ -56,7 +56,7 @@ class Wakes:
         return Hold(rule.max_wait_s, left_s, why and f"no instance is ready: the pool wakes, and {why}")
 
     def ready(self, now: float) -> None:
-        """An instance takes requests."""
+        """Note that an instance takes requests."""
         if self.since is not None:
             self._took.append(now - self.since)
             self.since = None

@@ -1,7 +1,7 @@
 """The queue of one pool: requests that wait for capacity, bounded per class, strictly by priority band, and within a
 band fair between classes (router/pool/queue/band_queue.py) and tenants (router/pool/queue/class_queue.py).
 
-A request's band grows by one with each `band_max_wait_s` of waiting, so that the lowest is served in the end. Pure:
+A request's band rises by one with each `band_max_wait_s` of waiting, so that the lowest is served eventually. Pure:
 time is an argument.
 """
 
@@ -17,8 +17,8 @@ from router.pool.queue.band_queue import BandQueue
 from router.pool.queue.class_queue import CapacityOffer, QueueEntry
 from router.pool.queue.drain_rate import DrainRate
 
-PASSES = 8  # entries that get one offer of capacity in turn before it lapses
-MAX_WAIT_S = 120.0  # the drain rate predicts little beyond
+PASSES = 8  # entries that an offer of capacity passes through before it lapses
+MAX_WAIT_S = 120.0  # longer predictions by the drain rate mean little
 
 
 class QueueFull(Exception):
@@ -31,15 +31,15 @@ class AdmissionQueue:
         self._bands: dict[int, BandQueue] = {}
         self._highest_first: list[BandQueue] = []
         self.drain = DrainRate()
-        self._now = 0.0  # s, as last told
-        self._due_at = inf  # s: until then no request has waited long enough for the next band
+        self._now = 0.0  # s, time of the latest call
+        self._due_at = inf  # s, earliest time at which a request may rise a band
         self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.band_max_wait_s = 60.0
         self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.displaced: Counter[int] = Counter()  # by band, since the start
-        self.total = 0  # requests that wait
-        self._woken: dict[QueueEntry, CapacityOffer] = {}  # and not resumed yet
+        self.total = 0  # waiting requests
+        self._woken: dict[QueueEntry, CapacityOffer] = {}  # woken entries that have not resumed
 
     def __len__(self) -> int:
         return self.total
@@ -55,7 +55,7 @@ class AdmissionQueue:
         return QueueEntry(next(self._orders), request_class, tenant, cost, band)
 
     def comes_first(self, band: int, now: float) -> bool:
-        """True if a request of this band that comes now waits behind nobody."""
+        """Return True if a request of this band that arrives now would wait behind nobody."""
         if not self.total:
             return True
         self._now = max(self._now, now)
@@ -69,10 +69,10 @@ class AdmissionQueue:
     def join(
         self, entry: QueueEntry, limit: int, on_wakeup: Callable[[], None], capacity: bool = False, now: float = 0.0
     ) -> None:
-        """Wait. `on_wakeup` is called once, maybe before this returns: `resume` then.
+        """Add an entry. `on_wakeup` is called once, maybe before this returns; then call `resume`.
 
-        Raises QueueFull when `limit` requests of the class wait already and none of them has a lower band; the newest
-        of the lowest is displaced otherwise. `capacity`: there is some now, for the first in the queue.
+        Raises QueueFull if `limit` requests of the class wait and none has a lower band; otherwise the newest of the
+        lowest is displaced. `capacity`: there is capacity now for the first in the queue.
         """
         if self._now < now:
             self._now = now
@@ -93,7 +93,7 @@ class AdmissionQueue:
             self.look_again()
 
     def resume(self, entry: QueueEntry) -> None:
-        """A woken entry looks for capacity; then call `admitted`, `leave`, or `join` again."""
+        """Let a woken entry look for capacity; then call `admitted`, `leave`, or `join` again."""
         entry.on_wakeup = None
         self._woken.pop(entry, None)
         if not entry.displaced and entry.queue is not None:
@@ -101,7 +101,7 @@ class AdmissionQueue:
             self._count(entry, -1)
 
     def give_up(self, entry: QueueEntry) -> None:
-        """The entry stops waiting, woken or not."""
+        """Remove the entry, woken or not."""
         if entry.offer is None and not entry.displaced and entry.queue is not None:
             entry.queue.classes[entry.request_class].drop(entry)
         self.leave(entry)
@@ -117,7 +117,7 @@ class AdmissionQueue:
                 self._pass_on(offer, entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """The entry uses its offer of capacity."""
+        """Note that the entry uses its offer of capacity."""
         if entry.queue is not None:
             entry.queue.admitted(entry)
         offer, entry.offer = entry.offer, None
@@ -125,40 +125,40 @@ class AdmissionQueue:
             self._wake(CapacityOffer(more=True))
 
     def settle(self, entry: QueueEntry, used: float) -> None:
-        """An admitted request has ended, and used so many tokens."""
+        """Charge an admitted request that has ended for the tokens it used."""
         if entry.queue is not None:
             entry.queue.classes[entry.request_class].settle(entry, used)
 
     def began(self, now: float) -> None:
-        """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
+        """Note that a request is sent to an instance; `now` is any clock of seconds."""
         self.drain.began(now)
 
     def ended(self, now: float, began: float) -> None:
-        """A request that began at `began` has ended, and its instance has capacity for another one."""
+        """Note the end of a request that began at `began`, and wake the next."""
         self._now = max(self._now, now)
         self.drain.ended(now, began)
         if self.total:
             self.wake()
 
     def wake(self) -> None:
-        """One instance has capacity for one more request."""
+        """Offer capacity for one more request."""
         if self.total:
             self._wake(CapacityOffer(more=False))
 
     def look_again(self) -> None:
-        """There may be capacity that was not announced: breakers close by time, other routers' requests end."""
-        if self._woken:  # they come before all others, and the capacity may be theirs
+        """Look for unannounced capacity: breakers close by time, other routers' requests end."""
+        if self._woken:  # woken entries come first, and the capacity may be theirs
             next(iter(self._woken.values())).more = True
         elif self.total:
             self._wake(CapacityOffer(more=True))
 
     def wake_all(self) -> None:
-        """The fleet or the policy changed."""
+        """Wake all entries, as the fleet or the policy changed."""
         while self._wake(CapacityOffer(more=False)):
             pass
 
     def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
-        """Its wait if it joined now, by what is ahead of it and the drain rate; None while that is unknown."""
+        """Predict the wait of a request that joins now, by the requests ahead and the drain rate; None if unknown."""
         turn_s = self.drain.turn_s(now)
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 
@@ -220,7 +220,7 @@ class AdmissionQueue:
             self._wake(offer)
 
     def _wake(self, offer: CapacityOffer) -> bool:
-        """False when there is no entry left to wake."""
+        """Wake the next entry; False if there is none."""
         entry = self._next(offer.asked)
         if entry is None or entry.on_wakeup is None or entry.queue is None:
             return False

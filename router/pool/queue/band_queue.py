@@ -37,7 +37,7 @@ class BandQueue:
         self.count(entry, 1)
 
     def take(self, entry: QueueEntry, shares: Mapping[RequestClass, float]) -> None:
-        """Wake the entry: its class and its tenant are charged."""
+        """Wake the entry and charge its class and tenant."""
         queue = self.classes[entry.request_class]
         entry.turn = queue.time, queue.charge(entry)
         entry.charge = 1.0 / max(shares[entry.request_class], LEAST_SHARE)
@@ -45,7 +45,7 @@ class BandQueue:
         queue.drop(entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """Advance the clock to the turn of an admitted entry; one that was woken in vain does not advance it."""
+        """Advance the clock to the turn of an admitted entry; entries woken in vain do not advance it."""
         if self.clock < entry.turn[0]:
             self.clock = entry.turn[0]
         self.classes[entry.request_class].admitted(entry)
@@ -57,7 +57,7 @@ class BandQueue:
         queue.settle(entry, 0.0)
 
     def over(self, entry: QueueEntry) -> None:
-        """The entry no longer waits here."""
+        """Forget an entry that no longer waits here."""
         self.classes[entry.request_class].arrived.pop(entry, None)
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
@@ -71,7 +71,7 @@ class BandQueue:
         return None
 
     def ahead(self, request_class: RequestClass, tenant: str, shares: Mapping[RequestClass, float]) -> float:
-        """Entries that come before one that this tenant adds now."""
+        """Count the entries ahead of one that this tenant adds now."""
         queue = self.classes[request_class]
         ahead = queue.ahead(tenant)
         begins = queue.time if len(queue) else max(queue.time, self.clock)
@@ -80,5 +80,5 @@ class BandQueue:
         return ahead + sum(min(len(one), max(0.0, (turn - one.time) * share)) for share, one in others)
 
     def __len__(self) -> int:
-        """Waiting entries, without the woken ones."""
+        """Count the waiting entries, without the woken ones."""
         return sum(map(len, self.classes.values()))

@@ -2,7 +2,7 @@
 
 Each tenant (an API key, else a client's address) has a clock that advances by the tokens of each of its requests that
 is admitted, and the tenant furthest behind is next (start-time fair queueing: Goyal, Vin, Cheng, 1996). A tenant
-without waiting requests starts at the present time: idle time earns no credit. Within a tenant: first come, first
+without waiting requests starts at the current clock: idle time earns no credit. Within a tenant: first come, first
 served.
 """
 
@@ -19,11 +19,11 @@ from router.policy.types import RequestClass
 if TYPE_CHECKING:
     from router.pool.queue.band_queue import BandQueue
 
-IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
-SPARE = 64  # outdated turns kept before they are swept
-SAMPLE = 32  # turns looked at to tell what comes first; the drain rate is less exact
+IDLE_TENANTS = 1024  # clocks kept for tenants without waiting requests
+SPARE = 64  # outdated turns kept before a sweep
+SAMPLE = 32  # turns examined to order tenants; the drain rate is less exact
 
-Turn = tuple[float, int, str]  # a tenant's clock, the order of its first request, its name
+Turn = tuple[float, int, str]  # (tenant's clock, order of its first request, name)
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Tenant:
     clock: float = 0.0  # tokens
     waiting: list[tuple[int, "QueueEntry"]] = field(default_factory=list)
     cost: float = 0.0  # cost of the waiting entries
-    turn: tuple[float, int] | None = None  # as it was put into the heap
+    turn: tuple[float, int] | None = None  # the tenant's latest turn in the heap
 
 
 @dataclass(slots=True, eq=False)
@@ -42,19 +42,19 @@ class QueueEntry:
     request_class: RequestClass
     tenant: str
     cost: float  # tokens
-    band: int = 0  # grows while it waits
-    on_wakeup: Callable[[], None] | None = None  # while it waits
-    offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
-    charge: float = 0.0  # to its class
+    band: int = 0  # rises while the request waits
+    on_wakeup: Callable[[], None] | None = None  # set while the request waits
+    offer: "CapacityOffer | None" = None  # from the wakeup until the capacity is used or passed on
+    charge: float = 0.0  # charge of its class
     turn: tuple[float, float] = (0.0, 0.0)  # clocks of its class and of its tenant when it was woken
-    lift_at: float = 0.0  # s: then its band grows
-    queue: "BandQueue | None" = None  # queue that it waits in, or last waited in
-    account: Tenant | None = None  # tenant that was charged
+    lift_at: float = 0.0  # s, time at which its band rises
+    queue: "BandQueue | None" = None  # current or latest queue
+    account: Tenant | None = None  # charged tenant
     displaced: bool = False  # displaced by a request of a higher band
 
     @property
     def is_waiting(self) -> bool:
-        """True until it is woken."""
+        """Return True until the entry is woken."""
         return self.on_wakeup is not None and self.offer is None
 
 
@@ -62,7 +62,7 @@ class QueueEntry:
 class CapacityOffer:
     """Capacity for one request."""
 
-    more: bool  # there may be capacity for another one: the request that uses it wakes the next
+    more: bool  # True if the request that uses this should wake the next
     asked: list[QueueEntry] = field(default_factory=list)
 
 
@@ -71,11 +71,11 @@ class ClassQueue:
 
     def __init__(self) -> None:
         self.time = 0.0  # clock of the class: requests by share
-        self.arrived: OrderedDict[QueueEntry, None] = OrderedDict()  # in this order, with those that were woken
+        self.arrived: OrderedDict[QueueEntry, None] = OrderedDict()  # entries in order of arrival, including woken ones
         self._clock = 0.0  # clock of the tenants: tokens
         self._tenants: dict[str, Tenant] = {}
-        self._heap: list[Turn] = []  # with outdated ones
-        self._with_requests = 0  # tenants
+        self._heap: list[Turn] = []  # includes outdated turns
+        self._with_requests = 0  # number of tenants with requests
         self._size = 0
 
     def __len__(self) -> int:
@@ -86,9 +86,9 @@ class ClassQueue:
         if tenant is None:
             tenant = self._tenants[entry.tenant] = Tenant()
         self._size += 1
-        self.arrived[entry] = None  # one that joins again keeps its place
+        self.arrived[entry] = None  # an entry that joins again keeps its place
         waiting, order = tenant.waiting, entry.order
-        if waiting and waiting[-1][0] < order:  # nearly always the last, whose turn changes nothing
+        if waiting and waiting[-1][0] < order:  # nearly always true: a later entry changes no turn
             waiting.append((order, entry))
             tenant.cost += entry.cost
             return
@@ -101,7 +101,7 @@ class ClassQueue:
         self._place(entry.tenant, tenant)
 
     def drop(self, entry: QueueEntry) -> None:
-        """Take the entry out: it was woken, or leaves."""
+        """Remove an entry that was woken or leaves."""
         tenant = self._tenants[entry.tenant]
         waiting = tenant.waiting
         del waiting[0 if waiting[0][1] is entry else bisect_left(waiting, entry.order, key=_order)]
@@ -115,7 +115,7 @@ class ClassQueue:
         self._forget()
 
     def _forget(self) -> None:
-        """A tenant's debt ends with the queue, and when too many idle tenants have one."""
+        """Forget tenants' debts when the queue is empty, or when too many idle tenants have one."""
         if not self._with_requests:
             self._tenants.clear()
             self._heap.clear()
@@ -134,7 +134,7 @@ class ClassQueue:
             heapify(self._heap)
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        """The next entry among those not asked yet."""
+        """Return the next entry that has not been offered capacity yet."""
         passed, found = [], None
         while self._heap and found is None:
             clock, order, name = self._heap[0]
@@ -152,11 +152,11 @@ class ClassQueue:
         return found
 
     def newest(self) -> QueueEntry | None:
-        """The newest waiting entry that was not woken."""
+        """Return the newest waiting entry that was not woken."""
         return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
 
     def due(self, now: float) -> list[QueueEntry]:
-        """Entries that have waited long enough for the next band."""
+        """Return the entries that have waited long enough for the next band."""
         found = []
         for entry in self.arrived:
             if entry.lift_at > now:
@@ -166,11 +166,11 @@ class ClassQueue:
         return found
 
     def next_due(self) -> float:
-        """s: until then `due` finds none."""
+        """Return the earliest time (s) at which `due` finds an entry."""
         return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
-        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow.
+        """Count the entries ahead of one that this tenant adds now; others' as far as their tokens allow.
 
         A sample stands for many tenants: each request that is refused or has a deadline asks, with thousands waiting.
         """
@@ -187,7 +187,7 @@ class ClassQueue:
         return mine + min(self._size - mine, before * others / max(1, looked_at))
 
     def charge(self, entry: QueueEntry) -> float:
-        """Charge a tenant; returns its clock before."""
+        """Charge a tenant; return its previous clock."""
         tenant = entry.account = self._tenants[entry.tenant]
         turn = tenant.clock
         tenant.clock += entry.cost
@@ -200,7 +200,7 @@ class ClassQueue:
     def settle(self, entry: QueueEntry, used: float) -> None:
         """Replace the charge of a request's expected use by its real use.
 
-        An account that was closed with the queue may be settled, too: nobody reads it any more.
+        Settling an account that was closed with the queue is harmless.
         """
         tenant, entry.account = entry.account, None
         if tenant is None:
