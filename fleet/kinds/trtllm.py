@@ -33,7 +33,7 @@ from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
 from router.contract import connectors
 from router.contract.json_value import JsonObject
-from router.contract.metrics.engine_metrics import NO_SCRAPE
+from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
 
 OPTIONS_FILE = "llm_options.yaml"
@@ -218,6 +218,9 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
         "enable_chunked_prefill": spec.chunked_prefill,
         "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
         "kv_cache_config": {"free_gpu_memory_fraction": spec.free_gpu_memory_fraction},
+        # Without the first it has no metrics page, without the second the page has no load
+        "return_perf_metrics": True,
+        "enable_iter_perf_stats": True,
     }
     if role(spec, launch) != BOTH:
         found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
@@ -260,7 +263,7 @@ TRTLLM = Kind(
     command=command,
     environment=lambda spec, launch: {"PYTHONPATH": ""} | visible(_gpus(spec, launch)) | dict(spec.environment or {}),
     metrics_path="/prometheus/metrics",
-    scrape=NO_SCRAPE,
+    scrape=TRTLLM_SCRAPE,
     load_timeout_s=3600,
     drain_timeout_s=600,
     grace_s=15,

@@ -152,6 +152,12 @@ def test_a_stored_pool_that_would_be_refused_today_is_still_shown() -> None:
     assert json.loads(text)["dwdp_config"]["num_experts_per_worker"] == 1
 
 
+def test_a_server_makes_the_page_of_its_load_that_its_node_reads() -> None:
+    made = options({})
+    assert (made["return_perf_metrics"], made["enable_iter_perf_stats"]) == (True, True)
+    assert (TRTLLM.metrics_path, TRTLLM.scrape.kv_usage) == ("/prometheus/metrics", "trtllm_kv_cache_utilization")
+
+
 def test_generation_servers_can_span_more_gpus() -> None:
     given = {**GROUP, "attention_dp": True, "tensor_parallel": 4, "gpus": [*map(str, range(12))]}
     spec = build(TRTLLM.spec, given)
