@@ -161,9 +161,25 @@ def wire(spec: VllmSpec, launch: Launch) -> Wire:
         connector=moved.routed_as,
         kv=KvFacts(moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments)),
         events=_events_place(spec, launch) if spec.kv_events else "",
-        tokenizer=model,
+        tokenizer=_tokenizer(spec, launch),
         dp=data_parallel.published(spec, launch, moe=kv_size.is_moe(model)),
     )
+
+
+# Extra arguments by which prompts are made otherwise than the tokenizer's folder tells
+_OTHER_PROMPTS = ("--chat-template", "--default-chat-template-kwargs")
+_MODES = ("auto", "hf")
+
+
+def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
+    """The folder that tells how its prompts are made; empty: none does, so no router can follow it."""
+    given = {}
+    for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
+        name, equals, value = word.partition("=")
+        given[name.replace("_", "-")] = value if equals else following
+    if not given.keys().isdisjoint(_OTHER_PROMPTS) or given.get("--tokenizer-mode", "auto") not in _MODES:
+        return ""
+    return launch.path(given["--tokenizer"]) if "--tokenizer" in given else model_of(spec, launch)
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:

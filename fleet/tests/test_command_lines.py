@@ -115,6 +115,23 @@ def test_a_mixture_of_experts_is_known_by_its_configuration(tmp_path: Path) -> N
         assert made("vllm", {"model": str(tmp_path), "data_parallel_size": 2})[2].dp.together == together
 
 
+@pytest.mark.parametrize(
+    ("arguments", "tokenizer"),
+    [
+        ((), "/models/m"),
+        (("--tokenizer", "/models/other"), "/models/other"),
+        (("--tokenizer=/models/other", "--tokenizer-mode", "hf"), "/models/other"),
+        (("--tokenizer_mode=mistral",), ""),
+        (("--chat-template", "/templates/t.jinja"), ""),
+        (("--default-chat-template-kwargs", '{"enable_thinking": false}'), ""),
+    ],
+)
+def test_routers_follow_the_tokenizer_that_an_engine_is_started_with(
+    arguments: tuple[str, ...], tokenizer: str
+) -> None:
+    assert made("vllm", {"model": "/models/m", "arguments": arguments})[2].tokenizer == tokenizer
+
+
 SIZE, LOCAL = "data_parallel_size", "data_parallel_size_local"
 
 
