@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
-    """Until it is asked to end: the exit status. `make`: the application; `also`: what else it does, for the log."""
+    """Run until asked to end; return the exit status. `make` builds the application; `also` is for the log."""
     output = logging.StreamHandler()
     output.setFormatter(MaskingFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
     logging.basicConfig(level=options.log_level.upper(), handlers=[output])
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
 
 
 async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools, said: str) -> None:
-    """Until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once. Logs `said` once it
-    listens."""
+    """Serve until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once. `said` is logged
+    once it listens."""
     asked = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -84,7 +84,7 @@ async def serve(server: HttpServer, own: socket.socket, shared: list[socket.sock
 
 
 def tame_garbage_collection() -> None:
-    """Requests leave no cycles, so looking for them after every 700 objects is only cost; what is imported stays."""
+    """Collect rarely: requests leave no cycles, so a search after every 700 objects only costs time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -42,7 +42,7 @@ class Router:
     def __init__(
         self, source: PoolSource, clients: ClientConnections | None = None, spans: SpanSettings | None = None
     ) -> None:
-        """`clients`: under the router's own server; `spans`: None for none."""
+        """`clients` is given under the router's own server; `spans` is None if none are exported."""
         self.source = source
         self.pools = source.pools
         self.recorder = source.recorder
@@ -51,9 +51,9 @@ class Router:
         self._stored_calls = StoredCalls(source.pools, source.responses)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
-        self.root = ""  # before the paths of requests, from a proxy that leaves it there
-        self.cors: Cors | None = None  # pages of other origins may not read answers
-        self.web: WebRelay | None = None  # calls about files and batches are not served
+        self.root = ""  # path prefix that a proxy leaves in requests
+        self.cors: Cors | None = None  # None: pages of other origins may not read answers
+        self.web: WebRelay | None = None  # None: files and batches are not served
         self.pages = Pages(source, clients or ClientConnections())
         self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
         self.pools.index_links = self._indexes.links if self._indexes is not None else ()
@@ -63,7 +63,7 @@ class Router:
         self._pace_probes = PaceProbes(source.pools.all, source.recorder.computed)
         self._stall_probes = StallProbes(source.pools.all)
         self._listening: list[asyncio.Task[None]] = []
-        self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
+        self._tasks: list[asyncio.Task[None]] = []  # the last one watches connections
 
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
         if self.root:
@@ -137,7 +137,7 @@ class Router:
         await self.source.leave()
 
     def _server(self, pool: str, endpoint: str) -> Server:
-        """What spans say of an instance; nothing once it has left the fleet."""
+        """Return the span attributes of an instance; empty once it has left the fleet."""
         served = self.pools.get(pool)
         one = served.endpoints.get(endpoint) if served is not None else None
         return Server() if one is None else Server(one.kind or None, one.upstream.host, one.upstream.port)
@@ -163,7 +163,7 @@ class Router:
 
 
 class EnvironmentRouter:
-    """Made from the environment when the server starts it; importing this module reads nothing."""
+    """A router configured from the environment when the server starts it; importing this module reads nothing."""
 
     def __init__(self) -> None:
         self._router: Router | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from router.sync.peers import RouterPeers
 
 
-# What each store of past requests holds is limited: this bounds the memory of a long-lived router.
+# Each store of past requests is limited, which bounds the memory of a long-lived router.
 STORES = ("sessions", "conversations", "spans", "chunks", "stretches")
 
 
@@ -88,7 +88,7 @@ class RouterCollector(Collector):
         yield counter("client_connections_ended", help_, ("reason",), ended.items())
 
     def _keys(self) -> Iterator[Metric]:
-        """Labelled by the keys' ids: everybody who reaches the port reads them, and names tell who the clients are."""
+        """Label by key id: everybody who reaches the port can read the metrics, and names would reveal the clients."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
         for meter in self._pools.auth.meters.values():
@@ -147,7 +147,7 @@ class RouterCollector(Collector):
         bands = [((pool.name, str(band)), n) for pool in pools for band, n in pool.queue.waiting_by_band().items()]
         yield gauge("band_queued_requests", "Requests waiting for capacity, by priority band", ("pool", "band"), bands)
         yield each("tokens_per_byte", "Estimated from the usage in responses", lambda pool: pool.tokens.per_byte)
-        # Of these, 0 means unknown.
+        # In these metrics 0 means unknown.
         prefill = "Prefill speed of an instance that computes one prompt"
         yield each("prefill_tokens_per_second", prefill, lambda pool: pool.rates.prefill_tokens_per_s)
         transfer = "Transfer rate of KV blocks between instances"

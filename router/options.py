@@ -20,7 +20,7 @@ LONGEST_SOCKET = 107  # bytes of a unix socket's path
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-# For `router.app:app` under any ASGI server; REDIS_URL besides
+# For `router.app:app` under any ASGI server, in addition to REDIS_URL
 VARIABLES = {
     "WEIR_ROUTER_INSTANCES": "--instances",
     "WEIR_ROUTER_POLICY": "--policy",
@@ -39,7 +39,7 @@ REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
 
 class OptionError(ValueError):
-    """One line that names the option."""
+    """An invalid option; the message is one line that names it."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """From the command line. An error is one line and status 2, without the usage."""
+    """Parse the command line. An error prints one line, without the usage, and exits with status 2."""
     try:
         return parse(argv)
     except OptionError as error:
@@ -57,7 +57,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def from_environment() -> PoolSource:
-    """ValueError with one line that names the variable."""
+    """Return the source that the environment names. Raise ValueError with one line that names the variable."""
     argv = [f"{flag}={os.environ[name]}" for name, flag in VARIABLES.items() if os.environ.get(name)]
     try:
         required = os.environ.get(REQUIRE_KEYS, "0")
@@ -75,7 +75,7 @@ def from_environment() -> PoolSource:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """OptionError when it cannot be used."""
+    """Parse the options. Raise OptionError if they cannot be used."""
     parser = Parser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
     parser.add_argument("--redis", metavar="URL", help="take pools and policies from this Redis (default: REDIS_URL)")
     parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
@@ -139,7 +139,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _fault(options: argparse.Namespace) -> str:
-    """Why the options cannot be used together; empty when they can."""
+    """Return why the options cannot be combined; empty if they can."""
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
     if options.instances is None and options.remove_billing_line:
@@ -194,7 +194,7 @@ def _fault_of_numbers(options: argparse.Namespace) -> str:
 
 
 def clients(options: argparse.Namespace) -> ClientConnections:
-    """OptionError for a limit that the limit of open files does not allow."""
+    """Return the clients' connections. Raise OptionError if the limit of open files is too low for them."""
     descriptors = raise_descriptor_limit()
     most = most_clients(descriptors)
     wanted = most if options.max_connections is None else options.max_connections
@@ -206,12 +206,12 @@ def clients(options: argparse.Namespace) -> ClientConnections:
 
 
 def spans_settings() -> SpanSettings | None:
-    """None: no spans. ValueError with one line that names the variable."""
+    """Return the settings of spans; None: no spans. Raise ValueError with one line that names the variable."""
     return settings.read(os.environ, "weir-router")
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:
-    """`url`: the address of this router. ValueError with one line that names the option."""
+    """Return the source of pools; `url` is this router's address. Raise ValueError, which names the option."""
     made = _source(options, url)
     made.pools.session_names = options.session_names
     made.pools.index_sockets = tuple(sorted({os.path.abspath(path) for path in options.index or ()}))

@@ -24,7 +24,7 @@ class PoolSource(Protocol):
         """Time of the last look at the fleet, Unix seconds."""
 
     async def start(self) -> None:
-        """Read the first state, before requests come; continue without it when there is none."""
+        """Read the first state before requests arrive; continue without it if there is none."""
 
     def tasks(self) -> list[Awaitable[None]]:
         """Loops that keep the state up to date; each ends soon after `end`."""
@@ -33,16 +33,16 @@ class PoolSource(Protocol):
         """Ask the tasks to end, each between two of its steps."""
 
     async def leave(self) -> None:
-        """After the tasks: write pending reports and close connections."""
+        """Write pending reports and close connections, after the tasks have ended."""
 
     def degraded(self) -> list[str]:
-        """Problems, for people."""
+        """Return problems in words for people."""
 
     def health(self) -> JsonObject:
-        """Further fields of /healthz."""
+        """Return further fields of /healthz."""
 
     def metrics(self) -> Iterable[Metric]:
-        """Further metrics of /metrics."""
+        """Return further metrics of /metrics."""
 
     def page(self, path: str, client: str) -> bytes | None:
-        """JSON for a GET on a path that only this source serves; `client` is the address of the caller."""
+        """Return JSON for a GET on a path that only this source serves; `client` is the caller's address."""

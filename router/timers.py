@@ -13,8 +13,8 @@ Item = TypeVar("Item")
 class Deadlines(Generic[Item]):
     """Calls `expire` with each item whose deadline passed, up to GRAIN_S late.
 
-    A loop that was busy runs its timers before it reads its sockets. What came in time lies there, so a late check
-    gives it some passes of the loop first: the process's own work is nobody's silence.
+    A busy loop runs its timers before it reads its sockets, where timely data may be waiting. A late check therefore
+    waits for some passes of the loop first: the process's own work must not count as a peer's silence.
     """
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")
@@ -23,7 +23,7 @@ class Deadlines(Generic[Item]):
         self._loop = loop
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, loop time
-        self.drop = self._due.pop  # `drop(item, None)` does what `stop` does, without a call into Python
+        self.drop = self._due.pop  # `drop(item, None)` is `stop` without a call into Python
         self._timer: asyncio.Handle | None = None
         self._next = 0.0  # time when the timer fires
         self._passes = 0  # passes that a late check still waits for
@@ -32,7 +32,7 @@ class Deadlines(Generic[Item]):
         return len(self._due)
 
     def items(self) -> Iterator[Item]:
-        """Those that were started first come first."""
+        """Return the items in the order of their start."""
         return iter(self._due)
 
     def start(self, item: Item, limit_s: float) -> None:
@@ -67,7 +67,7 @@ class Deadlines(Generic[Item]):
     def _expire_due(self, at: float) -> None:
         self._timer = None
         for item in [item for item, due in self._due.items() if due <= at]:
-            if self._due.pop(item, None) is not None:  # not stopped by one before it
+            if self._due.pop(item, None) is not None:  # not stopped by an earlier item
                 self._expire(item)
         if self._due and self._timer is None:
             self._arm(max(min(self._due.values()), self._loop.time() + GRAIN_S))

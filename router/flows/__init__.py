@@ -38,9 +38,9 @@ OFFLOADS: dict[str, Flow] = {
 
 
 def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> Awaitable[EngineResponse]:
-    """The connection with the answer; the caller releases it.
+    """Return the connection with the answer; the caller releases it.
 
-    Raises UpstreamError, ErrorResponse, and PrefillFailed where the decoder must not compute the prompt itself.
+    Raise UpstreamError, ErrorResponse, and PrefillFailed where the decoder must not compute the prompt itself.
     """
     before = call.outcome.offload
     if before is None and not decision.prefill:
@@ -70,7 +70,7 @@ async def _with_others(
 
 
 def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
-    """The instance computes the prompt itself; one that only decodes would wait for it for ever."""
+    """Let the instance compute the prompt itself; a decode-only one would wait for ever."""
     if endpoint.role == "decode":
         why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
         message = f"{endpoint.id} only decodes: {why}: retry in 1 s"
@@ -88,7 +88,7 @@ def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
 
 
 async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
-    """After a failed attempt: decode with the KV that is still held; None without any.
+    """After a failed attempt, decode with the KV that is still held; None if there is none.
 
     An instance that only decodes gets another offload instead.
     """
@@ -102,9 +102,9 @@ async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Off
 
 
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
-    """None when the request cannot be offloaded."""
+    """Offload the request; None if it cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
-    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # an earlier attempt's
+    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # reason of an earlier attempt
     offload = Offload(endpoint.connector, decision.prefill, reason=reason, pull_ms=decision.pull_ms)
     call.outcome.offload = offload
     document = call.request.prompt.document
@@ -125,8 +125,8 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
 async def _through(
     call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
 ) -> EngineResponse:
-    """Another prefill instance takes over from one that failed, as often as the policy retries; not where the KV was to
-    be pulled from the one that holds it."""
+    """Try further prefill instances after failures, as often as the policy retries; not for a pull, which needs the
+    instance that holds the KV."""
     flow = OFFLOADS[endpoint.connector]
     tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
     left: int = call.rules["failure.retries"]
@@ -146,7 +146,7 @@ async def _through(
 
 
 def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint | None:
-    """With the least prefill before it; the decoder of a fixed pair has no other."""
+    """Return the other prefill instance with the least queued prefill; None for a fixed pair."""
     if decoder.kv.pair or decoder.kv.peer:
         return None
     now, open_s = asyncio.get_running_loop().time(), call.rules["failure.breaker_open_s"]

@@ -1,4 +1,4 @@
-"""Bodies of the prefill and the decode request of an offload, made from the client's. Pure."""
+"""Builds the bodies of an offload's prefill and decode requests from the client's. Pure."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,7 +17,7 @@ _OF_THE_ANSWER = (
 
 
 def unsuited(document: JsonObject, api_path: str, connector: str) -> str:
-    """Why a request cannot be offloaded; empty when it can."""
+    """Return why a request cannot be offloaded; empty if it can."""
     if api_path not in LIMITS:
         return f"{api_path} decodes nothing"
     known = CONNECTORS.get(connector)
@@ -61,20 +61,20 @@ _UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
 def prefill(
     document: JsonObject, api_path: str, params: Mapping[str, Json] | None = None, *, stream: bool = False
 ) -> bytes:
-    """The same prompt, for one token."""
+    """Return a body with the same prompt that asks for one token."""
     asked: dict[str, object] = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
     asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": stream}
     if stream:
         asked["stream_options"] = {"include_usage": True}
     if api_path == "/v1/responses":
-        asked["store"] = False  # nobody asks for the response of one token
+        asked["store"] = False  # nobody will fetch the one-token response
     if params is not None:
         asked["kv_transfer_params"] = params
     return orjson.dumps(asked)
 
 
 def decode(body: bytes, params: Mapping[str, Json]) -> bytes:
-    """The client's body with the location of its KV spliced in, since the prompt may be long.
+    """Splice the location of the KV into the client's body, without parsing a prompt that may be long.
 
     A body that names `kv_transfer_params` itself is not offloaded (`unsuited`).
     """

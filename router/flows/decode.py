@@ -1,4 +1,4 @@
-"""The second half of an offload: decode where the KV went; compute the prompt there when the KV did not arrive."""
+"""The second half of an offload: decode where the KV went, or compute the prompt there if it did not arrive."""
 
 import time
 
@@ -13,9 +13,9 @@ from router.upstream.errors import ConnectFailed
 
 
 async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, request_id: str = "") -> Connection:
-    """The connection with the answer.
+    """Return the connection with the answer.
 
-    Raises UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed when the KV did not
+    Raise UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed when the KV did not
     arrive and the policy allows no fallback.
     """
     kept, offload.kept = offload.kept, None
@@ -45,7 +45,7 @@ def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
 
 
 def _is_lost(connection: Connection) -> bool:
-    """The engine failed before its first token: status 500, or a stream that begins with an error of its own."""
+    """Tell whether the engine failed before its first token: status 500, or a stream that begins with an error."""
     if connection.status == 500:
         return True
     is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")

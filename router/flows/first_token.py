@@ -1,7 +1,7 @@
 """The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions.
 
-What the one stream has said is removed from the other field by field, whatever the fields are called: text, thoughts, a
-refusal, the name and the arguments of a tool call, for each of several choices. All else passes.
+The content of one stream is removed from the other field by field, whatever the fields are called: text, thoughts, a
+refusal, the name and arguments of a tool call, for each choice. Everything else passes unchanged.
 """
 
 import contextlib
@@ -12,16 +12,16 @@ from typing import Any
 import orjson
 
 _END = re.compile(rb"\r?\n\r?\n")
-_WHOLE = ("role", "type", "id")  # texts that are said once; others come in parts
+_WHOLE = ("role", "type", "id")  # texts that are sent once; others come in parts
 _OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer itself
 
 DEEPEST = 4  # objects within a delta; those of engines go two deep
 
-Said = dict[Any, Any]  # by field its text; by (field, index) what was said in the object there
+Said = dict[Any, Any]  # field: its text; (field, index): what was said in that object
 
 
 class Chunk:
-    """The JSON of one event of a stream."""
+    """One event of a stream as JSON."""
 
     def __init__(self, made: dict[str, Any]) -> None:
         self.made = made
@@ -33,7 +33,7 @@ class Chunk:
 
 
 def chunks(stream: bytes) -> Iterator[Chunk]:
-    """Events without JSON are skipped."""
+    """Return the stream's events; those without JSON are skipped."""
     return (chunk for chunk in map(_parsed, _END.split(stream)) if chunk is not None)
 
 
@@ -49,8 +49,8 @@ def _parsed(raw: bytes) -> Chunk | None:
 
 
 def first_token(stream: bytes) -> bytes:
-    """A stream of one token as the beginning of a longer one: the answer, without its end, its usage and what else is
-    told of its tokens, which the other stream tells again."""
+    """Turn a one-token stream into the beginning of a longer one: drop its end, usage and other token data, which the
+    other stream reports again."""
     kept = [chunk for chunk in chunks(stream) if chunk.choices]
     for chunk in kept:
         for choice in chunk.choices:
@@ -66,12 +66,12 @@ def first_token(stream: bytes) -> bytes:
 
 
 def usage_of(stream: bytes) -> object:
-    """What a stream reports as its usage; None if it reports none."""
+    """Return the usage that a stream reports; None if it reports none."""
     return next((chunk.made["usage"] for chunk in chunks(stream) if chunk.made.get("usage")), None)
 
 
 class Without:
-    """Removes what another stream said already from the beginning of a stream.
+    """Removes from the beginning of a stream what another stream has already said.
 
     When the first words differ, those of the first event are dropped. The rest passes unchanged.
     """
@@ -131,7 +131,7 @@ class Without:
 
 
 def _numbered(items: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Items of a list with their `index`, by which a stream tells apart what it says in turns."""
+    """Return the items of a list with their `index`, which identifies an item across events."""
     for place, item in enumerate(items):
         if isinstance(item, dict):
             index = item.get("index")
@@ -143,7 +143,7 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _below(part: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The objects in a field, with their keys in Said."""
+    """Return the objects in a field, with their keys in Said."""
     if isinstance(part, dict):
         yield "", part
     elif isinstance(part, list):
@@ -162,7 +162,7 @@ def _add(said: Said, parts: dict[str, Any], depth: int = 0) -> None:
 
 
 def _remove(said: Said, parts: dict[str, Any], *, at_once: bool) -> None:
-    """`at_once`: nothing was said before."""
+    """Remove known text from the object. `at_once`: nothing was said before."""
     for name, part in list(parts.items()):
         if isinstance(part, str) and name in said:
             _remove_text(said, parts, name, at_once=at_once)
@@ -186,7 +186,7 @@ def _remove_text(said: Said, parts: dict[str, Any], name: str, *, at_once: bool)
 
 
 def _tells(part: Any, besides: Iterable[str] = ()) -> bool:
-    """Whether it holds anything to tell."""
+    """Tell whether the value holds any content."""
     if isinstance(part, dict):
         return any(_tells(below, besides) for name, below in part.items() if name != "index" and name not in besides)
     if isinstance(part, list):

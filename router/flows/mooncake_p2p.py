@@ -15,8 +15,8 @@ from router.upstream.connection import Connection
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
 
-QUERY_S = 5.0  # for the answer of a bootstrap server
-LARGEST = 1024 * 1024  # bytes of it; one that is cut off is no JSON
+QUERY_S = 5.0  # time-out of a bootstrap server's answer
+LARGEST = 1024 * 1024  # bytes of the answer; a longer one is cut off and no valid JSON
 LONGEST_ID = 256  # characters
 
 
@@ -45,7 +45,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
-    """The engine id of the data-parallel rank."""
+    """Return the engine id of the data-parallel rank."""
     try:
         _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST)
         return str(orjson.loads(raw[:LARGEST])[str(endpoint.rank or 0)]["engine_id"])[:LONGEST_ID]

@@ -1,4 +1,4 @@
-"""Neuron's disaggregated inference: the request goes to both instances at once, its id gives each the other's address.
+"""Neuron's disaggregated inference: both instances get the request at once; its id gives each the other's address.
 The first token comes from the prefill, the decoder's first token is removed.
 
 In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` its address where no fleet declares it)
@@ -51,12 +51,12 @@ def _usage(raw: bytes) -> object:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return None  # its answer is not needed, only what it computed
+        return None  # only the computed KV is needed, not the answer
     return answer.get("usage") if isinstance(answer, dict) else None
 
 
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[str, str]:
-    """Request ids for the prefill and the decoder; each contains the other's address."""
+    """Return the request ids for prefill and decoder; each contains the other's address."""
     name = f"cmpl-{call.pair_id}"
     if decoder.kv.pair or decoder.kv.peer:
         return name, name
@@ -83,7 +83,7 @@ class Spliced:
         return first
 
     async def read(self) -> bytes:
-        """The prefill's first token, then what the decoder sends."""
+        """Return the prefill's first token, then what the decoder sends."""
         if self._first:
             return self.read_now()
         decoder, data = await self._decoding(), b""
@@ -117,7 +117,7 @@ class Spliced:
             self._decoder.resume()
 
     def check_quiet(self, passed_s: float, limit_s: float) -> bool:
-        """Until the decoder answers, the first-byte limit applies."""
+        """Tell whether the decoder is silent for too long; until it answers, the first-byte limit applies."""
         return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s)
 
     def release(self) -> None:
@@ -128,7 +128,7 @@ class Spliced:
 
 
 async def _refusal(decoder: EngineResponse) -> bytes:
-    """What the decoder answered in place of a stream, as the stream's last event: the first token has been sent."""
+    """Turn the decoder's refusal into the stream's last event, since the first token has already been sent."""
     raw = b""
     while not decoder.done and len(raw) < LARGEST:
         raw += await decoder.read()

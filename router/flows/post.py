@@ -1,4 +1,4 @@
-"""Sends a request to an engine, to one of its data-parallel ranks where it has several."""
+"""Sends a request to an engine, or to one of its data-parallel ranks."""
 
 from collections.abc import Awaitable
 
@@ -20,10 +20,10 @@ def post(
     first_byte_timeout_s: float | None = None,
     request_id: str = "",
 ) -> Awaitable[Connection]:
-    """The connection once the answer has begun; the caller releases it. Raises UpstreamError.
+    """Return the connection once the answer has begun; the caller releases it. Raise UpstreamError.
 
-    `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's; `request_id`:
-    instead of the request's id at the engines.
+    `forwarded` replaces the client's header lines, `first_byte_timeout_s` the policy's, `request_id` the request's id
+    at the engines.
     """
     rules, rank_line = call.candidate or call.pool.policy, endpoint.rank_line  # as `Call.rules` has it
     lines = call.request.forwarded if forwarded is None else forwarded

@@ -31,9 +31,9 @@ async def prefill(
     tokens: int,
     check: Callable[[JsonObject], str] = lambda answer: "",
 ) -> JsonObject:
-    """The engine's answer to `body`, a prefill of `tokens` new tokens. Raises PrefillFailed.
+    """Return the engine's answer to `body`, a prefill of `tokens` new tokens. Raise PrefillFailed.
 
-    `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
+    `check` returns why the decoder cannot use an answer, which then counts as a failure of the engine.
     """
     answer = _parsed(await _fetch(call, endpoint, offload, body, tokens))
     why = "the answer is not a JSON object" if answer is None else check(answer)
@@ -46,7 +46,7 @@ async def prefill(
 
 
 async def fetch(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str) -> bytes:
-    """As `prefill`, with the raw answer; `request_id`: at the engine."""
+    """Do the same as `prefill`, but return the raw answer; `request_id` is the id at the engine."""
     raw = await _fetch(call, endpoint, offload, body, tokens, request_id)
     endpoint.breaker.served()
     return raw
@@ -90,7 +90,7 @@ async def _leased(
         offload.prefill_ms = (ended - offload.began) * 1000
         if call.tracing is not None:
             call.tracing.prefilled(endpoint.id, offload.began, ended, failure)
-        offload.alone = offload.alone and endpoint.requests == 1  # and none came while it ran
+        offload.alone = offload.alone and endpoint.requests == 1  # no other request arrived meanwhile
         predict.over(sent)
 
 
@@ -112,7 +112,7 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
 
 
 def _error_in(raw: bytes) -> AnswerError | None:
-    """What an answer of status 200 says in place of a computed prompt."""
+    """Return the error inside an answer of status 200; empty if the prompt was computed."""
     if raw.startswith((b"data:", b"event:", b":")):
         signs = [answers.sign(data) for data in answers.events(raw)]
         errors = [error for _, error in signs if error is not None]
@@ -123,7 +123,7 @@ def _error_in(raw: bytes) -> AnswerError | None:
 
 
 def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:
-    """Count the failure as that of any other request is counted."""
+    """Count the failure like that of any other request."""
     message = raw[:200].decode("utf-8", "replace") if error is None else error.message
     why = f"{endpoint.id} answered {status}: {message}"
     if fault.is_about_the_engines_key(call, endpoint, status):
@@ -149,7 +149,7 @@ def _parsed(raw: bytes) -> JsonObject | None:
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:
-    """Take up the usage that the prefill instance reports: of an offload only it knows what was cached."""
+    """Take over the usage that the prefill instance reports: only it knows what an offload found cached."""
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
         offload.prefill_usage = replace(used, cached_tokens=endpoint.cached_tokens(used.cached_tokens))

@@ -20,13 +20,13 @@ class Together:
 
     @property
     def needs_no_prefill(self) -> bool:
-        """The decoder failed, fell back, or refused the request."""
+        """True if the decoder failed, fell back, or refused the request."""
         if not self.decode.done():
             return False
         return self.offload.outcome == "fallback" or bool(self.decode.exception()) or self.decode.result().status != 200
 
     async def prefilled(self) -> None:
-        """Wait until the prompt is computed or not needed any more. Raises PrefillFailed, UpstreamError."""
+        """Wait until the prompt is computed or no longer needed. Raise PrefillFailed, UpstreamError."""
         try:
             while not self.prefill.done():
                 await asyncio.wait({self.prefill, self.decode}, return_when=asyncio.FIRST_COMPLETED)
@@ -43,7 +43,7 @@ class Together:
             raise
 
     async def decoded(self) -> Connection:
-        """The decoder's connection. Raises UpstreamError."""
+        """Return the decoder's connection. Raise UpstreamError."""
         try:
             return await asyncio.shield(self.decode)
         except BaseException:
@@ -51,14 +51,14 @@ class Together:
             raise
 
     async def end(self) -> None:
-        """Cancel both and close an answer that the decoder has begun."""
+        """Cancel both halves and close an answer that the decoder has begun."""
         for task in (self.prefill, self.decode):
             task.cancel()
         await asyncio.wait({self.prefill, self.decode})
         self.forget()
 
     def forget(self) -> None:
-        """As `end`, without waiting."""
+        """Do the same as `end`, without waiting."""
         self.prefill.cancel()
         self.decode.cancel()
         self.decode.add_done_callback(_close)

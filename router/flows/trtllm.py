@@ -18,7 +18,7 @@ from router.request.call import Call
 from router.request.offload import Offload
 from router.upstream.response import EngineResponse
 
-UNFINISHED = ("length", "not_finished", None)  # finish reasons of a context server's answer; any other: it is complete
+UNFINISHED = ("length", "not_finished", None)  # finish reasons that need a generation server
 GLOBAL_ID = 1 << 62  # id of a request on both servers; those below 2**42 are local to a server
 
 
@@ -38,14 +38,14 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 def _context_request(document: JsonObject) -> bytes:
-    """All options stay, since the answer keeps this token; the engine itself ends the request after it."""
+    """Return the context request. All options stay, as the answer keeps its token; the engine ends it after one."""
     asked = {name: value for name, value in document.items() if name != "stream_options"}
     params = {"request_type": "context_only", "disagg_request_id": GLOBAL_ID | random.getrandbits(62)}
     return orjson.dumps(asked | {"stream": False, "disaggregated_params": params})
 
 
 def _unusable(answer: JsonObject) -> str:
-    """Why a context server's answer cannot be continued; empty when it can, or is complete."""
+    """Return why a context server's answer cannot be continued; empty if it can, or is complete."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return "the answer to a context request must have one choice"
@@ -60,7 +60,7 @@ def _unusable(answer: JsonObject) -> str:
 
 
 def _for_generation(answer: JsonObject, params: JsonObject, api_path: str) -> JsonObject:
-    """Fields of the generation request. The prompt's token ids save its tokenisation there."""
+    """Return the fields of the generation request. The prompt's token ids save tokenising it again."""
     params = {**params, "request_type": "generation_only"}
     if "ctx_usage" in params:  # a server that does not know the field refuses it
         params["ctx_usage"] = answer.get("usage")

@@ -1,4 +1,4 @@
-"""An answer that the prefill instance completed, for the client: whole, or as a stream."""
+"""An answer that the prefill instance completed, given to the client whole or as a stream."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -14,7 +14,7 @@ _STREAMED_AS = {"chat.completion": "chat.completion.chunk"}
 
 
 class WholeAnswer:
-    """Stands in for an engine's connection that has delivered everything."""
+    """A stand-in for an engine's connection that has delivered everything."""
 
     def __init__(self, answer: JsonObject, *, streams: bool) -> None:
         self.status = 200
@@ -45,7 +45,7 @@ class WholeAnswer:
 
 
 def _events(answer: JsonObject) -> Iterator[bytes]:
-    """One chunk with the text and the finish reason, the usage, the end."""
+    """Return the events: a chunk with text and finish reason, the usage, the end."""
     head = {name: answer.get(name) for name in ("id", "object", "created", "model")}
     head["object"] = _STREAMED_AS.get(str(head["object"]), head["object"])
     choices = [
@@ -61,7 +61,7 @@ def _events(answer: JsonObject) -> Iterator[bytes]:
 
 
 def _number_calls(delta: object) -> None:
-    """Tool calls come in parts, which their `index` joins; a whole answer has none."""
+    """Number the tool calls: streams join their parts by `index`, which whole answers lack."""
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     for index, call in enumerate(calls if isinstance(calls, list) else ()):
         if isinstance(call, dict):

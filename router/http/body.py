@@ -28,7 +28,7 @@ async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
 
 
 async def _decoded(body: bytes, encoding: bytes) -> bytes:
-    """The body without its compression, which not all engines can read."""
+    """Return the decompressed body, since not all engines can decompress."""
     named = encoding.strip().lower()
     if named in (b"", b"identity"):
         return body
@@ -42,7 +42,7 @@ async def _decoded(body: bytes, encoding: bytes) -> bytes:
 
 
 def decompressed(body: bytes, window: int) -> bytes:
-    """Makes no more bytes than the limits allow."""
+    """Decompress, making no more bytes than the limits allow."""
     unpacker = zlib.decompressobj(window)
     most = min(MAX_BODY, max(ANY_RATIO, MAX_RATIO * len(body)))
     try:

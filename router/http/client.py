@@ -16,25 +16,25 @@ class IncomingRequest(Struct):
     path: str
     query: bytes
     headers: list[tuple[bytes, bytes]]  # names in lower case
-    peer: str  # the address that it came from
+    peer: str  # client's address
     method: str = "POST"
 
 
 class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
-    on_room: Callable[[], None] | None  # called when the client has caught up after a `write` that returned True
-    extra: bytes  # header lines of any answer
-    gone: bool  # the client went away; the request's task is cancelled then
-    received: bytes | None  # the request's whole body, where it has come, may be taken and was not read
+    on_room: Callable[[], None] | None  # called once the client has caught up after `write` returned True
+    extra: bytes  # header lines added to any answer
+    gone: bool  # the client left; the request's task is then cancelled
+    received: bytes | None  # whole body, if it has arrived, may be taken and was not read
 
     async def read(self) -> bytes:
-        """The request's whole body. ErrorResponse when it is too large, ClientGone when the client leaves."""
+        """Return the whole body. Raise ErrorResponse if it is too large, ClientGone if the client leaves."""
 
     def start(self, status: int, lines: bytes) -> None:
         """Send the head with these header lines, perhaps together with the body's first bytes."""
 
     def write(self, data: bytes) -> bool:
-        """True when the client reads too slowly: write nothing more until `on_room`."""
+        """Write; True if the client reads too slowly: then write nothing more until `on_room`."""
 
     def write_chunk(self, chunk: bytes) -> bool:
         """Like `write`, for a chunk with its framing."""

@@ -1,4 +1,4 @@
-"""The clients' connections: how many there may be at once, for how long one may read nothing, and how often that was
+"""The clients' connections: how many may be open, how long a client may stall, and how often these limits were
 reached."""
 
 import resource
@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-STALL_S = 60.0  # without progress until a client that does not read is given up
-BODIES = 1024 * 1024 * 1024  # bytes of all requests' bodies together, from their first byte to the end of the response
-UNREAD = 256 * 1024 * 1024  # bytes of answers that wait in this process for clients that do not read them
+STALL_S = 60.0  # without progress until a stalled client is disconnected
+BODIES = 1024 * 1024 * 1024  # bytes of all request bodies, each held until the end of its response
+UNREAD = 256 * 1024 * 1024  # bytes of answers that clients have not read
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
-PER_CLIENT = 2  # descriptors: its connection and that to an engine
+PER_CLIENT = 2  # descriptors: the client's connection and the engine's
 MOST_FILES = 1 << 20
 RECENT_S = 60.0
 
@@ -20,13 +20,13 @@ class ClientConnections:
     limit: int = 1_000_000
     stall_s: float = STALL_S
     most_body_bytes: int = BODIES
-    body_bytes: int = 0  # body bytes of requests that are not answered yet
+    body_bytes: int = 0  # body bytes of unanswered requests
     open: set[Any] = field(default_factory=set)
-    refused: int = 0  # no room
-    closed: int = 0  # idle, to make room
+    refused: int = 0  # connections refused at the limit
+    closed: int = 0  # idle connections closed to make room
     stalled: int = 0  # given up
     most_unread_bytes: int = UNREAD
-    unread: int = 0  # given up for the memory of what they did not read
+    unread: int = 0  # clients disconnected for the memory of unread answers
     joined: bool = True  # listens on all of its ports
     _full_at: float = -RECENT_S  # s, monotonic
 

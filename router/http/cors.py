@@ -1,7 +1,7 @@
-"""Lets pages of other origins use the router in a browser: of the origins that its operator names, never with cookies.
+"""Lets pages of the origins that the operator names use the router in a browser, never with cookies.
 
-A page sends its API key in a header, so no answer allows credentials, and `*` is safe to name. Engines' own lines of
-this kind never reach a client.
+A page sends its API key in a header, so no answer allows credentials, and `*` is safe. The engines' own CORS headers
+never reach a client.
 """
 
 import re
@@ -13,7 +13,7 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 
 ALL = b"*"
-MAX_AGE_S = 600  # how long a browser keeps what it was allowed
+MAX_AGE_S = 600  # how long a browser caches the permission
 EXPOSED = (
     *("retry-after", "x-request-id", "x-weir-instance", "x-weir-class", "x-weir-policy", "x-weir-flow"),
     *("x-weir-wake-wait", "x-should-retry", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"),
@@ -27,7 +27,7 @@ _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,4096}")
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    origins: frozenset[bytes]  # as browsers write them; ALL: every one
+    origins: frozenset[bytes]  # as browsers write them; ALL: every origin
 
     def open(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         """Let the page read the answer."""
@@ -42,7 +42,7 @@ class Cors:
             client.extra += b"access-control-expose-headers: %b\r\n" % ", ".join(EXPOSED).encode()
 
     async def answer(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """What a browser asks before it sends a page's request. Raises ErrorResponse."""
+        """Answer a browser's preflight request. Raise ErrorResponse."""
         own = dict(incoming.headers)
         row, asked = find(incoming.path), own.get(_ASKED_HEADERS, b"")
         if own[b"origin"] not in self.origins and ALL not in self.origins:
@@ -63,7 +63,7 @@ def is_asked(incoming: IncomingRequest) -> bool:
 
 
 def cors(given: str | None) -> Cors | None:
-    """None: pages of other origins may not read answers. Raises ValueError."""
+    """Parse the origins; None: pages of other origins may not read answers. Raise ValueError."""
     if not given:
         return None
     names = [name.strip() for name in given.split(",")]
@@ -74,7 +74,7 @@ def cors(given: str | None) -> Cors | None:
 
 
 def _is_origin(name: str) -> bool:
-    """As a browser writes it: lower case, without a path and without the port of its scheme."""
+    """Tell whether the text is an origin as browsers write it: lower case, without path and default port."""
     if name == "*":
         return True
     try:

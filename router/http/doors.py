@@ -8,7 +8,7 @@ from router.http.headers import request_id
 
 
 def admitted(incoming: IncomingRequest) -> ApiPath:
-    """The row of the request's path, whose methods have the request's. Raises ErrorResponse."""
+    """Return the table row that admits the request's path and method. Raise ErrorResponse."""
     path, method = incoming.path, incoming.method
     row = find(path)
     if dict(incoming.headers).get(b"upgrade", b"").lower() == b"websocket":
@@ -24,13 +24,13 @@ def admitted(incoming: IncomingRequest) -> ApiPath:
 
 
 def below(root: str, path: str) -> str:
-    """The path without the beginning under which a proxy offers this server; unchanged if it does not have it."""
+    """Remove the prefix under which a proxy offers this server, if the path has it."""
     rest = path.removeprefix(root)
     return rest if rest.startswith("/") else path
 
 
 def refuse(incoming: IncomingRequest, refusal: ErrorResponse, client: ClientConnection) -> None:
-    """Answer a request that goes nowhere."""
+    """Answer a request for a path that is not served."""
     name = request_id(dict(incoming.headers))
     lines, text = errors.answer(incoming.path, refusal, name)
     client.start(refusal.status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
@@ -47,7 +47,7 @@ def _unknown(incoming: IncomingRequest) -> ErrorResponse:
     row = find(bare) if bare != path else None
     if row is None or row.handling is Handling.REFUSED:
         return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {', '.join(SERVED)}")
-    # As the servers of engines do; relative, as only the client knows how it reached this one, and under which path
+    # Relative, as only the client knows under which host and path it reached this server
     up = "../" * (len(path) - len(bare))
     location = up + bare.rpartition("/")[2] + (f"?{incoming.query.decode('latin-1')}" if incoming.query else "")
     return ErrorResponse(307, "moved", f"{path[:200]} is {bare[:200]} without the slash at its end", location=location)

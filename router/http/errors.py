@@ -46,8 +46,8 @@ class ErrorResponse(Exception):
         self.code = code
         self.message = message
         self.retry_after_s = retry_after(status, retry_after_s)
-        self.allow = allow  # methods, on a 405
-        self.location = location  # path, on a 307
+        self.allow = allow  # allowed methods, for a 405
+        self.location = location  # path, for a 307
         self.result = result or verdict.of_own_answer(status, code)
         self.engines = engines  # the engine's own body, to be passed on
         # False: OpenAI's and Anthropic's clients would, by the status
@@ -93,8 +93,7 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 
 def saying_when(status: int, lines: bytes) -> bytes:
-    """The header lines of an engine's answer, with the time to come back that the engine left out; of one that is far
-    away clients are told not to wait for it."""
+    """Add a missing retry-after to an engine's header lines; if it is far away, tell clients not to retry."""
     named = _RETRY_AFTER.search(lines)
     if named is None:
         after = retry_after(status)
@@ -104,7 +103,7 @@ def saying_when(status: int, lines: bytes) -> bytes:
 
 
 def failed_response(code: str, message: str, request_id: str, model: str) -> bytes:
-    """The only event of a stream of /v1/responses whose request an engine refused."""
+    """Return the only event of a /v1/responses stream whose request an engine refused."""
     error = {"code": code, "message": message}
     response = {"id": f"resp_{request_id}", "object": "response", "model": model, "status": "failed", "error": error}
     data = orjson.dumps({"type": "response.failed", "sequence_number": 0, "response": {**response, "output": []}})
@@ -112,10 +111,10 @@ def failed_response(code: str, message: str, request_id: str, model: str) -> byt
 
 
 def event(api_path: str, code: str, message: str, request_id: str, number: int = 0) -> bytes:
-    """The event that ends a broken stream. It starts with a blank line: the stream may have stopped inside an event.
+    """Return the event that ends a broken stream, after a blank line: the stream may have stopped inside an event.
 
-    `number`: of the event in a stream of /v1/responses. OpenAI's clients raise for a member `error` alone: without it
-    half an answer looks whole to them.
+    `number` is the event's sequence number in a /v1/responses stream. OpenAI's clients raise only for a member
+    `error`: without it half an answer looks complete.
     """
     whole = document(api_path, 502, code, message, request_id)
     if api_path == "/v1/responses":

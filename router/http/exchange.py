@@ -1,8 +1,8 @@
 """One request and its answer on a client's connection, written straight to the socket: ASGI would make dictionaries and
 coroutines of each part.
 
-A client may be gone before its connection says so: uvloop closes the transport first and tells its protocol in the next
-turn of the loop, and a write in between raises. Nobody reads it; `client_left` follows."""
+A client may leave before its protocol is notified: uvloop closes the transport first and notifies the protocol in the
+next turn of the loop, and a write in between raises. Such errors are ignored; `client_left` follows."""
 
 import asyncio
 import http
@@ -30,7 +30,7 @@ Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None
 
 
 class FlowControl(Protocol):
-    write_paused: bool  # the client reads more slowly than it is written to
+    write_paused: bool  # the client reads more slowly than we write
     clients: ClientConnections
 
 
@@ -61,11 +61,11 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
-        self._body = b""  # as it came first, mostly whole
-        self._rest: BytesIO | None = None  # later chunks; no list, as each may be of one byte
+        self._body = b""  # first part, usually the whole body
+        self._rest: BytesIO | None = None  # later chunks; not a list, as each may be one byte long
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
-        self._crowded_out = False  # by the bodies of other requests
+        self._crowded_out = False  # other requests' bodies fill the limit
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
         self._head = b""  # head of the response, not written yet
@@ -84,7 +84,7 @@ class HttpExchange:
                 self.start(BROKEN.status, lines)
                 self.end(body)
         finally:
-            self.flow.clients.body_bytes -= self._held  # as `release` does
+            self.flow.clients.body_bytes -= self._held  # inlined `release`
             self._held = 0
             if self.task is not None:
                 tasks.discard(self.task)
@@ -92,7 +92,7 @@ class HttpExchange:
                 self.transport.close()
 
     def release(self) -> None:
-        """The body is not held any more."""
+        """Stop holding the body."""
         self.flow.clients.body_bytes -= self._held
         self._held = 0
 
@@ -119,7 +119,7 @@ class HttpExchange:
         return self._size <= MAX_BODY and not self._crowded_out
 
     def _keep(self, data: bytes, *, is_last: bool) -> None:
-        """A further part, of which the first is mostly the only one."""
+        """Keep a part of the body; usually there is only one."""
         if not self._body:
             self._body = data
         elif self._rest is None and data:
@@ -141,7 +141,7 @@ class HttpExchange:
             self.task.cancel()
 
     def probe(self) -> None:
-        """Send what a waiting client skips, where the response allows it."""
+        """Send data that a waiting client ignores, where the response allows it."""
         if self.http_1_0 or self.gone:
             return
         if not self.response_started:

@@ -21,7 +21,7 @@ _HOP_BY_HOP = {
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
 # expect: the server has answered it.
-# x-vllm-priority: the router orders requests. x-cache-salt: the body has it, apart by key.
+# x-vllm-priority: the router orders requests. x-cache-salt: goes into the body, made distinct per key.
 NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
@@ -29,7 +29,7 @@ NOT_FORWARDED = frozenset(
     | INSIDE
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
-# What pages of other origins may do is the router's to say (router/http/cors.py).
+# The router decides what pages of other origins may do (router/http/cors.py).
 _OF_CORS = ("allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age")
 _CORS = {f"access-control-{name}".encode() for name in _OF_CORS}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN | _CORS)
@@ -37,10 +37,10 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 
 
 def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
-    """The request's id for the client, and the router's own.
+    """Return the request's id for the client, and the router's own.
 
-    The first is the client's if it is safe in a log, a header and a Redis key. Two requests may have the same one, so
-    that the second, which is drawn here, stands wherever an id must be theirs alone.
+    The first is the client's if it is safe in a log, a header and a Redis key. Several requests may share it; the
+    second, drawn here, is unique.
     """
     drawn = f"req-{random.getrandbits(96):024x}"
     given = headers.get(b"x-request-id")
@@ -55,7 +55,7 @@ def request_id(headers: dict[bytes, bytes]) -> str:
 
 
 def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
-    """The header lines for the engine, without a request id; `own` is the same headers by name."""
+    """Return the header lines for the engine, without a request id; `own` is the same headers by name."""
     dropped = NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
@@ -71,7 +71,7 @@ def id_line(request_id: str) -> bytes:
 
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:
-    """The header lines of the engine's response for the client."""
+    """Return the header lines of the engine's response for the client."""
     lines = b""
     for header in headers:
         if header[0] not in _NOT_RETURNED and not (without_length and header[0] == b"content-length"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PIPELINED = 8  # requests that may wait on a connection while another is answered
 PROGRESS = 1024  # a client must read this many waiting bytes within ClientConnections.stall_s
-LINGER_S = 1.0  # between the response to what cannot be read and the end of the connection
+LINGER_S = 1.0  # between the response to unreadable input and the end of the connection
 
 _REASONS = {
     400: b"Bad Request",
@@ -38,9 +38,9 @@ class HttpProtocol(asyncio.Protocol):
         self._server = server
         self.clients = server.clients
         self._limits = RequestLimits(self, server.deadlines)
-        self._url: list[bytes] = []  # parts of the target that comes
-        self._body: list[bytes] = []  # parts that came in the present read
-        # The parser calls these two C functions, so a target and a body cost no call into Python.
+        self._url: list[bytes] = []  # parts of the arriving target
+        self._body: list[bytes] = []  # parts of the present read
+        # The parser calls these C functions directly, so a target and a body cost no call into Python.
         self.on_url, self.on_body = self._url.append, self._body.append
         self.on_message_begin = self._limits.begin_head
         self._parser = httptools.HttpRequestParser(self)
@@ -50,16 +50,16 @@ class HttpProtocol(asyncio.Protocol):
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._take_header: Callable[[tuple[bytes, bytes]], None] = self._headers.append
-        self._offers = False  # the request offers a protocol besides HTTP/1.1, which it need not be granted
-        self._deaf = False  # the client sends no HTTP, or too much: nothing more is read
+        self._offers = False  # the request offers a protocol upgrade, which may be ignored
+        self._deaf = False  # invalid or excessive input: nothing more is read
         self._read_paused = False
         self._half_closed = False  # the client has finished sending
         self._probed = False
         self.write_paused = False
-        self._unread = 0  # bytes that waited for the client when it was last looked at
+        self._unread = 0  # unread bytes at the last check
         self._running: HttpExchange | None = None
         self._waiting: deque[HttpExchange] = deque()
-        self._last: HttpExchange | None = None  # the one whose request came last, or is coming
+        self._last: HttpExchange | None = None  # exchange of the last or arriving request
 
     # asyncio.Protocol
 
@@ -89,7 +89,7 @@ class HttpProtocol(asyncio.Protocol):
             self._waiting.pop().release()
         if self._running is not None:
             self._abandon(self._running)
-        # They refer to this object, which would wait for the garbage collector.
+        # Break the reference cycle, which would wait for the garbage collector.
         self._running = self._last = None
         del self._parser, self._limits, self.on_message_begin
 
@@ -106,7 +106,7 @@ class HttpProtocol(asyncio.Protocol):
             self._end_read(limits)
 
     def _end_read(self, limits: RequestLimits["HttpProtocol"]) -> None:
-        """A request is not whole yet, or has just become so."""
+        """Handle the end of a read: a request is incomplete, or has just been completed."""
         if self._body and self._last is not None:
             limits.body_came = True
             self._last.feed(b"".join(self._body))
@@ -118,13 +118,13 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(refusal)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more; True when a request of it is still to be answered."""
+        """Handle the client's end of sending; True if a request is still to be answered."""
         self._deaf = True
         last = self._last
         if last is None or last.response_complete:
             return False
         if not last.request_complete and not self._waiting:
-            return False  # the request is not whole
+            return False  # the request is incomplete
         if not last.request_complete:
             self._waiting.pop().release()
             last = self._waiting[-1] if self._waiting else self._running
@@ -154,7 +154,7 @@ class HttpProtocol(asyncio.Protocol):
             self._running.on_room()
 
     def _rest(self, data: bytes, stop: Exception) -> bytes:
-        """The rest to be read, when the parser stopped at a request that offers another protocol."""
+        """Return the unread rest after the parser stopped at a request that offers another protocol."""
         if isinstance(stop, httptools.HttpParserUpgrade):
             rest = data[stop.args[0] :]
             return self._without_offer() + rest if self._offers else rest
@@ -165,17 +165,17 @@ class HttpProtocol(asyncio.Protocol):
         return b""
 
     def _without_offer(self) -> bytes:
-        """The head again, as of a client that offers nothing: the parser takes no body of a request that does."""
+        """Return the head without the offered upgrade, since the parser reads no body of a request with one."""
         self._offers = False
         self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
         self._expect_head()
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (self._parser.get_method(), self._target, b"".join(kept))
 
-    # A client that does not read
+    # Clients that do not read
 
     def close(self) -> None:
-        """Once the client has taken what was written."""
+        """Close once the client has read everything."""
         self._transport.close()
         self._watch_reading()
 
@@ -193,11 +193,11 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of answers that wait in this process."""
+        """Return the bytes of answers that wait in this process."""
         return self._transport.get_write_buffer_size()
 
     def give_up(self) -> None:
-        """Others need the memory of what the client does not read."""
+        """Disconnect the client: others need the memory of its unread answers."""
         self._transport.abort()
 
     # httptools.HttpRequestParser
@@ -212,7 +212,7 @@ class HttpProtocol(asyncio.Protocol):
         if limits.read_bytes > request_limits.MAX_HEAD or limits.head_bytes >= 0:
             limits.check_head(self._target, self._headers)
         if parser.should_upgrade() and dict(self._headers).get(b"upgrade", b"websocket").lower() != b"websocket":
-            self._offers = True  # curl --http2 and Java's client do with each request
+            self._offers = True  # curl --http2 and Java's client do so in each request
             return
         limits.awaited = BODY
         self._take_header = limits.trailers.append
@@ -228,7 +228,7 @@ class HttpProtocol(asyncio.Protocol):
             self._start(exchange)
         else:
             self._waiting.append(exchange)
-            if len(self._waiting) > PIPELINED:  # not before: a connection that is not read never tells of its end
+            if len(self._waiting) > PIPELINED:  # not earlier: an unread connection never reports its end
                 self._read_paused = True
                 self._transport.pause_reading()
 
@@ -239,7 +239,7 @@ class HttpProtocol(asyncio.Protocol):
         body = self._body
         self._last.feed(body[0] if len(body) == 1 else b"".join(body), is_last=True)
         body.clear()
-        self._headers = []  # as `_expect_head` does
+        self._headers = []  # inlined `_expect_head`
         self._take_header = self._headers.append
 
     def _expect_head(self) -> None:
@@ -256,7 +256,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _abandon(self, exchange: HttpExchange) -> None:
         exchange.client_left()
-        if exchange.task is not None:  # cancelled before its first step, it does not end itself
+        if exchange.task is not None:  # a task cancelled before its first step does not end the exchange
             exchange.task.add_done_callback(self._server.tasks.discard)
             exchange.task.add_done_callback(lambda _: exchange.release())
 
@@ -273,7 +273,7 @@ class HttpProtocol(asyncio.Protocol):
             self._server.deadlines.start(self, request_limits.KEEP_ALIVE_S)
 
     def finish(self) -> None:
-        """Close when all requests that have come are answered."""
+        """Close when all received requests are answered."""
         if self.is_idle:
             self.close()
         elif self._last is not None:
@@ -281,11 +281,11 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request is under way; a head may be."""
+        """True between requests, even if part of the next head has arrived."""
         return self._last is None or self._last.response_complete
 
     def expire(self) -> None:
-        """The client has had its time."""
+        """Handle a client that has exceeded its time."""
         awaited = self._limits.awaited
         if self._transport.is_closing():
             return
@@ -294,7 +294,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._deaf or awaited == NOTHING:
             self.close()
         elif self._read_paused or (awaited == BODY and self._last is not self._running):
-            self._limits.restart()  # not read before its turn
+            self._limits.restart()  # the next request is read only in its turn
         elif awaited == BODY and self._last is not None and self._last.response_complete:
             self.close()  # the response did not need the body
         else:
@@ -309,10 +309,10 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._probe()
 
-    # What cannot be read
+    # Unreadable input
 
     def _refuse(self, refusal: ErrorResponse) -> None:
-        """Respond and close; while whole requests that came before are being answered, close after the last of them."""
+        """Respond and close, but only after the complete requests before have been answered."""
         self._deaf = True
         self._limits.stop()
         last = self._last
@@ -320,7 +320,7 @@ class HttpProtocol(asyncio.Protocol):
             self._respond(refusal)
         elif last.request_complete:
             last.keep_alive = False
-        elif self._waiting:  # the last of them is the one that cannot be read
+        elif self._waiting:  # the last one is the unreadable request
             self._waiting.pop().release()
             before = self._waiting[-1] if self._waiting else self._running
             assert before is not None  # noqa: S101 - nothing waits for nothing
@@ -332,7 +332,7 @@ class HttpProtocol(asyncio.Protocol):
     def _respond(self, refusal: ErrorResponse | None) -> None:
         if refusal is not None:
             self._write(refusal)
-        # Closed at once, with bytes unread, the connection would be reset, and the client might not see the response.
+        # Closing with unread bytes would reset the connection, and the client might not see the response.
         self._transport.write_eof()
         self._limits.linger(LINGER_S)
 

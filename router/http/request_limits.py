@@ -1,4 +1,4 @@
-"""Bounds on the time and the size that a client may take for a request's head and body."""
+"""Limits on the time and size of a request's head and body."""
 
 from typing import Generic, TypeVar
 
@@ -6,19 +6,19 @@ from router.http.errors import ErrorResponse
 from router.timers import Deadlines
 
 HEAD_S = 20.0  # from the connection, or from a further request's first byte, to the end of the head
-BODY_S = 60.0  # from a request's first incomplete read to the end of its body, also after an early response
+BODY_S = 60.0  # from the first incomplete read to the end of the body, even after an early response
 KEEP_ALIVE_S = 75.0  # between two requests; longer than the balancers in front, so that they close first
 MAX_HEAD = 64 * 1024  # bytes of target and headers
-MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are dropped
-MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without a byte of the body in between
+MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are ignored
+MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without body bytes in between
 
-NOTHING, HEAD, BODY = range(3)  # the part that the client has to send
+NOTHING, HEAD, BODY = range(3)  # the part that is due from the client
 
 Connection = TypeVar("Connection")
 
 
 class Trailers:
-    """Takes the place of a request's headers behind its body: trailers are neither obeyed nor forwarded."""
+    """Collects trailers in place of headers, so that they are neither obeyed nor forwarded."""
 
     __slots__ = ("size",)
 
@@ -33,7 +33,7 @@ class Trailers:
 
 
 class RequestLimits(Generic[Connection]):
-    """Limits of one connection. `deadlines` expires a connection that exceeds its time."""
+    """The limits of one connection. `deadlines` expires a connection that exceeds its time."""
 
     __slots__ = (
         *("_connection", "_deadlines", "_framing_bytes", "awaited"),
@@ -44,28 +44,28 @@ class RequestLimits(Generic[Connection]):
         self._connection = connection
         self._deadlines = deadlines
         self.awaited = HEAD
-        self.timed = NOTHING  # the part that the running deadline is for; NOTHING: none, or keep-alive
-        self.head_bytes = 0  # bytes of the head in the reads before the present one; negative: it began in this one
+        self.timed = NOTHING  # part with the running deadline; NOTHING: none, or keep-alive
+        self.head_bytes = 0  # head bytes before the present read; negative: the head began in it
         self.read_bytes = 0  # bytes of the present read
-        self._framing_bytes = 0  # since the body's last byte, in the reads before the present one
+        self._framing_bytes = 0  # since the body's last byte, before the present read
         self.trailers = Trailers()
-        self.body_came = False  # in the present read
+        self.body_came = False  # body bytes arrived in the present read
 
     def begin_head(self) -> None:
         if self.timed == NOTHING:
             self._deadlines.drop(self._connection, None)
         self.awaited = HEAD
         self.trailers.size = 0
-        self.head_bytes = -self.read_bytes  # the read may begin with the end of another request
+        self.head_bytes = -self.read_bytes  # the read may begin with the end of the previous request
 
     def check_head(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """Call it where the present read alone does not show that the head is small enough."""
+        """Check the head's size; needed if the present read alone does not show it."""
         size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
         if size > MAX_HEAD:
             raise _head_too_large()
 
     def end_read(self) -> None:
-        """Call it where something is awaited or timed."""
+        """End the present read and set the deadline of the part that is due."""
         if self.awaited == HEAD:
             self.head_bytes += self.read_bytes
             if self.head_bytes > MAX_HEAD:
@@ -76,7 +76,7 @@ class RequestLimits(Generic[Connection]):
             self.restart()
 
     def _check_framing(self) -> None:
-        """The parser keeps an unfinished trailer, however long, and skips chunk extensions without telling."""
+        """Limit framing: the parser keeps unfinished trailers of any length and silently skips chunk extensions."""
         if self.body_came or self.timed != BODY:
             self._framing_bytes = 0
             return
@@ -86,7 +86,7 @@ class RequestLimits(Generic[Connection]):
             raise ErrorResponse(431, "trailers_too_large", message)
 
     def restart(self) -> None:
-        """Give the client its whole time for what it has to send now."""
+        """Restart the deadline for the part that is due now."""
         self.timed = self.awaited
         if self.awaited == NOTHING:
             self._deadlines.stop(self._connection)

@@ -1,4 +1,4 @@
-"""An HTTP server on listening sockets, which ends without losing a request."""
+"""An HTTP server on listening sockets that stops without losing a request."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from router.http.unread import UnreadAnswers
 from router.timers import Deadlines
 
 BACKLOG = 2048
-LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
-SEARCHED = 64  # how many of the oldest connections to scan for an idle one
-NEW_S = 0.1  # time that a new connection has for its head before it makes room for others
-UNSENT = 64 * 1024  # unsent bytes of a connection that the kernel holds; its own limit is 4 MB
-CANCELLED_S = 1.0  # for requests that were cancelled at the end, to say so to their clients
+LINGER_S = 0.2  # at shutdown: for requests that are on their way on idle connections
+SEARCHED = 64  # oldest connections scanned for an idle one
+NEW_S = 0.1  # time for a new connection's head before it may be closed for others
+UNSENT = 64 * 1024  # unsent bytes per connection in the kernel, whose own limit is 4 MB
+CANCELLED_S = 1.0  # for requests cancelled at shutdown to notify their clients
 
 
 class Application(Protocol):
@@ -39,11 +39,11 @@ class HttpServer:
         self.handle = app.handle
         self.clients = clients or ClientConnections()
         self.connections: set[HttpProtocol] = self.clients.open
-        self.newcomers: dict[HttpProtocol, float] = {}  # without a whole head yet; s, loop time; the oldest first
+        self.newcomers: dict[HttpProtocol, float] = {}  # without a complete head, oldest first; s, loop time
         self.unread = UnreadAnswers(self.clients)
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
-        self._empty = asyncio.Event()  # closing, and no connection is left
+        self._empty = asyncio.Event()  # set while closing without connections
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -73,7 +73,7 @@ class HttpServer:
         self._servers.append(await self.loop.create_server(self._protocol, sock=sock, backlog=BACKLOG))
 
     async def stop(self) -> None:
-        """Take no new connections; finish the requests that have come, and say in each response that it is the last."""
+        """Accept no new connections; finish received requests, with `connection: close` in each response."""
         self.closing = True
         for sock in self._sockets:
             for accepted in waiting(sock):
@@ -97,7 +97,7 @@ class HttpServer:
                 await self._empty.wait()
 
     def make_room(self) -> bool:
-        """False when there are as many connections as there may be, and none of them can be closed."""
+        """Make room for a connection; False at the limit if none can be closed."""
         if len(self.connections) < self.clients.limit:
             return True
         spare = self._spare()
@@ -111,8 +111,8 @@ class HttpServer:
         return True
 
     def _spare(self) -> HttpProtocol | None:
-        """The oldest connection without a whole head, if it had time for one or these are many; else the oldest idle
-        one."""
+        """Return the oldest connection without a complete head, if it had its time or there are many; else the oldest
+        idle one."""
         newcomer, since = next(iter(self.newcomers.items()), (None, inf))
         if self.loop.time() - since > NEW_S or len(self.newcomers) > self.clients.limit / 2:
             return newcomer
@@ -131,14 +131,14 @@ _CLIENT_LEFT = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTE
 
 
 def _unless_client_left(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """uvloop reports a socket that was closed by its other side as a fatal error of the transport."""
+    """Drop uvloop's report of a socket closed by its peer, which is no fatal error of ours."""
     error = context.get("exception")
     if not (isinstance(error, OSError) and error.errno in _CLIENT_LEFT and "transport" in context):
         loop.default_exception_handler(context)
 
 
 def waiting(listener: socket.socket) -> Iterator[socket.socket]:
-    """Connections that the kernel made and the loop did not accept yet: closing the listener would reset them."""
+    """Yield connections that the loop has not accepted yet: closing the listener would reset them."""
     listener.setblocking(False)
     while True:
         try:
@@ -149,7 +149,7 @@ def waiting(listener: socket.socket) -> Iterator[socket.socket]:
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket; `shared` with other routers, which take connections in turn. OSError when it cannot be had."""
+    """Return a bound socket, possibly `shared` by several routers. Raise OSError if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""What clients have not read yet, as far as their own hosts' memory does not hold it."""
+"""Bytes that clients have not read yet, without those in their own hosts' memory."""
 
 import array
 import asyncio
@@ -11,7 +11,7 @@ from router.http.clients import ClientConnections
 
 
 def unread_bytes(transport: asyncio.WriteTransport) -> int:
-    """Unread bytes in the transport and the kernel, which accepts more only in steps of up to a megabyte."""
+    """Return the unread bytes in transport and kernel; the kernel accepts more only in steps of up to a megabyte."""
     sock = transport.get_extra_info("socket")
     queued = array.array("i", [0])
     with contextlib.suppress(OSError, ValueError, TypeError):  # closed meanwhile
@@ -27,18 +27,18 @@ class UnreadAnswer(Protocol):
 
 
 class UnreadAnswers:
-    """Bounds the bytes that wait for all slow clients together: beyond it the one that has been slow longest goes."""
+    """Limits the bytes that wait for all slow clients together: beyond it the longest slow one is disconnected."""
 
     def __init__(self, clients: ClientConnections) -> None:
         self._clients = clients
-        self._held: dict[UnreadAnswer, int] = {}  # bytes when they were last looked at; the oldest first
+        self._held: dict[UnreadAnswer, int] = {}  # bytes at the last check; oldest first
         self._sum = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def hold(self, client: UnreadAnswer) -> None:
-        """The client reads more slowly than it is written to."""
+        """Register a client that reads more slowly than we write."""
         self.forget(client)
         self._note(client)
         if self._sum > self._clients.most_unread_bytes:
