@@ -14,9 +14,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Schema
 from ninja.operation import Operation
 
+from controlplane.common.csv_cell import as_text
 from controlplane.evidence.experiments.results.output import parquet
 from controlplane.people.notices.errors import InvalidInput
-from controlplane.traffic.use.export import as_text
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 Run = Callable[..., HttpResponseBase]

@@ -1,6 +1,8 @@
 """Reading the audit log, newest first."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import QuerySet
 
@@ -8,6 +10,7 @@ from controlplane.people.audit.models import AuditEntry
 from fleet.spec import masking
 
 PAGE = 50
+EXPORTED = 5_000  # entries of a download, newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,8 @@ class AuditFilters:
     action: str = ""
     subject: str = ""
     before: int | None = None  # only entries with a smaller id
+    since: datetime | None = None
+    until: datetime | None = None  # excluded
 
 
 def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
@@ -28,6 +33,10 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
         rows = rows.filter(subject__contains=filters.subject)
     if filters.before is not None:
         rows = rows.filter(pk__lt=filters.before)
+    if filters.since is not None:
+        rows = rows.filter(at__gte=filters.since)
+    if filters.until is not None:
+        rows = rows.filter(at__lt=filters.until)
     return rows
 
 
@@ -35,6 +44,10 @@ def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int
     """Up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
     rows = [_shown(row) for row in entries(filters)[: size + 1]]
     return rows[:size], rows[size - 1].pk if len(rows) > size else None
+
+
+def exported(filters: AuditFilters) -> Iterator[AuditEntry]:
+    return (_shown(row) for row in entries(filters)[:EXPORTED].iterator(chunk_size=500))
 
 
 def _shown(row: AuditEntry) -> AuditEntry:

@@ -1,6 +1,9 @@
-"""The audit page."""
+"""The audit page, and its entries as CSV."""
 
+import csv
 import json
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,27 +11,78 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from controlplane.common.csv_cell import as_text
 from controlplane.people.audit.differences import differences
 from controlplane.people.audit.models import AuditEntry
-from controlplane.people.audit.selectors import AuditFilters, known, page
+from controlplane.people.audit.places import place, words
+from controlplane.people.audit.selectors import AuditFilters, exported, known, page
+from router.policy.schema.parameters import PARAMETERS
 
 BIGGEST_ID = 2**63 - 1
 
 
+COLUMNS = ("at", "actor_kind", "actor_name", "action", "subject", "reason", "request_id")
+LABELS = {"since": "From", "until": "To"}
+ASKED = ("actor", "action", "subject", "since", "until")
+
+
 @require_GET
 def audit_log(request: HttpRequest) -> HttpResponse:
-    asked = {name: request.GET.get(name, "").strip()[:200] for name in ("actor", "action", "subject")}
-    rows, older = page(AuditFilters(**asked, before=_cursor(request.GET.get("before", ""))))
+    asked = {name: request.GET.get(name, "").strip()[:200] for name in ASKED}
+    days = {name: _day(asked[name]) for name in ("since", "until")}
+    filters = AuditFilters(
+        asked["actor"],
+        asked["action"],
+        asked["subject"],
+        _cursor(request.GET.get("before", "")),
+        since=days["since"],
+        until=days["until"] and days["until"] + timedelta(days=1),
+    )
     kept = urlencode({name: value for name, value in asked.items() if value})
+    if request.GET.get("format") == "csv":
+        return _as_csv(filters)
+    rows, older = page(filters)
     context = {
-        "entries": [{"entry": row, "changes": changes(row)} for row in rows],
+        "entries": [_row(entry) for entry in rows],
         "asked": asked,
+        "unread": [(LABELS[name], asked[name]) for name, day in days.items() if asked[name] and day is None],
         "filtered": any(asked.values()),
         "older": f"?{kept}&before={older}" if older else "",
+        "csv": f"?{kept}&format=csv",
         "actors": known("actor_name"),
-        "actions": known("action"),
+        "actions": [(action, words(action)) for action in known("action")],
     }
     return render(request, "audit/log.html", context)
+
+
+def _row(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "entry": entry,
+        "changes": changes(entry),
+        "action": words(entry.action),
+        "href": place(entry.action, entry.subject),
+    }
+
+
+def _day(text: str) -> datetime | None:
+    """Its beginning in UTC; None if it is no day."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) if 1 < day.year < 9999 else None
+
+
+def _as_csv(filters: AuditFilters) -> HttpResponse:
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*COLUMNS, "changes"])
+    for entry in exported(filters):
+        changed = "; ".join(f"{one['path']}: {one['old']} → {one['new']}" for one in changes(entry))
+        writer.writerow([as_text(value) for value in (*(getattr(entry, name) for name in COLUMNS), changed)])
+    answer = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
+    return answer
 
 
 def _cursor(text: str) -> int | None:
@@ -40,11 +94,17 @@ def _cursor(text: str) -> int | None:
 
 
 def changes(entry: AuditEntry) -> list[dict[str, str]]:
-    """Fields that differ between `before` and `after`."""
-    if entry.before is None:
-        return []
-    found = differences(_by_name(entry.before), _by_name(entry.after or {}))
-    return [{"path": path, "old": _text(old), "new": _text(new)} for path, (old, new) in found.items()]
+    """Fields that differ between `before` and `after`; of what is new, all."""
+    found = differences(_by_name(entry.before or {}), _by_name(entry.after or {}))
+    return [
+        {"path": path, "title": _title(path), "old": _text(old), "new": _text(new)}
+        for path, (old, new) in found.items()
+    ]
+
+
+def _title(path: str) -> str:
+    """Of a parameter of policies; empty for any other field."""
+    return PARAMETERS[path].title if path in PARAMETERS else ""
 
 
 def _by_name(value: Any) -> Any:

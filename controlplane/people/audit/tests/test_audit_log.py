@@ -1,7 +1,12 @@
+import csv
+from datetime import UTC, datetime
+from io import StringIO
+
 import pytest
 from django.contrib.auth.models import User
 
 from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.places import place
 from controlplane.people.audit.selectors import AuditFilters, page
 from controlplane.people.audit.services import SYSTEM, Actor, actor_of, record
 from controlplane.people.permissions import Principal
@@ -96,3 +101,50 @@ def test_an_empty_log_describes_its_future_entries(vera_client):
 @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 30])
 def test_a_made_up_cursor_is_not_found(vera_client, cursor):
     assert vera_client.get(f"/audit/?before={cursor}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("action", "subject", "href"),
+    [
+        ("policy.publish", "policy default v43", "/policies/default/versions/43/"),
+        ("delivery.fail", "policy default v43", "/policies/default/versions/43/"),
+        ("policy.open_draft", "policy default", "/policies/default/"),
+        ("instance.drain", "demo-0", "/fleet/instances/demo-0/"),
+        ("pool.scale", "demo", "/fleet/pools/demo/"),
+        ("budget.create", "pool demo", "/fleet/pools/demo/"),
+        ("budget.create", "API key team-a", "/use/"),
+        ("key.create", "API key ../x", "/keys/"),
+        ("experiment.start", "experiment 7", "/experiments/7/"),
+        ("instance.drain", "../../logout", ""),
+        ("x.y", "thing", ""),
+    ],
+)
+def test_a_subject_leads_to_its_page(action, subject, href):
+    assert place(action, subject) == href
+
+
+def test_what_is_new_is_listed_with_its_values(vera_client):
+    record(OTTO, "budget.create", "pool demo", "", None, {"unit": "dollars", "limit": 25.0})
+    assert '<span class="diff-new">25.0</span>' in vera_client.get("/audit/").content.decode()
+
+
+def test_days_bound_the_entries_in_utc_and_a_wrong_one_is_named(vera_client):
+    entries(1)
+    AuditEntry.objects.update(at=datetime(2026, 11, 28, 23, 59, tzinfo=UTC))
+    found = [
+        vera_client.get(f"/audit/?{query}").content.count(b'data-label="Action"')
+        for query in ("since=2026-11-28", "until=2026-11-28", "since=2026-11-29", "until=2026-11-27")
+    ]
+    assert found == [1, 1, 0, 0]
+    page = vera_client.get("/audit/?since=soon").content.decode()
+    assert "“soon” is not a day" in page
+    assert page.count('data-label="Action"') == 1
+
+
+def test_the_entries_that_match_are_exported_without_formulas(vera_client):
+    entries(2)
+    record(OTTO, "x.y", "=1+1", "", {"a": 1}, {"a": 2})
+    answer = vera_client.get("/audit/?action=x.y&format=csv")
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    [row] = csv.DictReader(StringIO(answer.content.decode()))
+    assert (row["action"], row["subject"], row["changes"]) == ("x.y", "'=1+1", "a: 1 → 2")

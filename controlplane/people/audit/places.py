@@ -1,0 +1,46 @@
+"""The page of what an audit entry is about, by its action and subject. Pure."""
+
+import re
+from urllib.parse import quote
+
+LISTS = {
+    "budget": "/use/",
+    "channel": "/channels/",
+    "experiment": "/experiments/",
+    "fleet": "/fleet/",
+    "freeze": "/freezes/",
+    "key": "/keys/",
+    "models": "/models/",
+    "batch": "/batches/",
+    "profile": "/fleet/profiles/",
+    "share": "/shares/",
+    "token": "/tokens/",
+    "trace": "/experiments/traces/",
+    "user": "/users/",
+}
+# Subjects whose page has their name or number in its address
+OWN: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"policy (?P<of>[\w-]+) v(?P<number>\d+)"), "/policies/{of}/versions/{number}/"),
+    (re.compile(r"policy (?P<of>[\w-]+)"), "/policies/{of}/"),
+    (re.compile(r"experiment (?P<of>\d+)"), "/experiments/{of}/"),
+    (re.compile(r"pool (?P<of>[\w-]+)"), "/fleet/pools/{of}/"),
+)
+BY_ACTION = {"instance": "/fleet/instances/{of}/", "pool": "/fleet/pools/{of}/", "node": "/fleet/nodes/{of}/"}
+NAME = re.compile(r"[\w.-]+")
+
+
+def place(action: str, subject: str) -> str:
+    """Empty where there is none."""
+    kind = action.partition(".")[0]
+    if kind in BY_ACTION and NAME.fullmatch(subject):
+        return BY_ACTION[kind].format(of=quote(subject))
+    for pattern, address in OWN:
+        if found := pattern.fullmatch(subject):
+            return address.format(**found.groupdict())
+    return LISTS.get(kind, "")
+
+
+def words(action: str) -> str:
+    """policy.open_draft → policy: open draft"""
+    kind, _, verb = action.partition(".")
+    return f"{kind}: {verb}".replace("_", " ") if verb else kind
