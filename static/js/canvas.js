@@ -53,6 +53,11 @@ export function niceCeiling(value) {
   return [1, 2, 3, 5, 10].map((factor) => factor * step).find((top) => top >= value);
 }
 
+export function niceFloor(value) {
+  const step = 10 ** Math.floor(Math.log10(value));
+  return [5, 3, 2, 1].map((factor) => factor * step).find((low) => low <= value) ?? step;
+}
+
 // Round times between two, at most `most`: [s].
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200];
 export function ticks(from, to, most, steps = STEPS) {

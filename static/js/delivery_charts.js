@@ -1,17 +1,21 @@
-// The charts of a delivery: both arms of each comparison over its looks, with the guard's limit.
+// The charts of a delivery over its looks: the difference of each comparison with its interval and limits, the candidate's
+// share, and the levels of both arms.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
 import { opens } from "./requests_at.js";
 
 const EVERY_MS = 5000; // as often as the judge looks
 const LEAST_S = 60; // the shortest axis
+const DIFFERENCE = "difference-";
 const share = (value) => (value == null ? UNKNOWN : `${significant(value)} %`);
+const times = (value) => (value == null ? UNKNOWN : `${value.toFixed(2)}×`);
+const points = (value) => (value == null ? UNKNOWN : `${value > 0 ? "+" : ""}${significant(value).replace("-", "−")} points`);
 const root = document.getElementById("delivery-charts");
 
-function quantityOf({ metric }) {
+function levels(metric) {
   const { candidate, control } = root.dataset;
   return {
-    write: metric === "slow" ? share : ms,
+    write: metric === "slow" ? share : ms, counted: true,
     lines: (columns) => [
       { name: candidate, values: columns?.candidate ?? [], pale: columns?.few ?? [], ink: 0, dash: [], band: columns && [columns.lower, columns.upper] },
       { name: control, values: columns?.control ?? [], pale: columns?.few ?? [], ink: 1, dash: [7, 5] },
@@ -20,9 +24,43 @@ function quantityOf({ metric }) {
   };
 }
 
+// An end of the interval that is not known lies beyond the axis.
+const open = (values, ends, beyond) => values.map((value, i) => (value == null ? null : ends[i] ?? beyond));
+
+function difference(metric) {
+  const isRatio = metric !== "slow";
+  return {
+    write: isRatio ? times : points, counted: true, log: isRatio, same: isRatio ? 1 : 0,
+    lines: (columns) => {
+      const values = columns?.difference ?? [];
+      const band = columns && [open(values, columns.from, -Infinity), open(values, columns.to, Infinity)];
+      const lines = [
+        { name: "difference", values, pale: columns?.few ?? [], ink: 0, dash: [], band },
+        { name: "fails above", values: columns?.worse ?? [], ink: "failed", dash: [2, 3] },
+      ];
+      if (columns?.enough?.some((value) => value != null)) lines.push({ name: "enough below", values: columns.enough, ink: 2, dash: [7, 5] });
+      return lines;
+    },
+  };
+}
+
+const exposure = {
+  write: share, counted: true,
+  lines: (columns) => [
+    { name: "of the requests", values: columns?.actual ?? [], ink: 0, dash: [] },
+    { name: "assigned", values: columns?.assigned ?? [], ink: 1, dash: [7, 5] },
+  ],
+};
+
+function quantityOf({ chart, metric }) {
+  if (chart === "exposure") return exposure;
+  return chart.startsWith(DIFFERENCE) ? difference(metric) : levels(metric);
+}
+
 // The requests of both arms that a look had seen
 function opensLook({ metric, chart }) {
-  return opens(() => ({ delivery: root.dataset.delivery, class: chart.slice(metric.length + 1), sort: metric === "tpot" ? "tpot" : "ttft" }), null);
+  const classes = chart === "exposure" ? "" : chart.replace(DIFFERENCE, "").slice(metric.length + 1);
+  return opens(() => ({ delivery: root.dataset.delivery, class: classes, sort: metric === "tpot" ? "tpot" : "ttft" }), null);
 }
 
 const figures = root ? [...root.querySelectorAll("[data-chart]")] : [];
@@ -32,10 +70,10 @@ let waits = 0;
 async function ask() {
   const answer = await fetch(root.dataset.href).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
-  const { at, until, series, events } = await answer.json();
+  const { at, until, series, exposure: shares, events } = await answer.json();
   root.hidden = !at.length;
   const from = Math.min(at[0] ?? until, until - LEAST_S);
-  for (const chart of charts) chart.update(at, series[chart.key], events, from, until);
+  for (const chart of charts) chart.update(at, chart.key === "exposure" ? shares : series[chart.key.replace(DIFFERENCE, "")], events, from, until);
 }
 
 async function again() {

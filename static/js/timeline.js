@@ -1,16 +1,17 @@
 // A quantity over time on a canvas: its lines, its limit and events, read by pointer or keyboard. Gaps stay gaps.
-import { fit, line, niceCeiling, scale, ticks, write } from "./canvas.js";
+import { fit, line, niceCeiling, niceFloor, scale, ticks, write } from "./canvas.js";
 import { join, point } from "./crosshair.js";
-import { ms } from "./format.js";
+import { count, ms } from "./format.js";
 import { settings } from "./live_settings.js";
 import { colour, seriesColour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const LINES = [["p50", [], 0], ["p90", [7, 5], 1], ["p99", [2, 3], 3]];
-// {write: a value as text, lines: (columns) => [{name, values, dash, ink, pale, band}], top: of the axis where it is fixed}
+// {write: a value as text, lines: (columns) => [{name, values, dash, ink, pale, band}], top: of the axis where it is fixed,
+//  counted: whether a reading has the n of its column; log: whether the axis is logarithmic, same: a value that is always on the axis, drawn as a rule}
 // pale: by value, whether it rests on too few measurements; band: [lower, upper] values of an interval around the line
 export const latency = (key) => ({
-  write: ms,
+  write: ms, log: true,
   lines: (columns) => {
     const n = columns?.n ?? [];
     return LINES.map(([name, dash, ink]) => {
@@ -52,7 +53,7 @@ export class Timeline {
   // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
   // chosen: called with [from, to] in Unix s when a range was drawn; opened: with the time of a press or of Enter
   constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, top: 0, cursor: null, elsewhere: null, only: null });
+    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, top: 0, low: 0, cursor: null, elsewhere: null, only: null });
     fit(canvas, () => this.draw());
     if (!read) return;
     this.listen();
@@ -94,7 +95,7 @@ export class Timeline {
     this.rescale(lines);
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
-    const left = Math.max(...[this.top / 2, this.top].map((value) => context.measureText(this.quantity.write(value)).width), size * 3) + size * 0.6;
+    const left = Math.max(...this.rules().map((value) => context.measureText(this.quantity.write(value)).width), size * 3) + size * 0.6;
     this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * 1.7 };
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
@@ -106,7 +107,7 @@ export class Timeline {
   drawLine(context, { values, dash, ink, pale, band }, size) {
     const shade = typeof ink === "string" ? colour(ink) : seriesColour(ink);
     const places = (column) => column.map((value, i) => this.point(i, value));
-    const inside = (column) => places(column.map((value) => (value == null ? null : Math.min(Math.max(value, 0), this.top))));
+    const inside = (column) => places(column.map((value) => (value == null ? null : Math.min(Math.max(value, this.low), this.top))));
     if (band?.[0]) for (const corners of bands(...band.map(inside))) this.fill(context, corners, shade, size);
     split(places(values), pale).forEach((points, at) => {
       context.globalAlpha = at ? PALE : 1;
@@ -138,7 +139,13 @@ export class Timeline {
 
   x(at) { return this.box.left + ((at - this.from) / (this.to - this.from)) * (this.box.right - this.box.left); }
 
-  y(value) { return this.box.bottom - (value / this.top) * (this.box.bottom - this.box.top); }
+  y(value) { return this.box.bottom - this.share(value) * (this.box.bottom - this.box.top); }
+
+  // Where on the axis: 0 at its foot, 1 at its top.
+  share(value) {
+    if (!this.quantity.log) return (value - this.low) / (this.top - this.low);
+    return Math.log(Math.max(value, this.low) / this.low) / Math.log(this.top / this.low);
+  }
 
   point(i, value) {
     const at = this.at[i];
@@ -147,21 +154,57 @@ export class Timeline {
 
   shownEvents() { return this.events.filter((event) => event.at > this.from && event.at <= this.to); }
 
-  // The axis changes only when data exceed it or shrink to a quarter of it.
+  // The axis changes only when data exceed it or need less than a quarter of it.
   rescale(lines) {
-    if (this.quantity.top) { this.top = this.quantity.top; return; }
-    let highest = Math.max(1, this.limit ?? 0);
-    for (const { values } of lines) values.forEach((value, i) => { if (value > highest && this.at[i] >= this.from && this.at[i] <= this.to) highest = value; });
+    const { top, log, same } = this.quantity;
+    if (top) { this.top = top; return; }
+    const always = [this.limit, same].filter((value) => value != null);
+    let [lowest, highest] = [Math.min(...always), Math.max(...always)];
+    for (const { values } of lines) {
+      values.forEach((value, i) => {
+        if (value == null || !Number.isFinite(value) || this.at[i] < this.from || this.at[i] > this.to || (log && value <= 0)) return;
+        highest = Math.max(highest, value);
+        lowest = Math.min(lowest, value);
+      });
+    }
+    if (log) this.rescaleLog(lowest, highest);
+    else {
+      highest = Math.max(same == null ? 1 : same, highest);
+      if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05 || 1);
+      if (same != null && (lowest < this.low || lowest > this.low / 4)) this.low = lowest < 0 ? -niceCeiling(-lowest * 1.05) : 0;
+    }
+  }
+
+  rescaleLog(lowest, highest) {
+    if (lowest > highest) [lowest, highest] = [1, 10];
     if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05);
+    if (!this.low || lowest < this.low || lowest > this.low * 10) this.low = niceFloor(lowest * 0.95);
+    if (this.top < this.low * 2) this.top = niceCeiling(this.low * 2);
+  }
+
+  // The values at which the axis has a rule.
+  rules() {
+    if (!this.quantity.log) return this.low < 0 ? [this.low, 0, this.top] : [0, this.top / 2, this.top];
+    const decades = Math.log10(this.top / this.low);
+    const inside = [];
+    for (let step = 10 ** Math.floor(Math.log10(this.low)); step < this.top; step *= 10) {
+      for (const factor of decades > 3 ? [1] : [1, 2, 5]) if (factor * step > this.low * 1.3 && factor * step < this.top / 1.3) inside.push(factor * step);
+    }
+    const most = decades > 1 ? 2 : 3;
+    const every = Math.ceil(inside.length / most) || 1;
+    const some = this.quantity.same == null ? inside.filter((_, i) => i % every === Math.floor(every / 2)) : [this.quantity.same];
+    return [this.low, ...some, this.top];
   }
 
   frame(context, size) {
     const { left, right, top, bottom } = this.box;
     const style = { ink: colour("muted"), size };
-    for (const value of [0, this.top / 2, this.top]) {
-      line(context, [[left, this.y(value)], [right, this.y(value)]], colour("rule"), scale());
-      if (value !== this.top / 2 || bottom - top > size * 5) write(context, value === 0 ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
-    }
+    const rules = this.rules();
+    rules.forEach((value, i) => {
+      const inner = i > 0 && i < rules.length - 1;
+      line(context, [[left, this.y(value)], [right, this.y(value)]], colour(value === this.quantity.same ? "text" : "rule"), scale());
+      if (!inner || bottom - top > size * 5) write(context, value === 0 && this.quantity.same == null ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
+    });
     for (const at of ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7)))) {
       const x = this.x(at);
       if (x > left + size && x < right - size) write(context, hourMinute(at), x, bottom + size * 0.9, { ...style, align: "center" });
@@ -199,7 +242,8 @@ export class Timeline {
     const known = i >= 0 && this.lines().some(({ values }) => values[i] != null);
     const values = known ? this.lines().map(({ name, values: line }) => `${name} ${this.quantity.write(line[i])}`) : ["no data"];
     const event = this.shownEvents().find((each) => Math.abs(this.x(each.at) - this.x(time)) < NEAR_PX * scale());
-    return [clock(time), ...values, ...(event ? [event.text] : [])].join(" · ");
+    const n = known && this.quantity.counted ? this.columns?.n?.[i] : null;
+    return [clock(time), ...values, ...(n == null ? [] : [`n ${count(n)}`]), ...(event ? [event.text] : [])].join(" · ");
   }
 
   nearest(time) {

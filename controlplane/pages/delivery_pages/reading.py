@@ -130,7 +130,8 @@ def _comparing(plan: Plan) -> list[int]:
 
 def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
     """The columns of the charts, until now or the delivery's end, and the events with their times."""
-    steps = _comparing(stored_plan.read(delivery.plan))
+    plan = stored_plan.read(delivery.plan)
+    steps = _comparing(plan)
     every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))
     stride = -(-len(every) // CHARTED) or 1
     kept = [every[index] for index in range(len(every) - 1, -1, -stride)]  # includes the newest
@@ -140,6 +141,7 @@ def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
         "at": [each.at for each in looks],
         "until": (delivery.ended_at or now).timestamp(),
         "series": {each.key: over_time.series(each, looks) for each in charts(delivery)},
+        "exposure": over_time.exposure(plan, looks),
         "events": [{"at": each.at.timestamp(), "text": each.what} for each in reversed(timeline(delivery))],
     }
 

@@ -1,16 +1,19 @@
-"""The data of a delivery's charts: both arms of a comparison at each look, with the guard's limit. Pure."""
+"""The data of a delivery's charts at each look. Pure.
+
+The difference of a comparison with its interval and the guard's limits, the levels of both arms, the candidate's share.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.pages.delivery_pages.display.evidence import title_of
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
-from controlplane.traffic.deliveries.plan.types import NEEDED, ComparisonGuard, Plan
+from controlplane.traffic.deliveries.plan.types import COMPARISONS, NEEDED, Canary, ComparisonGuard, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of one class of a comparison: the levels of both arms."""
+    """The charts of one class of a comparison: its difference, and the levels of both arms."""
 
     metric: str
     request_class: str
@@ -33,17 +36,21 @@ def charts(plan: Plan) -> tuple[Chart, ...]:
     return tuple(Chart(guard.metric, name, title_of(guard.metric, name)) for guard in guards for name in guard.classes)
 
 
-COLUMNS = ("candidate", "control", "limit", "lower", "upper", "n", "few")
+COLUMNS = (
+    *("candidate", "control", "limit", "lower", "upper", "n", "few"),
+    *("difference", "from", "to", "worse", "enough"),
+)
 Levels = tuple[float | None, ...]
 NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 
 def series(chart: Chart, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """The columns of a chart, at each look: ms of TTFT and TPOT, % of slow requests.
+    """The columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
 
     Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
-    candidate's requests; and whether they are too few to compare, 1 or 0. Each step counts anew, so there is a gap
-    between two steps: a look of the new one without a level yet.
+    candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio of TTFT and
+    TPOT and in points of slow requests, the ends of its interval, and what fails and what is enough to go on. Each
+    step counts anew, so there is a gap between two steps: a look of the new one without a level yet.
     """
     rows = [_levels(chart, look) for look in looks]
     return {name: [row[column] for row in rows] for column, name in enumerate(COLUMNS)}
@@ -58,8 +65,37 @@ def _levels(chart: Chart, look: SeenLook) -> Levels:
         few = float(each.verdict == "no_data" or each.estimate is None)
         ends = (_beside(each.control, share, chart.metric) for share in (each.worse, each.lower, each.upper))
         scale = 1 if chart.metric in NEEDED else 100
-        return scale * each.candidate, scale * each.control, *ends, float(each.n[0]), few
+        levels = scale * each.candidate, scale * each.control, *ends, float(each.n[0]), few
+        return *levels, *(_apart(share, chart.metric) for share in _differences(each))
     return NO_LEVELS
+
+
+def _differences(finding: GuardFinding) -> tuple[float | None, ...]:
+    return finding.estimate, finding.lower, finding.upper, finding.worse, finding.fine
+
+
+def _apart(difference: float | None, metric: str) -> float | None:
+    """1.04, or points."""
+    if difference is None:
+        return None
+    return 1 + difference if metric in NEEDED else 100 * difference
+
+
+def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
+    """At each look of a canary the candidate's share in %: as the step assigns it, and as its requests came."""
+    steps = [plan.steps[look.step] if look.step < len(plan.steps) else None for look in looks]
+    counted = [_counted(look.findings) for look in looks]
+    return {
+        "assigned": [100 * step.share if isinstance(step, Canary) else None for step in steps],
+        "actual": [100 * own / (own + other) if own + other else None for own, other in counted],
+        "n": [float(own) for own, _ in counted],
+    }
+
+
+def _counted(findings: Sequence[GuardFinding]) -> tuple[int, int]:
+    """Requests of the candidate and of control, each class once."""
+    by_class = {(each.pool, each.request_class): each.n for each in findings if each.metric in COMPARISONS}
+    return sum(own for own, _ in by_class.values()), sum(other for _, other in by_class.values())
 
 
 def _beside(control: float, difference: float | None, metric: str) -> float | None:

@@ -226,7 +226,14 @@ def test_a_chart_has_both_arms_the_limit_the_interval_and_a_gap_where_a_step_has
         "upper": [pytest.approx(560.0), None],
         "n": [204, None],
         "few": [0, None],
+        "difference": [pytest.approx(1.04), None],
+        "from": [pytest.approx(0.97), None],
+        "to": [pytest.approx(1.12), None],
+        "worse": [pytest.approx(1.1), None],
+        "enough": [pytest.approx(1.25), None],
     }
+    slow = over_time.series(SLOW, looks)
+    assert (slow["from"], slow["to"], slow["worse"]) == ([-3.0, None], [12.0, None], [10.0, None])
     assert over_time.series(SLOW, looks)["limit"] == [pytest.approx(20.0), None]
     assert over_time.series(SLOW, looks)["upper"] == [pytest.approx(22.0), None]
 
@@ -236,6 +243,16 @@ def test_a_look_at_too_few_requests_has_levels_that_are_marked_as_few():
     shown = over_time.series(TTFT, [over_time.SeenLook(NOW, 1, (few,))])
     assert (shown["candidate"], shown["n"], shown["few"]) == ([900.0], [7], [1])
     assert (shown["lower"], shown["upper"]) == ([None], [None])
+
+
+def test_the_share_of_the_candidate_is_that_assigned_and_that_of_its_requests_each_class_once():
+    several = (finding(n=(30, 70)), finding("tpot", n=(30, 70)), finding("ttft", "warm", n=(20, 180)))
+    looks = [over_time.SeenLook(NOW, 1, several), over_time.SeenLook(NOW + 5, 9, ())]
+    assert over_time.exposure(plan(), looks) == {
+        "assigned": [5.0, None],
+        "actual": [pytest.approx(100 / 6), None],
+        "n": [50, 0],
+    }
 
 
 def test_each_class_of_a_comparison_has_a_chart():

@@ -79,24 +79,6 @@ def test_abort_is_one_press_and_asks_for_the_reason_afterwards(open_page, way):
     expect(page.locator(".delivery-facts")).to_contain_text("heavy requests looked slow")
 
 
-def test_both_arms_are_drawn_over_time_with_the_limit_and_no_mark_of_what_is_fine_lies_in_the_red(open_page, way):
-    page = deliver(open_page, way)
-    expect(page.locator("#delivery-charts")).to_be_hidden()
-    way.to_canary()
-    figure = page.locator("#delivery-charts [data-chart=ttft-heavy]")
-    expect(figure.locator("canvas")).to_have_attribute("aria-label", re.compile("Heavy TTFT .* v2 520 ms, v1 500 ms"))
-    figure.locator("summary").click()
-    expect(figure.locator("tbody tr")).to_have_text(re.compile(r"520 ms\s*500 ms\s*550 ms"))
-    inside = """pictures => pictures.flatMap((svg) => {
-      const red = svg.querySelector('.interval-beyond').getBoundingClientRect();
-      return [...svg.querySelectorAll('.interval-fine')].filter((mark) => mark.getBoundingClientRect().x > red.x + 2);
-    }).length"""
-    assert page.locator(".interval").evaluate_all(inside) == 0
-    evidence = page.locator("table.evidence")
-    expect(evidence).to_contain_text("fails above 1.10×, enough to go on below 1.25×")
-    expect(evidence.locator("tbody tr").first).not_to_contain_text("%")
-
-
 INKED = """canvas => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   const shades = new Map();
@@ -108,12 +90,40 @@ INKED = """canvas => {
 }"""
 
 
+def test_the_difference_and_both_arms_are_drawn_over_time_and_no_mark_of_what_is_fine_lies_in_the_red(open_page, way):
+    page = deliver(open_page, way)
+    expect(page.locator("#delivery-charts")).to_be_hidden()
+    way.to_canary()
+    figure = page.locator("#delivery-charts [data-chart=ttft-heavy]")
+    expect(figure.locator("canvas")).to_have_attribute("aria-label", re.compile("Heavy TTFT .* v2 520 ms, v1 500 ms"))
+    page.click("#both-arms > summary")
+    figure.locator("summary").click()
+    expect(figure.locator("tbody tr")).to_have_text(re.compile(r"520 ms\s*500 ms\s*550 ms"))
+    between = page.locator("#delivery-charts [data-chart=difference-ttft-heavy]")
+    expect(between.locator("canvas")).to_have_attribute(
+        "aria-label", re.compile("difference 1.04×, fails above 1.10×, enough below 1.25×")
+    )
+    between.locator("summary").click()
+    expect(between.locator("tbody tr")).to_have_text(re.compile(r"1.04×\s*1.10×\s*1.25×"))
+    assert between.locator("canvas").evaluate(INKED) >= 4
+    share = page.locator("#delivery-charts [data-chart=exposure] canvas")
+    expect(share).to_have_attribute("aria-label", re.compile("Share of v2 .*assigned 5 %"))
+    inside = """pictures => pictures.flatMap((svg) => {
+      const red = svg.querySelector('.interval-beyond').getBoundingClientRect();
+      return [...svg.querySelectorAll('.interval-fine')].filter((mark) => mark.getBoundingClientRect().x > red.x + 2);
+    }).length"""
+    assert page.locator(".interval").evaluate_all(inside) == 0
+    evidence = page.locator("table.evidence")
+    expect(evidence).to_contain_text("fails above 1.10×, enough to go on below 1.25×")
+    expect(evidence.locator("tbody tr").first).not_to_contain_text("%")
+
+
 def test_a_single_look_is_a_dot_and_not_an_empty_chart(open_page, way):
     page = deliver(open_page, way)
     way.to_canary()
-    drawn = page.locator("#delivery-charts [data-chart=ttft-heavy] canvas")
-    expect(drawn).to_have_attribute("aria-label", re.compile("v2 520 ms"))
-    empty = page.locator("#delivery-charts [data-chart=ttft-medium] canvas")
+    drawn = page.locator("#delivery-charts [data-chart=difference-ttft-heavy] canvas")
+    expect(drawn).to_have_attribute("aria-label", re.compile("difference 1.04×"))
+    empty = page.locator("#delivery-charts [data-chart=difference-ttft-medium] canvas")
     assert drawn.evaluate(INKED) > empty.evaluate(INKED)
 
 
