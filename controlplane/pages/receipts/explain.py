@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from controlplane.live.dashboard.templatetags.figures import ms, percent, whole
+from controlplane.pages.receipts import by_law
+from controlplane.pages.receipts.by_law import recorded
 from controlplane.pages.receipts.replay import is_passed_over
 from fleet.counted import counted, significant
 from router.contract.redis.receipt import Receipt, ReceiptAttempt
-from router.policy.columns import RecordedColumns
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
@@ -50,11 +51,8 @@ LABELS = {"first": "until the first content"}  # what the router cannot divide: 
 
 
 def sentences(receipt: Receipt) -> list[str]:
-    return [
-        text
-        for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended, _unlike_prefill)
-        if (text := write(receipt))
-    ]
+    said = [write(receipt) for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended)]
+    return [text for text in (*said, *_by_law(receipt)) if text]
 
 
 def _asked(receipt: Receipt) -> str:
@@ -155,35 +153,9 @@ def _ended(receipt: Receipt) -> str:
     return text
 
 
-NOT_PREFILL = 5.0  # times the law's prefill: longer has another cause
-
-
-def prefill_by_law_ms(receipt: Receipt) -> float | None:
-    """Computing its new tokens, at the pace of its pool's engines; None where that is not known."""
-    rates = (receipt.inputs or {}).get("rates")
-    pace = rates[0] if isinstance(rates, list | tuple) and rates else None
-    if not isinstance(pace, int | float) or pace <= 0 or not receipt.new_tokens:
-        return None
-    return float(1000 * receipt.new_tokens / pace)
-
-
-def _unlike_prefill(receipt: Receipt) -> str:
-    """Says so where the time until the first content is far more than its new tokens take to compute."""
-    expected, phase = prefill_by_law_ms(receipt), next((one for one in phases(receipt) if one.name == "first"), None)
-    if expected is None or phase is None or phase.ms <= NOT_PREFILL * expected:
-        return ""
-    tokens = counted(receipt.new_tokens or 0, "new token")
-    beside = _beside_it(receipt)
-    return (
-        f"The {ms(phase.ms)} until the first content are not prefill: {tokens} take about {ms(expected)}{beside}. "
-        "The rest is network, a queue in the engine, or a process that stood still."
-    )
-
-
-def _beside_it(receipt: Receipt) -> str:
-    """What else ran on its instance when it was chosen."""
-    running = next((state.running for one, state in recorded(receipt) if one.id == receipt.instance), None)
-    return "" if running is None else f", and {receipt.instance} had {whole(running)} running when it was chosen"
+def _by_law(receipt: Receipt) -> list[str]:
+    phase = next((one for one in phases(receipt) if one.name == "first"), None)
+    return by_law.sentences(receipt, phase.ms if phase else None)
 
 
 def phases(receipt: Receipt) -> list[TimelinePhase]:
@@ -307,17 +279,6 @@ def _took(receipt: Receipt) -> str:
 
 def _share(phase: TimelinePhase, total_ms: float) -> str:
     return f"{ms(phase.ms)} ({percent(phase.ms / total_ms)}) went into {DOING[phase.name]}"
-
-
-def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
-    """The candidates in the order of the fleet; none when nothing was decided."""
-    if not isinstance(receipt.candidates, dict) or receipt.prompt_tokens is None:
-        return []
-    try:
-        columns = RecordedColumns(receipt.candidates)
-        return list(zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True))
-    except (KeyError, TypeError, ValueError):
-        return []  # show the rest of the page without the unreadable part
 
 
 def left_out(receipt: Receipt) -> dict[str, int]:

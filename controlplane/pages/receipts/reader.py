@@ -10,10 +10,14 @@ import redis
 from controlplane.pages.receipts.query import SLOWEST, ReceiptQuery
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
+from router.contract.redis.fleet_status import FleetEvent
 from router.contract.redis.receipt import Receipt
 
 PAGE = 500
 LIMIT_MAX = 500
+AROUND_S = 5.0  # before and after a request
+EVENTS_SEARCHED = 200
+MEANWHILE = 6  # events
 ALIKE_SEARCHED = 1_000  # newest receipts, for those like one
 
 
@@ -48,6 +52,20 @@ def find(client: redis.Redis, request_id: str) -> Receipt | None:
     """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
     value: Any = client.get(redis_keys.receipt_key(request_id))
     return decode(Receipt, value)
+
+
+def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
+    """What befell its router, its instances and its pool while it was under way, oldest first."""
+    begin, end = receipt.at - AROUND_S, receipt.at + (receipt.e2e_ms or 0) / 1000 + AROUND_S
+    since = str(int(begin * 1000))
+    entries: Any = client.xrange(redis_keys.EVENTS, min=since, count=EVENTS_SEARCHED)
+    found = (decode(FleetEvent, fields.get(b"e")) for _, fields in entries)
+    own = {receipt.router, receipt.instance, receipt.prefill_instance, *(one.instance for one in receipt.attempts)}
+    return [
+        event
+        for event in found
+        if event is not None and begin <= event.at <= end and (event.subject in own or receipt.pool in event.pools)
+    ][:MEANWHILE]
 
 
 def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:

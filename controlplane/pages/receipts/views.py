@@ -19,7 +19,7 @@ from controlplane.common.input_errors import problems_of
 from controlplane.live.dashboard.step import latest
 from controlplane.pages.receipts import explain
 from controlplane.pages.receipts.query import OUTCOMES, ReceiptQuery, declared_slos, missed_slo
-from controlplane.pages.receipts.reader import alike, find, newer_than, search, written_at
+from controlplane.pages.receipts.reader import alike, find, meanwhile, newer_than, search, written_at
 from controlplane.pages.receipts.replay import ReplayComparison, compare, own_rules, published, versions
 from controlplane.traffic.keys.models import ApiKey
 from controlplane.traffic.policies.errors import NoSuchPolicy
@@ -39,7 +39,8 @@ LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "
 @dataclass(frozen=True, slots=True)
 class RecentReceipts:
     after: float  # when the newest was written
-    rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase]]]  # with the SLO that it missed, and its time
+    # With the SLO that it missed, its phases and when it ended, in Unix seconds
+    rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _recent(query: ReceiptQuery) -> RecentReceipts:
     after = written_at(client)  # before the rows, so that a receipt written in between is announced
     slos = declared_slos()
     found = search(client, query, SHOWN)
-    rows = [(one, missed_slo(one, slos), explain.phases(one)) for one in found]
+    rows = [(one, missed_slo(one, slos), explain.phases(one), one.at + (one.e2e_ms or 0.0) / 1000) for one in found]
     return RecentReceipts(after, rows)
 
 
@@ -176,6 +177,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         "request_class": found.request_class,
         "sentences": explain.sentences(found),
         "waterfall": explain.waterfall(found, alike(connect(), found)),
+        "meanwhile": meanwhile(connect(), found),
         "candidates": explain.candidates(found),
         "left_out": explain.left_out(found),
         "slo": missed_slo(found, declared_slos()),

@@ -15,7 +15,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.openapi import ROW_MAX
 from controlplane.doors.api.problems import ApiProblem, errors
-from controlplane.pages.receipts import explain, reader
+from controlplane.pages.receipts import by_law, explain, reader
 from controlplane.pages.receipts.query import ReceiptQuery
 from controlplane.pages.receipts.replay import asked_rules, compare
 from fleet.redis import connect
@@ -235,7 +235,7 @@ def get_receipt(request: HttpRequest, request_id: str) -> Any:
     found = _found(request_id)
     with readable():
         spent = explain.waterfall(found, reader.alike(connect(), found))
-    candidates = [_candidate(*each) for each in explain.recorded(found)]
+    candidates = [_candidate(*each) for each in by_law.recorded(found)]
     return {
         **to_builtins(found),
         "candidates": candidates,

@@ -1,5 +1,6 @@
 """Receipts: the list and its filters, one explained, and what is said when there is none."""
 
+import json
 import re
 import time
 from datetime import UTC, datetime
@@ -263,6 +264,46 @@ def test_a_wait_that_is_far_longer_than_the_prefill_is_not_called_one(
     told = " ".join(explain.sentences(receipt_of(row)))
     assert ("are not prefill: 1,000 new tokens take about 100 ms" in told) == said
     assert [phase.label for phase in explain.phases(receipt_of(row))] == ["queue", "until the first content", "decode"]
+
+
+@pytest.mark.parametrize(
+    ("pace", "said"),
+    [
+        (10_000.0, "By that law demo-0 would have begun 427 ms sooner"),
+        (1e9, "By that law no other instance would have begun much sooner."),
+        (None, ""),
+    ],
+)
+def test_the_law_says_where_a_request_would_have_begun_sooner(
+    written: FakeFleet, pace: float | None, said: str
+) -> None:
+    row = written.receipt("req-1", NOW, prompt_tokens=9_216)
+    made = json.loads(json.dumps(written.made_from(row)))
+    made["inputs"]["rates"] = [pace, 0.0, 0.0, 0.0] if pace else None
+    made["candidates"]["cached"] = [9_216, 6_144, *made["candidates"]["cached"][2:]]
+    told = " ".join(explain.sentences(receipt_of({**row, **made, "new_tokens": 3_072})))
+    assert (said in told) if said else ("law" not in told), told
+    assert ("3,072 new tokens behind 1,200 queued take about 427 ms" in told) == (pace == 10_000.0)
+
+
+def test_a_receipt_lists_what_befell_its_router_and_pool_while_it_was_under_way(
+    written: FakeFleet, vera_client: Client
+) -> None:
+    written.write_receipt("req-1", NOW)
+    written.write_event(NOW + 1, "router router-1 fell silent", kind="router", subject="router-1")
+    written.write_event(NOW + 2, "other: version 2", pools=("other",), subject="other")
+    written.write_event(NOW + 90, "router router-1 reports again", kind="router", subject="router-1")
+    page = vera_client.get("/requests/req-1/").content.decode()
+    assert "router router-1 fell silent" in page
+    assert "other: version 2" not in page
+    assert "reports again" not in page
+
+
+def test_a_list_by_the_end_shows_when_requests_ended(written: FakeFleet, vera_client: Client) -> None:
+    written.write_receipt("req-1", NOW)
+    by_end, by_ttft = (vera_client.get(f"/requests/{query}").content.decode() for query in ("", "?sort=ttft"))
+    assert ">Ended</th>" in by_end
+    assert ">Received</th>" in by_ttft
 
 
 def test_a_request_that_reached_no_instance_took_no_time_in_an_engine(written: FakeFleet) -> None:
