@@ -22,7 +22,7 @@ def image_option() -> Any:
 
 def model_option() -> Any:
     return option(
-        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
+        None, title="Weights", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
     )
 
 

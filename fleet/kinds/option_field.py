@@ -16,6 +16,7 @@ class OptionField:
     value: str  # as typed
     error: str = ""
     can_be_left_out: bool = True  # a choice offers the default beside its values
+    suggestions: tuple[str, ...] = ()  # values that are there already, for a text
 
     @property
     def hint(self) -> str:

@@ -21,7 +21,6 @@ from controlplane.doors.up.plan import Options, url
 from fleet.node import process
 
 DEMO_POOL = "demo"
-DEMO_MODEL = "llama-3.1-8b"
 FLEET_IDLE_S = 60.0
 
 
@@ -37,14 +36,14 @@ class Weir:
 
     async def announce(self) -> None:
         home, models = (url(self.options.host, port) for port in (self.options.web_port, self.options.router_port))
-        request = demo_request(await asyncio.to_thread(_served_model))
+        served = await asyncio.to_thread(_served_model)
         password = f"  password {self.password}  (shown this once)" if self.password else ""
         block(
             f"\nWeir is up after {took()}\n"
             f"  page     {home}/live\n"
             f"  sign in  admin{password}\n"
             f"  models   {models}/v1\n"
-            f"  ask      curl -N {models}/v1/chat/completions -H 'content-type: application/json' -d '{request}'\n"
+            f"  {first_step(models, served)}\n"
             f'  API      curl -H "authorization: Bearer $(cat {settings.DATA_DIR}/token)" {home}/api/v1/fleet\n'
             f"  logs     {settings.DATA_DIR}/logs\n"
             "  Ctrl-C stops everything, the engines too\n"
@@ -85,6 +84,14 @@ def check_fleet(path: Path) -> None:
     database.check_fleet(path)
 
 
+def first_step(models: str, served: str) -> str:
+    """A request to what is served, or how to serve something."""
+    if not served:
+        return "serve    Fleet → Adopt takes engines that run, New pool starts some; weir fleet discover looks first"
+    request = demo_request(served)
+    return f"ask      curl -N {models}/v1/chat/completions -H 'content-type: application/json' -d '{request}'"
+
+
 def demo_request(model: str) -> str:
     messages = [{"role": "user", "content": "What is a weir?"}]
     body = {"model": model, "stream": True, "max_tokens": 20, "messages": messages}
@@ -123,7 +130,7 @@ def _prepare(options: Options) -> tuple[str, sqlite3.Connection | None]:
 def _served_model() -> str:
     from controlplane.doors.up import database
 
-    return database.served_model() or DEMO_MODEL
+    return database.served_model()
 
 
 def _demo_pool() -> tuple[int, int] | None:

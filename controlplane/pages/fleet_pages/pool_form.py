@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fleet.kinds import KINDS
 from fleet.kinds.option import options_of
@@ -27,10 +28,19 @@ class PoolEntry:
         return {**self.common, "kind": self.kind, "engine": dict(self.engine)}
 
 
-def fields(pool: PoolEntry, errors: Mapping[str, str]) -> tuple[list[OptionField], list[OptionField]]:
-    """(of the pool, of its engine), with values and errors."""
+def fields(
+    pool: PoolEntry, errors: Mapping[str, str], known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> tuple[list[OptionField], list[OptionField]]:
+    """(of the pool, of its engine), with values and errors. `known`: what there is to choose, by field."""
     common = [
-        OptionField(one, one.name, shown(pool.common.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS
+        OptionField(
+            one,
+            one.name,
+            shown(pool.common.get(one.name)),
+            errors.get(one.name, ""),
+            suggestions=known.get(one.name, ()),
+        )
+        for one in POOL_FIELDS
     ]
     own = [
         OptionField(one, PREFIX + one.name, shown(pool.engine.get(one.name)), errors.get(PREFIX + one.name, ""))

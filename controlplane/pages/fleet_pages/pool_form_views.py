@@ -14,10 +14,12 @@ from controlplane.pages.fleet_pages.pool_form import PoolEntry
 from controlplane.people.accounts.decorators import RoleMissing
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_operate
+from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import RulesForbid
 from fleet import services
 from fleet.kinds import KINDS
 from fleet.kinds.option_field import OptionField
+from fleet.models import Node
 from fleet.spec import document
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.fields import REQUIRED
@@ -82,7 +84,11 @@ def _page(
     errors: Mapping[str, str] | None = None,
     others: Sequence[Problem] = (),
 ) -> HttpResponse:
-    common, own = pool_form.fields(pool, errors or {})
+    known = {
+        "policy": tuple(policies.policies().values_list("name", flat=True)),
+        "node": tuple(Node.objects.order_by("name").values_list("name", flat=True)),
+    }
+    common, own = pool_form.fields(pool, errors or {}, known)
     context = {
         "name": name,
         "kind": KINDS[pool.kind],

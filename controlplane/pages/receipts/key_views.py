@@ -16,6 +16,7 @@ from controlplane.live.dashboard.views import RANGES, asked_range, query
 from controlplane.pages.receipts.key_series import series
 from controlplane.pages.receipts.reader import newest_receipts
 from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys.models import ApiKey
 from controlplane.traffic.use.selectors import between, used_by
 from controlplane.traffic.use.spending import budgets_now
@@ -51,6 +52,7 @@ def key(request: HttpRequest, pk: int) -> HttpResponse:
         "kept": RECEIPTS_KEPT,
         "settings": CONSTANTS,
         "used": used_by(str(pk), *between("month", now)),
+        "may_set_budgets": can_administer(request.user),
         "budgets": budgets_now(now.timestamp(), row.budgets.select_related("key")),
     }
     return render(request, "keys/key.html", context)

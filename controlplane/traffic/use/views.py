@@ -31,7 +31,8 @@ PERS = {"": "in all", "hour": "by hour", "day": "by day", "month": "by month"}
 @require_GET
 @never_cache
 def use(request: HttpRequest) -> HttpResponse:
-    return _page(request, BudgetForm())
+    key = request.GET.get("key", "")
+    return _page(request, BudgetForm(initial={"key": key if key.isdecimal() and len(key) < 19 else None}))
 
 
 @admin_required

@@ -40,12 +40,12 @@ def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
 
 
 def example_body() -> JsonObject:
-    """An experiment that a fresh installation runs in two minutes."""
+    """An experiment that a fresh installation simulates in seconds."""
     return {
-        "name": "Three strategies on agentic sessions",
+        "name": "Strategies on agentic sessions",
         "trace": "agentic-demo",
         "pool": "demo",
         "duration_s": 300,
-        "time_scale": 10,
-        "arms": ["round_robin", "cache_aware", "adaptive_v1"],
+        "mode": "twin",
+        "arms": ["round_robin", "cache_aware", "priced"],
     }

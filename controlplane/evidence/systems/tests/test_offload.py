@@ -116,4 +116,4 @@ def test_the_authors_fleet_is_a_preset_and_a_matrix(otto_client: Client, data_di
 def test_an_invalid_body_leaves_the_example(otto_client: Client, body: str) -> None:
     page = otto_client.get("/experiments/new", {"body": body})
     assert page.status_code == 200
-    assert "Three strategies on agentic sessions" in page.content.decode()
+    assert "Strategies on agentic sessions" in page.content.decode()

@@ -242,7 +242,7 @@ def test_administrators_set_budgets_on_the_page_and_operators_see_them(ada_clien
     assert ada_client.post("/use/budgets/add", form).status_code == 302
     BudgetSpending.objects.update(spent=4_500)
     page = otto_client.get("/use/").content.decode()
-    for shown in ("5,000 tokens", "4,500 tokens", "90.0 %", "nearly spent", "refused"):
+    for shown in ("5,000 tokens", "4,500 tokens", "90.0 %", "nearly spent", "refuse more"):
         assert shown in page
     assert "New budget" not in page
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
