@@ -1,4 +1,4 @@
-"""The candidates of a decision, made on first access: the hot path passes them on without looking at them."""
+"""The candidates of a decision, built on first access: the hot path passes them on unread."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -10,11 +10,11 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, Rates, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
-# Fields that few requests set, with their usual values: compared at once
+# Fields that few requests set, with their usual values, compared in one step
 SELDOM = {"indivisible": "", "generates": True, "band": 0}
 _seldom = attrgetter(*SELDOM)
 _USUALLY = tuple(SELDOM.values())
-_rates = attrgetter(*(one.name for one in fields(Rates)))  # dataclasses.astuple copies deeply, in thirty times as long
+_rates = attrgetter(*(one.name for one in fields(Rates)))  # astuple copies deeply, at thirty times the cost
 
 
 class Candidates(Sequence[Candidate]):
@@ -83,11 +83,11 @@ class Candidates(Sequence[Candidate]):
         return self._made
 
     def situation(self) -> tuple[RoutingRequest, list[InstanceState], float]:
-        """The arguments of `decide` besides the policy."""
+        """Return the arguments of `decide` besides the policy."""
         return self._request, self._instances, self._draw
 
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the decision besides the candidates, without length and session, as a receipt keeps them;
+        """Return the inputs of the decision as a receipt keeps them, without candidates, length and session;
         fields with their usual values are left out."""
         request = self._request
         kept: dict[str, Any] = {"turn": request.turn, "draw": self._draw}
@@ -106,7 +106,7 @@ class Candidates(Sequence[Candidate]):
         return kept
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a receipt (columns.py), made without candidates."""
+        """Return the columns of a receipt (columns.py) without building candidates."""
         made = columns(self._request, self._instances, self._in_order(), self._refusals)
         if self._paced:
             made[PACE] = [instance.pace for instance in self._instances]
@@ -119,7 +119,7 @@ class Candidates(Sequence[Candidate]):
         return made
 
     def _in_order(self) -> Sequence[float | None]:
-        """The scores in the order of the instances; empty when none was compared."""
+        """Return the scores in the order of the instances; empty if none was compared."""
         if self._ranked is self._instances or not self._ranked:
             return self._written()
         scores = self._by_name()

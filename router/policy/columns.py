@@ -32,15 +32,15 @@ FIELDS = (
 )
 PACE = "pace"
 PULLS = ("pulls", "pull_tokens")
-UNKNOWN = {"kv_usage": KV_UNKNOWN, "waiting": 0}  # written as null where the load is not known
+UNKNOWN = {"kv_usage": KV_UNKNOWN, "waiting": 0}  # values of an unknown load, written as null
 LARGE = 1_000.0
 _NAMES = ("cached", *FIELDS)
 _KV_USAGE = FIELDS.index("kv_usage")
-_WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
+_WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # all fields at once, the cheapest way through many instances
 
 
 def _as_known(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The columns, with null where an instance's load is not known."""
+    """Return the columns, with null where an instance's load is unknown."""
     if KV_UNKNOWN not in by_field[_KV_USAGE]:
         return by_field
     known = [instance.known for instance in instances]
@@ -49,7 +49,7 @@ def _as_known(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]
 
 
 def rounded(scores: Sequence[Any]) -> list[Any]:
-    """To about seven digits, None as it is: unrounded, the scores of a large pool are a quarter of its receipts."""
+    """Round to about seven digits; unrounded, the scores of a large pool are a quarter of its receipts."""
     known = [abs(one) for one in scores if one is not None and one != inf]
     places = 2 if max(known, default=0.0) > LARGE else 6
     return [None if one is None else round(one, places) for one in scores]
@@ -61,7 +61,7 @@ def columns(
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
-    """`scores` is empty when none was compared; `refusals` has the reasons of rejected instances by index."""
+    """Return the columns. `scores` is empty if none was compared; `refusals`: reasons of rejection by index."""
     if not instances:
         return {"id": []}
     ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
@@ -92,8 +92,8 @@ class RecordedColumns:
         self._made = made
         self.ids: list[str] = made["id"]
         self.prefill: str = made.get("prefill", "")
-        self.refused: dict[str, str] = made.get("refused") or {}  # by index, as text
-        self.left_out: dict[str, int] = made.get("left_out") or {}  # instances that were not compared, by reason
+        self.refused: dict[str, str] = made.get("refused") or {}  # reasons by index (as text)
+        self.left_out: dict[str, int] = made.get("left_out") or {}  # number of instances not compared, by reason
 
     def column(self, name: str) -> Sequence[Any]:
         column = self._made.get(name)
@@ -104,7 +104,7 @@ class RecordedColumns:
         return column
 
     def instances(self) -> list[InstanceState]:
-        """The instances as the decision saw them, without their cached tokens (`held`)."""
+        """Return the instances as the decision saw them, without their cached tokens (`held`)."""
         by_field = {name: self.column(name) for name in (*FIELDS, PACE, *PULLS) if name in self._made}
         for name, value in UNKNOWN.items():
             if None in by_field.get(name, ()):
@@ -119,7 +119,7 @@ class RecordedColumns:
         ]
 
     def held(self) -> dict[str, int]:
-        """h_i by instance."""
+        """Return h_i by instance."""
         return dict(zip(self.ids, self.column("cached"), strict=True))
 
     def held_tiers(self) -> dict[str, tuple[int, int, int]] | None:
@@ -134,7 +134,7 @@ class RecordedColumns:
     def candidates(self, prompt_tokens: int, *, of_large_pool: bool = False) -> list[Candidate]:
         rejected = {**(self._made.get("aside") or {}), **self.refused}
         scores = self._made.get("score") or [None] * len(self.ids)
-        if of_large_pool:  # an older router did not round them
+        if of_large_pool:  # written unrounded by older routers
             scores = rounded(scores)
         cached = self.column("cached")
         return [

@@ -35,13 +35,13 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     view = View(request, able, policy, draw, fleet, paced)
     pick = strategy.rank(view)
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
-        # An instance that only decodes implies it; the filters made sure that one can prefill
+        # A decode-only instance implies an offload; the filters made sure that another can prefill
         pick = offloaded(view, pick)
     elif not strategy.offloads and policy[PULL] and not pick.refused:
         pick = pulled(view, pick)
     prefill = None if pick.refused else pick.prefill
     cached = view.held_on(pick.instance)
-    return Decision(  # positional: keywords would take more than twice as long
+    return Decision(  # positional, as keywords would take more than twice as long
         "" if pick.refused else pick.instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",

@@ -1,7 +1,7 @@
 """The instances of a pool as columns, one per field, for decisions to compute on.
 
-The router keeps one from decision to decision and replaces the instances that change, so that columns are made once.
-A decision therefore keeps nothing of a fleet, neither it nor a column, only its instances, which never change.
+The router keeps one from decision to decision and replaces changed instances, so that columns are built once.
+A decision therefore keeps neither the fleet nor a column, only its instances, which never change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from typing import Any, overload
 
 from router.policy.types import InstanceState
 
-COLUMNS_KEPT = 32  # more are left over from policies that are no longer in force
+COLUMNS_KEPT = 32  # further columns belong to policies no longer in force
 
-InstanceValue = Callable[..., Any]  # value of an instance, from it and further arguments
+InstanceValue = Callable[..., Any]  # (instance, further arguments) → value
 
 
 class FleetColumns(Sequence[InstanceState]):
@@ -27,8 +27,8 @@ class FleetColumns(Sequence[InstanceState]):
         *("prefill_tokens", "refused", "role", "running", "waiting"),
     )
 
-    is_paced: bool  # some are faster than others
-    is_divided: bool  # some do only a part of a request
+    is_paced: bool  # whether some instances are faster than others
+    is_divided: bool  # whether some instances do only a part of a request
     ids: list[str]
     cached_tokens: list[int]
     running: list[int]  # R_i
@@ -44,17 +44,17 @@ class FleetColumns(Sequence[InstanceState]):
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
-        self.left_out: Mapping[str, int] = {}  # instances of the pool that are not among them, by the reason
+        self.left_out: Mapping[str, int] = {}  # pool instances not included, by reason
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
-        self._plain: list[tuple[list[Any], InstanceValue]] = []  # those of plain fields, likewise
-        self._seldom: list[tuple[list[Any], InstanceValue]] = []  # those that seldom change
+        self._plain: list[tuple[list[Any], InstanceValue]] = []  # columns of plain fields, each with its function
+        self._seldom: list[tuple[list[Any], InstanceValue]] = []  # rarely changing columns, each with its function
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Of a slot that has no value yet."""
+        """Compute the value of a slot on first access."""
         made: bool | list[Any]
         if name in _PLAIN:
             made = self._field(name, _PLAIN[name])
@@ -82,7 +82,7 @@ class FleetColumns(Sequence[InstanceState]):
 
     @property
     def order(self) -> list[int]:
-        """Their indexes in the order of ids."""
+        """Return the indexes of the instances in the order of ids."""
         if self._order is None:
             self._order = sorted(range(len(self.instances)), key=self.ids.__getitem__)
         return self._order
@@ -95,7 +95,7 @@ class FleetColumns(Sequence[InstanceState]):
         return self._positions.get(name)
 
     def column(self, value: InstanceValue, *given: float) -> list[Any]:
-        """`value(instance, *given)` of each; read-only and kept, so `value` must be a constant function."""
+        """Return `value(instance, *given)` of each; the column is kept, so `value` must be pure."""
         key = (value, *given)
         made = self._columns.get(key)
         if made is None:
@@ -122,7 +122,7 @@ class FleetColumns(Sequence[InstanceState]):
         return made
 
     def replace(self, position: int, instance: InstanceState) -> None:
-        """What has become of the instance there."""
+        """Replace the instance at a position."""
         before = self.instances[position]
         self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
@@ -145,7 +145,7 @@ class FleetColumns(Sequence[InstanceState]):
         return self._part(lambda column: dropped(column, position))
 
     def at(self, positions: Sequence[int]) -> "FleetColumns":
-        """Those at the positions. Whether some are faster than others goes by these alone."""
+        """Return the fleet of the instances at the positions; `is_paced` is that of these alone."""
         fleet = self._part(lambda column: list(map(column.__getitem__, positions)))
         fleet.is_paced = _some_paced(fleet.pace)
         return fleet

@@ -1,4 +1,4 @@
-"""What the instances of a pool hold of a prompt, in levels: of a thousand, most hold the same system prompt."""
+"""Tokens of a prompt held by each instance, in levels: of a thousand, most hold the same system prompt."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, repeat
@@ -7,18 +7,18 @@ from typing import TypeVar
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 D = TypeVar("D")
 
-Level = tuple[int, int]  # tokens, and the instances that hold so many: a bit for each
+Level = tuple[int, int]  # (tokens, mask of the instances that hold this many)
 
 
 class HeldByLevel(Mapping[str, int]):
-    """Tokens by instance, those that hold none left out. Nothing is done for an instance until it is asked for."""
+    """Held tokens by instance, without those that hold none; computed per instance on access."""
 
     __slots__ = ("_names", "bits", "levels")
 
     def __init__(self, levels: Iterable[Level], names: Sequence[str], bits: Mapping[str, int]) -> None:
         """`levels`: ascending, each instance in one of them; `names` by number of the bit, and `bits` by name: more may
         be added later, but none of them may change."""
-        self.levels: list[Level] = []  # ascending, of different numbers of tokens
+        self.levels: list[Level] = []  # ascending by tokens, which differ
         for tokens, mask in levels:
             same = self.levels and self.levels[-1][0] == tokens
             self.levels.append((tokens, mask | self.levels.pop()[1] if same else mask))
@@ -42,7 +42,7 @@ class HeldByLevel(Mapping[str, int]):
         return sum(mask.bit_count() for _, mask in self.levels)
 
     def of(self, names: Sequence[str]) -> list[int]:
-        """Tokens of each of these instances."""
+        """Return the tokens of each of these instances."""
         bits, levels = map(self.bits.get, names, repeat(0)), self.levels
         if len(levels) == 1:
             (tokens, mask), *_ = levels
@@ -50,7 +50,7 @@ class HeldByLevel(Mapping[str, int]):
         return [self._at(bit) or 0 for bit in bits]
 
     def of_mask(self, mask: int) -> Iterator[str]:
-        """The instances of a level."""
+        """Return the instances of a level."""
         return named(mask, self._names)
 
     def _at(self, bit: int) -> int | None:
@@ -61,12 +61,12 @@ class HeldByLevel(Mapping[str, int]):
 
 
 def most(held: Mapping[str, int] | None) -> int:
-    """Tokens that the instance with most of them holds."""
+    """Return the largest number of tokens that an instance holds."""
     if isinstance(held, HeldByLevel):
         return held.levels[-1][0] if held.levels else 0
     return max(held.values(), default=0) if held else 0
 
 
 def named(mask: int, names: Sequence[str]) -> Iterator[str]:
-    """The instances of a mask; in C, since a thousand of them may share a system prompt."""
+    """Return the instances of a mask; runs in C, as a thousand may share a system prompt."""
     return compress(names, f"{mask:b}"[::-1].encode().translate(_FLAGS))

@@ -1,4 +1,4 @@
-"""Reasons of a decision, put into words when somebody reads them: few requests' are read."""
+"""Reasons of a decision, put into words only when read, which few are."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, overload
@@ -7,13 +7,13 @@ from router.policy.value import Value
 
 
 class Reasons(Value, frozen=True):
-    """As a tuple of texts, equal to any that has the same."""
+    """A lazy tuple of texts, equal to any tuple of the same texts."""
 
     make: Callable[..., tuple[str, ...]]
-    given: tuple[Any, ...]  # values that do not change any more
+    given: tuple[Any, ...]  # immutable values
 
     def in_words(self) -> tuple[str, ...]:
-        """As a tuple; making one of this object would ask for its length first, and put them into words twice."""
+        """Return the texts; tuple() of this object would ask for its length first and build them twice."""
         return self.make(*self.given)
 
     def __iter__(self) -> Iterator[str]:

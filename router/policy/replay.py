@@ -1,4 +1,4 @@
-"""Make a recorded decision again from its receipt, under any policy. Pure."""
+"""Replay of a recorded decision from its receipt, under any policy. Pure."""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy
 if TYPE_CHECKING:
     from router.contract.redis.receipt import Receipt
 
-RATES = len(fields(Rates))  # older receipts have four, or a fifth that is always 0
+RATES = len(fields(Rates))  # older receipts have four rates, or a fifth that is always 0
 
 
 class NotReplayable(ValueError):
@@ -37,7 +37,7 @@ class ReplayedDecision:
     instance: str
     prefill: str
     request_class: str
-    flow: str  # as decided; "offload" whatever connector moved the KV
+    flow: str  # decided flow; "offload" for every connector
     strategy: str
     rule: str
     reasons: tuple[str, ...]
@@ -50,7 +50,7 @@ class ReplayedDecision:
 
 
 def situation(receipt: "Receipt") -> DecisionInputs:
-    """The inputs of the receipt's decision. NotReplayable says what is missing."""
+    """Return the inputs of the receipt's decision. NotReplayable says what is missing."""
     if receipt.rule is None:
         raise NotReplayable("the request was refused before a decision")
     kept, made = receipt.inputs, receipt.candidates
@@ -80,7 +80,7 @@ def situation(receipt: "Receipt") -> DecisionInputs:
 
 
 def recorded(receipt: "Receipt") -> ReplayedDecision:
-    """The decision that the receipt records; the receipt must be replayable."""
+    """Return the decision that a replayable receipt records."""
     columns = RecordedColumns(receipt.candidates)
     return ReplayedDecision(
         instance=receipt.instance or "",

@@ -1,4 +1,4 @@
-"""Whether instances could take a request at all, whatever their load. Pure."""
+"""The question whether instances could take a request at all, whatever their load. Pure."""
 
 from collections.abc import Sequence
 from math import inf
@@ -12,11 +12,11 @@ ANY = RoutingRequest(1)
 
 
 def able(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy) -> bool:
-    """An instance could take the request if it had capacity."""
+    """Return whether an instance could take the request if it had capacity."""
     return able_if(request, instances, offloads=document.offloads(policy))
 
 
 def able_if(request: RoutingRequest, instances: Sequence[InstanceState], *, offloads: bool) -> bool:
-    """The same under any policy that offloads, or that never does."""
+    """Return the same for any policy that offloads, or that never does."""
     misplaced = roles.rule(fleet_of(instances), request, inf, offloads=offloads)
     return any(not one.refused and not misplaced(one) for one in instances)

@@ -1,4 +1,4 @@
-"""Input and result of a strategy, and the questions that strategies share. Instances are named by index."""
+"""Input and result of a strategy, and computations that strategies share. Instances are named by index."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from router.policy.types import InstanceState, ParsedPolicy, RequestClass, Routi
 from router.policy.value import Value
 
 T = TypeVar("T")
-SPARSE = 4  # times as many instances as hold something of a prompt
+SPARSE = 4  # least ratio of instances to holders of a prompt
 
 
 class kept(Generic[T]):
@@ -28,7 +28,7 @@ class kept(Generic[T]):
         return made
 
 
-@dataclass  # no slots: the lists below are made on first use and kept
+@dataclass  # no slots, as the lists below are built on first use and kept
 class View:
     """A request and the instances that may take it (at least one)."""
 
@@ -36,15 +36,15 @@ class View:
     instances: FleetColumns
     policy: ParsedPolicy
     draw: float  # [0, 1): decides between instances that are equally good
-    fleet: FleetColumns  # every instance, including those that cannot take the request: they can prefill for others
-    paced: bool = False  # some instances are faster than others, and the policy takes it into account
+    fleet: FleetColumns  # every instance, including those that can only prefill for others
+    paced: bool = False  # True if instances differ in speed and the policy considers it
 
     @kept
     def cached(self) -> Sequence[int]:
-        """h_i, at most the length of the prompt. Tokens below the device count less, as they have to be loaded."""
+        """h_i, at most the prompt's length. Tokens below the device count less, as they have to be loaded."""
         request, ids = self.request, self.instances.ids
         held_by, tiers = request.held, request.held_tiers
-        # Of a plain dictionary, as of all but the largest pools, at once; a thousand instances have another kind
+        # A plain dict, for all but the largest pools, is read in one step
         held: Sequence[int] = list(map(held_by.get, ids, repeat(0))) if type(held_by) is dict else ()
         if not held or max(held) > request.prompt_tokens:
             held = cached_tokens(request, self.instances)
@@ -77,29 +77,29 @@ class View:
 
     @kept
     def ongoing(self) -> list[float]:
-        """PP_i + request_tokens · R_i: prefill still to be computed, and each request as if it were so many tokens."""
+        """PP_i + request_tokens · R_i: prefill still to be computed, and a fixed number of tokens per request."""
         return self.instances.column(ongoing, self.policy["load.request_tokens"])
 
     @kept
     def work(self) -> list[float]:
-        """(n_i + ongoing_i)/pace_i: what the instance has to do with this request on it, in tokens of the pool's median
-        instance. Losing the cache counts as work."""
+        """(n_i + ongoing_i)/pace_i: the instance's work with this request, in tokens of the pool's median instance.
+        Losing the cache counts as work."""
         return self.at_pace(list(map(add, self.new, self.ongoing)))
 
     def at_pace(self, tokens: list[Any]) -> list[Any]:
-        """Tokens to compute on each instance, as many as the pool's median instance would compute in that time."""
+        """Divide tokens by pace: the tokens that the pool's median instance would compute in the same time."""
         return list(map(truediv, tokens, self.instances.pace)) if self.paced else tokens
 
     def pace_of(self, instance: InstanceState) -> float:
         return instance.pace if self.paced else 1.0
 
     def cached_on(self, instance: InstanceState) -> int:
-        """h_i of one instance."""
+        """Return h_i of one instance."""
         held, tiers = self.held_on(instance), self.request.held_tiers
         return held if tiers is None else weighted(held, tiers.get(instance.id), self._tier_weights)
 
     def held_on(self, instance: InstanceState) -> int:
-        """Tokens of the prompt that it holds, on whatever tier."""
+        """Return the tokens of the prompt that the instance holds on any tier."""
         request = self.request
         cached = instance.cached_tokens if request.held is None else request.held.get(instance.id, 0)
         return cached if cached < request.prompt_tokens else request.prompt_tokens
@@ -109,7 +109,7 @@ class View:
         if position is None:
             return self
         rest = self.of(self.instances.without(position))
-        for name in ("cached", "new", "new_at_pace", "ongoing", "work"):  # keep the columns that are already computed
+        for name in ("cached", "new", "new_at_pace", "ongoing", "work"):  # keeps the computed columns
             if name in self.__dict__:
                 rest.__dict__[name] = dropped(self.__dict__[name], position)
         return rest
@@ -128,11 +128,11 @@ class Pick(Value, frozen=True):
     reasons: InWords
     ranked: Sequence[InstanceState] = ()  # the compared instances
     scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
-    prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
-    refused: bool = False  # no instance may take the request now; `instance` would have been the best
+    prefill: InstanceState | None = None  # instance that computes the prompt, if not `instance`
+    refused: bool = False  # True if no instance may take the request now; `instance` would have been the best
     pull_ms: float | None = None  # predicted time of a pull (rules/pull.py), until the KV has come from `prefill`
     pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
-    weighed: bool = False  # a pull against computing
+    weighed: bool = False  # True if a pull was weighed against computing
 
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:
@@ -140,7 +140,7 @@ def ongoing(instance: InstanceState, request_tokens: float) -> float:
 
 
 def weighted(held: int, tiers: tuple[int, int, int] | None, weights: tuple[float, float]) -> int:
-    """`held` tokens, those in host memory and on disk by their weights; `tiers` is None when all are on the device."""
+    """Return `held` tokens, weighted in host memory and on disk; `tiers` is None if all are on the device."""
     if tiers is None:
         return held
     _, host, disk = tiers
@@ -148,7 +148,7 @@ def weighted(held: int, tiers: tuple[int, int, int] | None, weights: tuple[float
 
 
 def is_sparse(request: RoutingRequest, instances: FleetColumns) -> bool:
-    """Few of many instances hold anything of the prompt: cheaper to go through those than through all."""
+    """Return whether few of many instances hold anything of the prompt, so that visiting those is cheaper."""
     return request.held is not None and SPARSE * len(request.held) < len(instances)
 
 
@@ -164,7 +164,7 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 
 
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
-    """h_i by id; `own` are the values of the instances themselves."""
+    """Return h_i by id; `own`: values of the instances themselves."""
     prompt, held = request.prompt_tokens, request.held
     if held is None:
         cached = own
@@ -174,7 +174,7 @@ def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -
 
 
 def least(view: View, scores: Sequence[float], *then: Callable[[], Sequence[float]]) -> int:
-    """The index of the least score, ties by the least of `then`, and then by the draw (in the order of ids)."""
+    """Return the index of the least score, ties by the least of `then`, then by the draw (in the order of ids)."""
     best = min(scores)
     if scores.count(best) == 1:
         return scores.index(best)
@@ -187,7 +187,7 @@ def least(view: View, scores: Sequence[float], *then: Callable[[], Sequence[floa
 
 
 def by_turn(view: View, positions: Sequence[int], turn: int) -> int:
-    """The index whose turn it is, in the order of ids."""
+    """Return the index at this turn, in the order of ids."""
     if len(positions) == 1:
         return positions[0]
     if len(positions) == len(view.instances):

@@ -5,11 +5,11 @@ from router.policy.view import View
 
 
 def classify(prompt_tokens: int, cached_tokens: int, policy: ParsedPolicy) -> RequestClass:
-    """The class of L tokens of which h are cached. In this order: many new tokens are heavy whatever the hit is."""
+    """Return the class of L tokens of which h are cached. Many new tokens are heavy, whatever the hit."""
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
     if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
         return "heavy"
-    # As `_is_warm` says
+    # Inlined `_is_warm`
     if cached > policy["classes.warm_hit_share"] * prompt_tokens:
         return "warm"
     return "warm" if prompt_tokens - cached < policy["classes.warm_new_tokens"] else "medium"
@@ -26,11 +26,11 @@ def class_on(view: View, instance: InstanceState) -> RequestClass:
 
 
 def class_warm_first(view: View, instance: InstanceState) -> RequestClass:
-    """The other order: what is mostly cached is warm, however many tokens are new."""
+    """Return the class in the other order: mostly cached is warm, however many tokens are new."""
     cached = min(view.cached_on(instance), view.request.prompt_tokens)
     return "warm" if _is_warm(view.request.prompt_tokens, cached, view.policy) else class_on(view, instance)
 
 
 def class_by_cache(view: View) -> RequestClass:
-    """The class on the instance that holds most of the prompt: for strategies that do not choose by cache."""
+    """Return the class on the instance that holds most of the prompt, for strategies that ignore the cache."""
     return classify(view.request.prompt_tokens, max(view.cached), view.policy)

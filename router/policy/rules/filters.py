@@ -1,4 +1,4 @@
-"""Filters: the instances that may take a request. A filter returns the reason for a rejection, or an empty text."""
+"""Filters of the instances that may take a request. A filter returns the reason for a rejection, or ""."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ def decode_role(instance: InstanceState, policy: ParsedPolicy) -> str:
 
 
 HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
-# Each applies only while it leaves other instances: a full KV cache makes requests wait, and the engine does not
+# Each applies only while it leaves other instances: with a full KV cache requests wait, but the engine does not
 # refuse them.
 SOFT: dict[str, Filter] = {"decode_role": decode_role, "kv_headroom": kv_headroom}
 
@@ -48,7 +48,7 @@ def lost_pair(instances: FleetColumns, instance: InstanceState, policy: ParsedPo
 def refusals(
     instances: FleetColumns, request: RoutingRequest, policy: ParsedPolicy, *, offloads: bool, picks_prefill: bool
 ) -> dict[int, str]:
-    """The rejected instances by index, each with the reason.
+    """Return the rejected instances by index, each with the reason.
 
     `offloads`: the policy may have prompts computed on another instance; `picks_prefill`: its strategy chooses that
     one, and with it freely among the instances that only decode.
@@ -79,7 +79,7 @@ def _misplaced(
 
 
 def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
-    """Indexes of instances that need a filter check; none in a healthy fleet, found without calls for each."""
+    """Return the indexes of instances that need a filter check: none in a healthy fleet, at no cost per instance."""
     if not instances.instances:
         return []
     limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]

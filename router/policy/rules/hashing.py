@@ -1,4 +1,4 @@
-"""Rendezvous hashing: of n instances one that leaves moves 1/n of the keys, and routers that share nothing agree."""
+"""Rendezvous hashing: a leaving instance moves 1/n of the keys, and routers agree without sharing state."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ def rendezvous(key: int, instances: FleetColumns) -> list[int]:
 
 
 def nearest(key: int, names: Sequence[int], most: int) -> list[int]:
-    """Of the folded ids those with the least hashes, by position."""
+    """Return the positions of the folded ids with the least hashes."""
     key = folded(key)
     positions = {(key ^ name) * SPREAD & MASK: position for position, name in enumerate(names)}
     return [positions[one] for one in nsmallest(most, positions)]

@@ -11,15 +11,15 @@ from router.policy.view import Pick, View, by_turn, least
 
 
 def offloaded(view: View, pick: Pick) -> Pick:
-    """The pick with a prefill instance, or with the reason why there is none."""
+    """Return the pick with a prefill instance, or with the reason why there is none."""
     instance, why = prefiller(view, pick.instance)
     return replace(pick, prefill=instance, reasons=(*pick.reasons, why))
 
 
 def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """The instance with the least work_i that can send the KV to the decoder, and the reason.
+    """Return the instance with the least work_i that can send KV to the decoder, and the reason.
 
-    None when no other instance has the connector: then the decoder computes the prompt itself.
+    None if no other instance has the connector; the decoder then computes the prompt itself.
     """
     if not decoder.connector:
         return None, _alone(decoder)
@@ -32,7 +32,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 
 
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """Like `prefiller`, but round robin, whatever the instances' work."""
+    """Return what `prefiller` does, but round robin regardless of work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     able = able_to_prefill(whole, decoder)
     if not able:
@@ -51,7 +51,7 @@ def _alone(decoder: InstanceState) -> str:
 
 
 def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
-    """Every instance, with the work_i of those that can prefill for the decoder; infinite for the others."""
+    """Return the work_i of the instances that can prefill for the decoder; infinity for the others."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = whole.instances
     if decoder.pair or doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
@@ -80,7 +80,7 @@ def able_to_prefill(view: View, decoder: InstanceState, among: Sequence[int] | N
 
 
 def serving(view: View) -> View:
-    """Only the instances that also prefill, while there are any."""
+    """Return only the instances that also prefill, if there are any."""
     roles = view.instances.role
     if not 0 < roles.count("decode") < len(roles):
         return view

@@ -1,18 +1,18 @@
-"""When the preferred instance has too much work to keep a request."""
+"""The rule by which an overloaded preferred instance loses a request."""
 
 from router.policy.types import InstanceState
 from router.policy.view import View, ongoing
 
 
 def overloaded(view: View, instance: InstanceState) -> str:
-    """Why the preferred instance is left; empty when it is kept.
+    """Return why the request leaves the preferred instance; empty if it stays.
 
-    It is left when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
+    It leaves when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
     would send a session away because one small request runs on its instance and none elsewhere.
     """
     floor = view.policy["affinity.break_floor_tokens"]
     own = _work_on(view, instance)
-    if own <= floor:  # work is never negative, so the difference cannot pass the floor: the common case, and cheap
+    if own <= floor:  # common and cheap: work is never negative, so the difference cannot exceed the floor
         return ""
     if own <= most_work(view):
         return ""
@@ -20,7 +20,7 @@ def overloaded(view: View, instance: InstanceState) -> str:
 
 
 def most_work(view: View) -> float:
-    """The work_i above which an instance is overloaded."""
+    """Return the work_i above which an instance is overloaded."""
     least_work = min(view.work)
     ratio: float = view.policy["affinity.break_ratio"]
     floor: float = view.policy["affinity.break_floor_tokens"]

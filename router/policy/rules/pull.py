@@ -1,4 +1,4 @@
-"""The peer that holds more of a prompt than its instance: it computes the rest, and the instance pulls the KV.
+"""A pull: a peer that holds more of a prompt computes the rest, and the chosen instance pulls the KV.
 
 With n_i new tokens on instance i, PP_i tokens queued before them and the measured rate of a prompt's further tokens:
 
@@ -6,10 +6,9 @@ With n_i new tokens on instance i, PP_i tokens queued before them and the measur
     peer   (PP_s + n_s) / pace_s / rate + extra + t0 + (1 + pulls_s) · n_d · bytes per token / transfer rate
     pull where here > peer
 
-PP_i without the pulls that i waits for: its GPU is free meanwhile. Pulls from one peer share its link. `extra` is how
-much longer than this pulls took. The peer is the one with the least of the second, of equals the one with the fewest
-requests. Until one was measured a router begins no second pull. The stalls that a pull saves are not counted: it is
-not to delay a first token.
+PP_i excludes the pulls that i waits for, as its GPU is free meanwhile. Pulls from one peer share its link. `extra` is
+the measured excess over this. The peer has the least of the second term, of equals the fewest requests. Until one was
+measured a router begins no second pull. The stalls that a pull saves do not count: a pull must not delay a first token.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ SHARED = frozenset(name for name, connector in CONNECTORS.items() if connector.i
 
 
 def pulled(view: View, pick: Pick) -> Pick:
-    """The pick, with the peer where that takes less time, and with the reason where a peer holds more of the prompt."""
+    """Return the pick, with the peer if a pull takes less time, and the reason if a peer holds more of the prompt."""
     here, request = pick.instance, view.request
     if not here.connector or here.connector in SHARED or request.indivisible or not request.generates:
         return pick
@@ -36,7 +35,7 @@ def pulled(view: View, pick: Pick) -> Pick:
     if why := _unable(view, here):
         return replace(pick, reasons=(*pick.reasons, f"no pull: {why}"), weighed=True)
     rates, new = request.rates, request.prompt_tokens - held
-    rate = rates.compute_tokens_per_s or rates.prefill_tokens_per_s  # older receipts have only this one
+    rate = rates.compute_tokens_per_s or rates.prefill_tokens_per_s  # the only rate in older receipts
     alone_s = rates.transfer_s(new, view.policy[PULL] * 1e9)
 
     def taken_s(peer: InstanceState, cached: int) -> float:
@@ -59,7 +58,7 @@ def pulled(view: View, pick: Pick) -> Pick:
 
 
 def _unable(view: View, here: InstanceState) -> str:
-    """Why it cannot be told whether a pull pays, or is none of the moment; empty when it can."""
+    """Return why the gain of a pull cannot be known, or why none is possible now; empty otherwise."""
     rates = view.request.rates
     if not rates.prefill_tokens_per_s:
         return "how fast prompts are computed is not known yet"
@@ -67,13 +66,13 @@ def _unable(view: View, here: InstanceState) -> str:
         return "the size of a token's KV is not known yet"
     if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < view.request.prompt_tokens:
         return f"{here.id} has no room for the prompt's KV"
-    if not rates.transfer_bytes_per_s and any(instance.pull_tokens for instance in view.fleet):  # those of this router
+    if not rates.transfer_bytes_per_s and any(instance.pull_tokens for instance in view.fleet):  # pulls of this router
         return "the first one is under way, and tells how long others take"
     return ""
 
 
 def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[InstanceState, int]]:
-    """Those that can send what they hold, with h_i."""
+    """Return the instances that can send what they hold, with h_i."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     cached = whole.cached
     more = [position for position, tokens in enumerate(cached) if tokens > held]
@@ -82,6 +81,6 @@ def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[
 
 
 def _tokens(view: View, instance: InstanceState, held: int) -> float:
-    """Until the prompt is computed there, in tokens of the pool's median instance."""
+    """Return the time until the prompt is computed there, in tokens of the pool's median instance."""
     queued = instance.prefill_tokens - instance.pull_tokens
     return (queued + view.request.prompt_tokens - held) / view.pace_of(instance)

@@ -1,12 +1,12 @@
-"""Roles are facts of the engines: who only decodes is reached by an offload or not at all, who only computes prompts
-never decodes. So a strategy never sees an instance whose role does not allow the request."""
+"""Roles are facts about engines: a decode-only instance needs an offload, a prefill-only one never decodes. A strategy
+never sees an instance whose role does not allow the request."""
 
 from collections.abc import Callable, Iterable
 
 from router.policy.fleet import FleetColumns
 from router.policy.types import InstanceState, RoutingRequest
 
-Misplaced = Callable[[InstanceState], str]  # why its role does not allow the request; empty when it does
+Misplaced = Callable[[InstanceState], str]  # why an instance's role does not allow the request; empty if it does
 
 ONLY_PREFILLS = "it computes prompts for others"
 ONLY_DECODES = "it decodes what others have computed"
@@ -36,14 +36,14 @@ def _why_none_decodes(request: RoutingRequest, *, offloads: bool) -> str:
 
 
 def _senders(instances: FleetColumns, limit: float) -> Iterable[InstanceState]:
-    """One of each connector, and all that a decoder may be paired with."""
+    """Return one sender per connector, and all that a decoder may be paired with."""
     paired = {one.pair for one in instances if one.pair}
     able = [one for one in instances if prefills(one, limit)]
     return (*{one.connector: one for one in able}.values(), *(one for one in able if one.id in paired))
 
 
 def prefills(instance: InstanceState, limit: float) -> bool:
-    """It can compute a prompt for another instance now."""
+    """Return whether the instance can compute a prompt for another one now."""
     return bool(instance.connector) and instance.role != "decode" and not instance.refused and instance.running < limit
 
 

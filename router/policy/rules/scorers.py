@@ -37,7 +37,7 @@ def decodes(view: View) -> list[float]:
 
 
 def prefill(view: View) -> list[float]:
-    """The same of PP_i + n_i."""
+    """(max w − w_i) / (max w − min w), w_i = PP_i + n_i"""
     return few(view.at_pace(list(map(add, view.instances.prefill_tokens, view.new))))
 
 
@@ -52,7 +52,7 @@ def _kv_free(instance: InstanceState) -> float:
 
 
 def few(counts: Sequence[float]) -> list[float]:
-    """1 for the least, 0 for the most; 1 for all where they are equal."""
+    """Scale to 1 for the least and 0 for the most; 1 for all if they are equal."""
     most, least = max(counts), min(counts)
     if most == least:
         return [1.0] * len(counts)
@@ -76,7 +76,7 @@ def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
 
 
 def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[float]:
-    """The gap between each instance and the best possible weighted sum: the least is the best."""
+    """Return each instance's gap to the best possible weighted sum; the least is best."""
     lacking = [sum(weights[name] for name in scores)] * len(next(iter(scores.values())))
     for name, own in scores.items():
         weight = weights[name]

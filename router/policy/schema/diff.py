@@ -15,13 +15,13 @@ class ParameterChange:
     path: str
     title: str
     unit: str
-    old: Any  # None when the old document has no such parameter
-    new: Any  # None when the new one has not
+    old: Any  # None if the old document lacks the parameter
+    new: Any  # None if the new document lacks it
     direction: str  # "more requests count as heavy"
 
 
 def diff(old: JsonObject, new: JsonObject) -> tuple[ParameterChange, ...]:
-    """Only what differs, in the order of the page. Neither document has to be valid: drafts are shown as they are."""
+    """Return the differences in the order of the page. Documents may be invalid, as drafts are shown as they are."""
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
     return tuple(
@@ -32,7 +32,7 @@ def diff(old: JsonObject, new: JsonObject) -> tuple[ParameterChange, ...]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """2 and 2.0 are the same value, true and 1 are not."""
+    """Compare two values: 2 and 2.0 are the same, true and 1 are not."""
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 

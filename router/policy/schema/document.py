@@ -20,8 +20,8 @@ from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import ParsedPolicy
 
 SCHEMA = 2
-PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
-# The weights by which a strategy compares instances: at least one must be above 0.
+PROBLEMS_SHOWN = 50  # bounds the work on a document with a million unknown keys
+# Weights by which strategies compare instances; at least one must be above 0.
 _WEIGHTS = (
     ("strategy.hit_weight", "strategy.load_weight"),
     tuple(LLM_D_WEIGHTS.values()),
@@ -30,7 +30,7 @@ _WEIGHTS = (
 
 
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
-    """The parameters of a document with this strategy, in the order of the page. InvalidDocument when it is unknown."""
+    """Return the parameters of this strategy's documents, in the page's order. InvalidDocument if it is unknown."""
     known = accept(STRATEGY_NAME, strategy)
     if isinstance(known, Problem):
         raise InvalidDocument([known])
@@ -38,13 +38,13 @@ def parameters_of(strategy: str) -> tuple[Parameter, ...]:
 
 
 def default(strategy: str = STRATEGY_NAME.default) -> JsonObject:
-    """A full valid document."""
+    """Return a full valid document."""
     values = {parameter.path: parameter.default for parameter in parameters_of(strategy)}
     return _nest({**values, STRATEGY_NAME.path: strategy})
 
 
 def parse(document: object) -> ParsedPolicy:
-    """The policy of a document of any schema; missing keys take their defaults. InvalidDocument holds every problem."""
+    """Parse a document of any schema; missing keys take their defaults. InvalidDocument lists every problem."""
     if not isinstance(document, dict):
         raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
     document = upgrade(document)
@@ -61,12 +61,12 @@ def parse(document: object) -> ParsedPolicy:
 
 
 def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
-    """Unknown sections and keys, and sections that are no objects."""
+    """List unknown sections and keys, and sections that are not objects."""
     sections = {path.partition(".")[0] for path in expected}
     known = sorted({*sections, "schema"})
     for section, part in document.items():
         if section == "schema":
-            continue  # `upgrade` has checked it
+            continue  # checked by `upgrade`
         if section not in sections:
             yield Problem(shown(section), shown(part), f"unknown section{suggestion(section, known)}")
         elif not isinstance(part, dict):
@@ -76,7 +76,7 @@ def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterato
 
 
 def _crossed(values: ParsedPolicy) -> Iterator[Problem]:
-    """Rules between fields, reported at each of them; not checked where one of them is wrong by itself."""
+    """Check rules between fields, reported at each of them; skipped where a field is invalid by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)
@@ -104,18 +104,18 @@ def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Paramet
 
 
 def dump(policy: ParsedPolicy) -> JsonObject:
-    """The full document of a policy: parse(dump(p)) == p."""
+    """Return the full document of a policy: parse(dump(p)) == p."""
     return _nest(policy)
 
 
 def sha256(document: JsonObject) -> str:
-    """The SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
+    """Return the SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> JsonObject:
-    """A copy with values replaced by dotted path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
+    """Copy a document with values replaced by path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
 
     Document and paths may be of an older schema. Another strategy drops the parameters of the old one. Nothing is
     validated: `parse` does that.
@@ -138,7 +138,7 @@ def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> Json
 
 
 def values_of(document: JsonObject) -> JsonObject:
-    """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
+    """Return every value by path with defaults filled in, unvalidated, to show a draft that may be wrong."""
     document = upgrade_if_known(document)
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     parameters = COMMON if isinstance(strategy, Problem) else parameters_of(strategy)
@@ -152,14 +152,14 @@ def values_of(document: JsonObject) -> JsonObject:
 
 
 def in_force(document: JsonObject) -> JsonObject:
-    """The values that its strategy and flow read, by path: two documents with the same ones decide alike."""
+    """Return the values that strategy and flow read, by path: documents with equal values decide alike."""
     values = values_of(document)
     strategy, offloading = str(values[STRATEGY_NAME.path]), offloads(values)
     return {path: value for path, value in values.items() if _is_read(path, strategy, offloading)}
 
 
 def offloads(values: JsonObject) -> bool:
-    """Whether the policy may have a prompt computed on another instance than its answer. `values`: by path."""
+    """Return whether the policy may compute prompt and answer on different instances. `values`: by path."""
     strategy = STRATEGIES.get(str(values[STRATEGY_NAME.path]))
     return values.get("flow.heavy") == "offload" or (strategy is not None and strategy.offloads)
 
@@ -174,7 +174,7 @@ def _is_read(path: str, strategy: str, offloading: bool) -> bool:
 
 
 def _expected(document: JsonObject) -> dict[str, Parameter]:
-    """The parameters that the document may have, by path: all of them when its strategy is unknown."""
+    """Return the parameters that the document may have, by path; all if its strategy is unknown."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     if isinstance(strategy, Problem):
         return PARAMETERS
@@ -199,9 +199,9 @@ def _nest(values: JsonObject) -> JsonObject:
 
 
 def _rename_route(document: JsonObject) -> JsonObject:
-    """1 → 2: the section `route` is called `strategy`."""
+    """Upgrade 1 → 2: the section `route` is called `strategy`."""
     if "strategy" in document:
-        return document  # with both, `parse` reports the old one as unknown
+        return document  # if both exist, `parse` reports the old one as unknown
     return {upgrade_path(section): part for section, part in document.items()}
 
 
@@ -209,7 +209,7 @@ STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
 
 
 def upgrade(document: JsonObject) -> JsonObject:
-    """The document in the current schema, its values unchecked. InvalidDocument when its schema is unknown."""
+    """Return the document in the current schema, values unchecked. InvalidDocument if its schema is unknown."""
     schema = document.get("schema", 1 if "route" in document else SCHEMA)
     if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
         message = f"{quoted(schema)} is not a schema of policy documents"
@@ -220,7 +220,7 @@ def upgrade(document: JsonObject) -> JsonObject:
 
 
 def upgrade_if_known(document: JsonObject) -> JsonObject:
-    """For showing a document that may be wrong."""
+    """Upgrade a document that may be wrong, to show it."""
     try:
         return upgrade(document)
     except InvalidDocument:
@@ -228,6 +228,6 @@ def upgrade_if_known(document: JsonObject) -> JsonObject:
 
 
 def upgrade_path(path: str) -> str:
-    """The path that a parameter has in the current schema. Paths carry no schema: no path may get a second meaning."""
+    """Return a parameter's path in the current schema. Paths carry no schema: no path may get a second meaning."""
     section, dot, key = path.partition(".")
     return f"strategy{dot}{key}" if section == "route" else path

@@ -10,7 +10,7 @@ _TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
 def json_schema() -> JsonObject:
-    """JSON Schema (2020-12) of a document. It cannot express the rules between fields; `document.parse` checks them."""
+    """Return a document's JSON Schema (2020-12), without the rules between fields, which `document.parse` checks."""
     sections: dict[str, JsonObject] = {}
     for parameter in COMMON:
         section, _, key = parameter.path.partition(".")
@@ -35,7 +35,7 @@ def _strategy(name: str) -> JsonObject:
         "title": strategy.title,
         "description": strategy.summary,
         **_object({"name": {"const": name}, **own}),
-        # Only the default strategy may go without its name.
+        # Only the default strategy may omit its name.
         "required": [] if name == STRATEGY_NAME.default else ["name"],
     }
 

@@ -1,4 +1,4 @@
-"""One parameter of a policy document: a field with what an operator sees of it beside its value."""
+"""A parameter of a policy document: a field with the texts that operators see."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from router.contract.fields import Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter(Field):
-    """One definition of one parameter. `help`: one line, what raising it does. `up` and `down` are texts for people."""
+    """A parameter's only definition. `help`: one line on what raising it does. `up`, `down`: texts of a diff."""
 
     step: float | None = None  # change per press of an arrow key
-    metric: str = ""  # key of the live metric shown beside it; empty: none
+    metric: str = ""  # key of the live metric shown beside it, if any
     up: str = "higher"  # text of a diff for a raised value
     down: str = "lower"
-    strategies: tuple[str, ...] = ()  # strategies that read a parameter of all documents; empty: all
+    strategies: tuple[str, ...] = ()  # strategies that read it; empty: all
 
     @property
     def path(self) -> str:

@@ -1,11 +1,11 @@
-"""Every parameter of a policy document, each defined once; those of a single strategy are in its file."""
+"""Every parameter of a policy document, defined once; a strategy's own parameters are in its file."""
 
 from router.policy.schema.failure_parameters import FAILURE
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies import STRATEGIES
 
 _KEEPS_SESSIONS = tuple(name for name, strategy in STRATEGIES.items() if strategy.affinity)
-# With tokens to compute in their rule; those of this project always count them by pace (Strategy.by_pace)
+# Strategies whose rule has tokens to compute; Weir's own always divide by pace (Strategy.by_pace)
 _AS_PUBLISHED = ("dynamo", "lmetric", "lpwl", "mooncake_conductor", "ppd", "smetric", "weighted")
 _LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strategy.offloads)
 
@@ -306,14 +306,14 @@ PARAMETERS: dict[str, Parameter] = {
     for parameter in (STRATEGY_NAME, *(own for strategy in STRATEGIES.values() for own in strategy.parameters), *COMMON)
 }
 
-# Beginnings of paths. A pool has one admission queue, one breaker per instance and one table of sessions, whatever the
-# number of versions that decide its requests: while a delivery is under way, the live version's values hold for all.
+# Path prefixes of a pool's shared state: one admission queue, one breaker per instance, one table of sessions, whatever
+# the number of versions that decide its requests. During a delivery the live version's values apply to all.
 OF_THE_POOL = (
     *("admission.share_", "admission.max_queue_", "admission.band_max_wait_s"),
     *("failure.breaker_", "affinity.ttl_s"),
 )
 
-OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only where a prefill goes elsewhere
+OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only with offloads
 
 
 def belongs_to_pool(path: str) -> bool:

@@ -54,7 +54,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def title_of(name: str) -> str:
-    """As on forms; a strategy of another release has its name only."""
+    """Return the title shown on forms; the bare name for a strategy of another release."""
     return STRATEGIES[name].title if name in STRATEGIES else name
 
 

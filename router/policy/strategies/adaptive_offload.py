@@ -1,4 +1,4 @@
-"""As adaptive_v1, but a heavy prompt is computed elsewhere and its KV moves to where most is cached (experiment D)."""
+"""adaptive_v1, but a heavy prompt is computed elsewhere and its KV moves to where most is cached (experiment D)."""
 
 from router.policy.rules.offload import prefiller, serving
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode

@@ -1,4 +1,4 @@
-"""Sessions stay, prompts follow the cache, heavy prefills go where few are decoding (experiments B and C)."""
+"""Sessions stay, prompts follow the cache, heavy prefills go where few requests decode (experiments B and C)."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
-# The choice for a request that is heavy on this instance
+# Choice for a request that is heavy on this instance
 Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]
 
 
@@ -34,7 +34,7 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
 
 
 def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
-    """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
+    """Choose the fewest decodes, as a long prefill slows every one beside it; of equals where most is cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
     position = least(near, scores, lambda: near.at_pace(near.instances.prefill_tokens), lambda: near.at_pace(near.new))
@@ -47,7 +47,7 @@ def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> P
 
 
 def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
-    """Without the instances that would lose too much of the cache, and a reason that counts them."""
+    """Remove the instances that would lose too much of the cache, with a reason that counts them."""
     limit = view.policy["strategy.heavy_cache_loss_max"]
     most = max(view.cached)
     if most - min(view.cached) <= limit:
@@ -58,7 +58,7 @@ def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
-    """An instance with long prompts to compute has few decodes because of them: it must not attract the next one."""
+    """Remove overloaded instances: one with long prompts to compute has few decodes and must not attract the next."""
     limit = most_work(view)
     if max(view.work) <= limit:
         return view, reasons

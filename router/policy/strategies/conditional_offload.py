@@ -1,4 +1,4 @@
-"""As adaptive_offload, but only where the offload saves more than the transfer takes."""
+"""adaptive_offload, limited to offloads that save more than the transfer takes."""
 
 from dataclasses import dataclass
 
@@ -42,10 +42,10 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
 
 @dataclass(frozen=True, slots=True)
 class OffloadGain:
-    """All in seconds."""
+    """The parts of an offload's gain, in seconds."""
 
     stall_s: float  # total stall of the decodes beside the prefill
-    queue_s: float  # how much earlier the prompt is computed
+    queue_s: float  # time by which the prompt is computed earlier
     transfer_s: float
 
     @property
@@ -57,14 +57,14 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     here, there = view.pace_of(decoder), view.pace_of(helper)
-    # The decodes beside the helper are held up instead
+    # The decodes beside the helper stall instead
     stalled = decoder.decodes * own / here - helper.decodes * other / there
     before = (decoder.prefill_tokens + own) / here - (helper.prefill_tokens + other) / there
     return OffloadGain(stalled / rate, before / rate, rates.transfer_s(own))
 
 
 def assumed_rates(view: View) -> Rates:
-    """The measured rates, else those that the policy assumes, so that a first transfer can be measured at all."""
+    """Return the measured rates, else the policy's assumed ones, so that a first transfer can happen."""
     rates, policy = view.request.rates, view.policy
     return Rates(
         rates.prefill_tokens_per_s,

@@ -24,20 +24,20 @@ def rank(view: View) -> Pick:
 
 
 def _credits(view: View) -> list[float]:
-    """Cached tokens, those on slower tiers counting less; where the tiers are not known all are on the device."""
+    """Return cached tokens, weighted less on slower tiers; without known tiers all count as on the device."""
     device, host, disk = (view.policy[f"strategy.{tier}_credit"] for tier in ("device", "host", "disk"))
     tiers = view.request.held_tiers
     if tiers is None:
         return [device * cached for cached in view.cached]
     credit = []
     for name, cached in zip(view.instances.ids, view.cached, strict=True):
-        on_device, on_host, on_disk = tiers.get(name) or (cached, 0, 0)  # with its own weights
+        on_device, on_host, on_disk = tiers.get(name) or (cached, 0, 0)  # uses its own weights
         credit.append(device * on_device + host * on_host + disk * on_disk)
     return credit
 
 
 def _decode_blocks(view: View) -> list[float]:
-    """Blocks held by running requests; one request's assumed weight each where the size of KV is unknown."""
+    """Return the blocks held by running requests; an assumed number each if the size of KV is unknown."""
     return view.instances.column(_held_blocks, view.policy["load.request_tokens"])
 
 

@@ -8,7 +8,7 @@ from router.policy.view import Pick, View, least
 
 
 def rank(view: View) -> Pick:
-    """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); several idle instances all score 0, so ties go by PP_i + n_i."""
+    """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); idle instances all score 0, so ties go by PP_i + n_i."""
     work = view.at_pace(list(map(add, view.instances.prefill_tokens, view.new)))
     scores = list(map(mul, work, view.instances.running))
     position = least(view, scores, lambda: work)

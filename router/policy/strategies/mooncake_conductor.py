@@ -9,7 +9,7 @@ from router.policy.strategies.strategy import TOKENS_FIRST, Shortlisting, Strate
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
-STORE = "mooncake_store"  # with this connector an instance fetches the blocks of others by itself
+STORE = "mooncake_store"  # connector with which an instance fetches the blocks of others by itself
 
 
 def rank(view: View) -> Pick:
@@ -34,7 +34,7 @@ def rank(view: View) -> Pick:
 
 
 def _prefixes(view: View) -> Sequence[int]:
-    """Cached tokens, with those that would be fetched where the best has more than prefetch_ratio times as many."""
+    """Return cached tokens, plus those to be fetched where the best has more than prefetch_ratio times as many."""
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
         return view.cached  # the time of a transfer is unknown
@@ -51,7 +51,7 @@ def _transfer_s(view: View, tokens: int) -> float:
 
 
 def _judged(view: View, request_class: RequestClass, scores: list[float], position: int, fetched: int) -> Pick:
-    """Refuse above the limit, except on an idle instance: there waiting would not help."""
+    """Refuse above the limit, except on an idle instance, where waiting would not help."""
     instance, limit = view.instances[position], view.policy["strategy.ttft_limit_s"]
     reasons = [f"least time to the first token: {scores[position]:.2f} s"]
     if fetched:

@@ -1,4 +1,4 @@
-"""The less loaded of two that were drawn."""
+"""The less loaded of two drawn instances."""
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
@@ -6,7 +6,7 @@ from router.policy.view import Pick, View
 
 
 def rank(view: View) -> Pick:
-    """Draw two different instances and take the one with fewer requests; on a tie the first drawn."""
+    """Draw two different instances and take the one with fewer requests, on a tie the first."""
     count = len(view.instances)
     request_class = class_by_cache(view)
     if count == 1:
@@ -20,7 +20,7 @@ def rank(view: View) -> Pick:
 
 
 def _pair(draw: float, count: int) -> tuple[int, int]:
-    """One of the count · (count − 1) ordered pairs of different places, each with the same probability."""
+    """Draw one of the count · (count − 1) ordered pairs of different positions, each equally likely."""
     first, second = divmod(int(draw * count * (count - 1)), count - 1)
     return first, second + (second >= first)
 

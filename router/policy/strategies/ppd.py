@@ -1,4 +1,4 @@
-"""The first turn is computed elsewhere, later turns where they are decoded while little of them is new (PPD)."""
+"""First turns are computed elsewhere, later turns with few new tokens where they are decoded (PPD)."""
 
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
@@ -25,7 +25,7 @@ def rank(view: View) -> Pick:
 
 
 def _decoder(view: View) -> InstanceState:
-    """argmin R_i of those that only decode, of all where there are none."""
+    """argmin R_i over decode-only instances, over all if there are none."""
     roles = view.instances.role
     decoders = view.only([role == "decode" for role in roles]) if "decode" in roles else view
     return decoders.instances[least(decoders, decoders.instances.running)]

@@ -1,4 +1,4 @@
-"""Prompts that begin alike go to the same instance, unless that has more than its share."""
+"""Prompts that begin alike go to the same instance, unless it has more than its share."""
 
 from math import ceil
 

@@ -1,8 +1,8 @@
-"""The least price: what a request waits for on an instance, and what the others there wait for because of it.
+"""The least price: the wait of a request on an instance, plus the waits it causes to others there.
 
 Everything is in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law:
-how much dearer attention makes a token, and how much of a prefill token it costs a decode step to read a token of
-context. docs/policies.md derives each term.
+the extra cost of a token by attention, and the cost of reading a token of context in a decode step, in prefill
+tokens. docs/policies.md derives each term.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingReque
 from router.policy.value import replace
 from router.policy.view import Pick, View, least
 
-CONTEXT_COST = 0.001  # assumed without a law; Qwen3-32B on two H100 has 0.00098, Llama-3.1-8B on one 0.0025
+CONTEXT_COST = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
 
 _NOBODY = FleetColumns(())
-Helpers = Sequence[InstanceState | None]  # for each instance, the one that computes the prompt if it is another
+Helpers = Sequence[InstanceState | None]  # for each instance, the other one that computes the prompt, if any
 
 
 def rank(view: View) -> Pick:
@@ -42,7 +42,7 @@ def rank(view: View) -> Pick:
 
 
 class _Prices:
-    """Of one request."""
+    """The prices of one request."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -51,7 +51,7 @@ class _Prices:
         self.costs = prefill_costs(view, self.equal)
         queued = fleet.prefill_tokens
         self.some_decode = fleet.is_divided and "decode" in fleet.role
-        if self.some_decode:  # an instance that computes no prompts says nothing about how many wait for one
+        if self.some_decode:  # decode-only instances say nothing about waiting prompts
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
         pool = view.request.pool
         # Share of the instances that compute no prompt, or how many of how many
@@ -60,10 +60,10 @@ class _Prices:
         self.context = _context_weight(view.request, policy)
 
     def colocated(self) -> list[float]:
-        """Infinite where no prompt is computed."""
+        """Return the prices without offload; infinite for decode-only instances."""
         fleet, stall, context = self.view.instances, self.stall, self.stall * self.context
         beside = context * self.view.request.prompt_tokens
-        # Every instance at each decision: the terms are ordered for speed.
+        # Runs for every instance at each decision: the terms are ordered for speed.
         columns = zip(fleet.prefill_tokens, self.costs, fleet.running, fleet.column(_context), strict=True)
         prices = [
             queued + cost + requests * (stall * cost + beside) + context * held
@@ -76,8 +76,8 @@ class _Prices:
         return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
 
     def offloaded(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
-        """The prices with those of offloads where they are less. `optional`: also to those that could do it all, once
-        the transfer's price is known."""
+        """Return the prices, lowered to those of offloads. `optional`: offload also to instances that could compute the
+        prompt, once the transfer's price is known."""
         view, rates = self.view, assumed_rates(self.view)
         known = rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s
         optional = optional and bool(known) and not view.request.indivisible
@@ -91,13 +91,13 @@ class _Prices:
                 senders[group] = self._sender(decoder)
             helper, price = senders[group]
             price += _beside(view, decoder, self.stall * self.context) + _transfer(view, position, rates)
-            # Where the decoder is the cheapest to prefill, too, nothing has to move.
+            # Nothing has to move if the decoder is also the cheapest to prefill.
             if helper is not None and helper.id != decoder.id and price < colocated[position]:
                 colocated[position], helpers[position] = price, helper
         return colocated, helpers
 
     def _sender(self, decoder: InstanceState) -> tuple[InstanceState | None, float]:
-        """The cheapest to compute the prompt for the decoder, itself included, and the price of that."""
+        """Return the cheapest instance to compute the prompt for the decoder, itself included, and its price."""
         whole = self.view.of(self.view.fleet)
         prices = [inf] * len(whole.instances)
         for position in able_to_prefill(whole, replace(decoder, id="")):
@@ -139,20 +139,20 @@ def _in_words(
 
 
 def _beside(view: View, instance: InstanceState, context: float) -> float:
-    """`context`: what a token of it weighs."""
+    """Return the price of decoding beside others there. `context`: weight of a token of context."""
     beside = instance.running * view.request.prompt_tokens + _context(instance)
     return context * beside / view.pace_of(instance)
 
 
 def _transfer(view: View, position: int, rates: Rates) -> float:
-    """0 where it is not known yet: an offload that the roles demand has it on every way."""
+    """Return the price of the transfer; 0 while unknown, as a required offload pays it on every path."""
     if not rates.transfer_bytes_per_s:
         return 0.0
     return rates.prefill_tokens_per_s * rates.transfer_s(view.new[position])
 
 
 def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
-    """In the price of an instance that holds nothing of the prompt."""
+    """Return the weights in the price of an instance that holds nothing of the prompt."""
     prompt, stall = request.prompt_tokens, _stall(policy, request.pool.idle if request.pool is not None else 1.0)
     context = stall * _context_weight(request, policy)
     equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
@@ -160,7 +160,7 @@ def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
 
 
 def _stall(policy: ParsedPolicy, idle: float) -> float:
-    """Decodes advance only while no prompt is computed: where one mostly is, a stall takes more of their time."""
+    """Return the weight of a stall, larger on busy instances, as decodes advance only while no prompt is computed."""
     return min(1.0, policy["strategy.stall_weight"] / idle) if idle else 1.0
 
 
@@ -170,12 +170,12 @@ def _context_weight(request: RoutingRequest, policy: ParsedPolicy) -> float:
 
 
 def _context(instance: InstanceState) -> float:
-    """u_i·KV_i + PP_i: tokens that decodes read there, now and once the queued prompts are computed."""
+    """Return u_i·KV_i + PP_i: tokens that decodes read, now and once the queued prompts are computed."""
     return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
 
 
 def _stalled(instance: InstanceState) -> int:
-    """Requests that would decode meanwhile: of those queued ahead all, by then."""
+    """Return the requests that would decode meanwhile, including all that are queued ahead."""
     return 0 if instance.role == "prefill" else instance.running
 
 

@@ -6,7 +6,7 @@ from router.policy.view import Pick, View, by_turn
 
 
 def rank(view: View) -> Pick:
-    """Each instance with the same probability: number `draw · n` in the order of ids."""
+    """Instance number `draw · n` in the order of ids: each is equally likely."""
     count = len(view.instances)
     instance = view.instances[by_turn(view, range(count), int(view.draw * count))]
     return Pick(instance, class_by_cache(view), "draw", (f"drawn from {count} instances",))

@@ -1,4 +1,4 @@
-"""Each instance in its turn."""
+"""Each instance in turn."""
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy

@@ -1,4 +1,4 @@
-"""Each decoder and each prefill instance in its turn, as Neuron's proxy chooses them (dynamic xPyD)."""
+"""Each decoder and each prefill instance in turn, like Neuron's proxy (dynamic xPyD)."""
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.offload import prefiller_in_turn

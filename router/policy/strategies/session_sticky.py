@@ -1,4 +1,4 @@
-"""A session stays where it is."""
+"""A session stays on its instance."""
 
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
@@ -10,7 +10,7 @@ from router.policy.view import Pick, View
 
 
 def rank(view: View) -> Pick:
-    """The session's instance; a session without one goes where its hash says; else the fewest requests."""
+    """The session's instance, for a new session the one by its hash, without a session the fewest requests."""
     bound = binding(view)
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)

@@ -27,14 +27,14 @@ def rank(view: View) -> Pick:
 
 
 def prefill_costs(view: View, equal: float) -> list[float]:
-    """w_i, in tokens."""
+    """Return w_i, in tokens."""
     prompt, costs = view.request.prompt_tokens, []
     known: dict[int, float] = {}
     for cached in view.cached:
         cost = known.get(cached)
-        if cost is None:  # few of many instances hold another part of the prompt than the others do
+        if cost is None:  # rare: most instances hold the same part of the prompt
             new = prompt - cached
-            cost = known[cached] = new + new * (prompt - new / 2) / equal  # as `cost_of` has it
+            cost = known[cached] = new + new * (prompt - new / 2) / equal  # inlined `cost_of`
         costs.append(cost)
     return costs
 
@@ -44,7 +44,7 @@ def prefill_cost(view: View, new: int, equal: float) -> float:
 
 
 def cost_of(new: int, prompt: int, equal: float) -> float:
-    """In tokens: attention makes a new token dearer with its context; at `equal`, L_eq, it doubles the cost."""
+    """Return the cost in tokens. A new token costs more with its context: twice as much at `equal`, L_eq."""
     return new + new * (prompt - new / 2) / equal
 
 

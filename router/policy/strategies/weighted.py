@@ -9,12 +9,12 @@ from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, by_turn, least
 
-Filter = Callable[[View], Sequence[bool]]  # the instances that stay; empty when all do
+Filter = Callable[[View], Sequence[bool]]  # remaining instances; empty if all remain
 Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)
 
 
 def rank(view: View) -> Pick:
-    """Filters in their order, each skipped when it would leave none; then the picker by the weighted scores."""
+    """Apply the filters in order, skipping those that would leave none, then the picker by the weighted scores."""
     weights = {name: view.policy[f"strategy.weight_{name}"] for name in SCORERS}
     left, reasons = _filtered(view)
     scores = scored(left, weights)
@@ -68,12 +68,12 @@ FILTERS: dict[str, Filter] = {
 
 
 def best(view: View, lacking: Sequence[float], most: float) -> int:
-    """The least gap, ties by the draw."""
+    """Pick the least gap, ties by the draw."""
     return least(view, lacking)
 
 
 def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
-    """Each with a probability in proportion to its score."""
+    """Pick with a probability in proportion to the score."""
     positions = view.instances.order
     sums = list(accumulate(max(most - lacking[position], 0.0) for position in positions))
     mark = view.draw * sums[-1]
@@ -83,7 +83,7 @@ def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
 
 
 def any_of(view: View, lacking: Sequence[float], most: float) -> int:
-    """Any instance that passed the filters, each with the same probability."""
+    """Pick any instance that passed the filters, each equally likely."""
     count = len(lacking)
     return by_turn(view, range(count), int(view.draw * count))
 
