@@ -1,15 +1,15 @@
-"""How well an index predicts: cached tokens predicted, against those that engines report."""
+"""Accuracy of an index: predicted cached tokens against those that engines report."""
 
 from array import array
 from collections import deque
 
 KEPT = 1_000  # requests
 JUDGED = 64  # latest requests that `recent_error` covers
-FEWEST = 16  # requests before `recent_error` is known
+FEWEST = 16  # least requests for `recent_error`
 
 
 class Accuracy:
-    """Prediction error over the last requests of one instance."""
+    """The prediction error over an instance's latest requests."""
 
     __slots__ = (
         "_actual",
@@ -27,8 +27,8 @@ class Accuracy:
     def __init__(self) -> None:
         self._predicted = array("I")
         self._actual = array("I")
-        self._next = 0  # position of the oldest, once there are KEPT
-        self._recent: deque[tuple[int, int]] = deque()  # (|predicted − actual|, tokens of the prompt), the latest
+        self._next = 0  # position of the oldest request once KEPT is reached
+        self._recent: deque[tuple[int, int]] = deque()  # latest (|predicted − actual|, prompt tokens)
         self._recent_wrong = self._recent_prompt = 0  # sums over `_recent`
         self.n = 0  # requests in the sums
         self.predicted = 0  # tokens
@@ -36,7 +36,7 @@ class Accuracy:
         self.error = 0  # sum of |predicted − actual|
 
     def add(self, predicted: int, actual: int, prompt: int) -> None:
-        """Add one request, in tokens; `prompt`: the whole prompt."""
+        """Add a request, in tokens; `prompt`: the whole prompt."""
         wrong, position = abs(predicted - actual), self._next
         if self.n < KEPT:
             self._predicted.append(predicted)
@@ -66,11 +66,11 @@ class Accuracy:
 
     @property
     def ratio(self) -> float | None:
-        """Predicted over actual; None when nothing was cached."""
+        """Return predicted over actual tokens; None if nothing was cached."""
         return self.predicted / self.actual if self.actual else None
 
     def recent_error(self) -> float | None:
-        """Sum of |predicted − actual| over the prompts' tokens, of the latest requests; None when there are too few."""
+        """Return the sum of |predicted − actual| over the prompts' tokens of the latest requests; None if too few."""
         if self.n < FEWEST:
             return None
         return self._recent_wrong / max(self._recent_prompt, 1)

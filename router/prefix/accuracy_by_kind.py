@@ -1,11 +1,11 @@
-"""How well both indexes predict, by kind of request: one client's requests decide nothing about those of others."""
+"""Accuracy of both indexes by kind of request, so that one client's requests decide nothing about others'."""
 
 from collections.abc import Mapping
 
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import Belief, believe
 
-MOST_KINDS = 32  # kinds per instance; further ones are one
+MOST_KINDS = 32  # kinds per instance; further kinds count as one
 OTHER = "other"
 
 
@@ -28,7 +28,7 @@ class AccuracyByKind:
         return self.kinds.get(kind) or self.kinds.setdefault(self.named(kind), KindAccuracy())
 
     def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, complete: bool) -> tuple[Belief, dict[str, Belief]]:
-        """Of the instance, and by kind where enough is known of it; "" stands for all other kinds."""
+        """Return the belief of the instance, and of each kind with enough requests; "" is for all other kinds."""
         known = {
             kind: believe(trouble, complete, accuracy.exact, accuracy.approximate, unconfirmed)
             for kind, accuracy in self.kinds.items()
@@ -41,7 +41,7 @@ class AccuracyByKind:
 
 
 def _of_all(known: Mapping[str, Belief], other: Belief) -> Belief:
-    """The best that is in force for some kind, with the kinds for which it is not."""
+    """Return the best index in force for some kind, with the kinds for which it is not."""
     best = min(known.values(), key=lambda belief: _RANK[belief.index], default=other)
     worse = sorted(kind for kind, belief in known.items() if _RANK[belief.index] > _RANK[best.index])
     if not worse:

@@ -1,4 +1,4 @@
-"""Chooses the prefix index in force for an instance: exact, approximate, or none (load only). Pure."""
+"""The choice of the prefix index in force for an instance: exact, approximate, or none (load only). Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,21 +6,21 @@ from typing import Literal
 from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
-# Why a better index is not in force: of an instance, then of a request
+# Reasons why a better index is not in force, for an instance and for a request
 Reason = Literal[
     "", "no_events", "events", "wrong", "from_start", "unconfirmed", "tokenizer", "request", "index_process"
 ]
 
 EXACT_LIMIT = 0.15  # largest error of the exact index, as a share of the prompts' tokens
-APPROXIMATE_LIMIT = 0.5  # the approximate one corrects itself, and a rough guess is better than none
+APPROXIMATE_LIMIT = 0.5  # lenient, as the approximate index corrects itself and a rough guess beats none
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
     index: Index
-    why: str  # a better index is not in force; "" if the best one is
+    why: str  # reason why a better index is not in force; "" if the best is
     reason: Reason = ""
-    but_for: str = ""  # what an exact one does not know
+    but_for: str = ""  # kinds that an exact index does not know
 
 
 EXACT = Belief("exact", "")

@@ -9,7 +9,7 @@ TOKEN_BYTES = 4  # tokens are hashed as 32-bit numbers, little-endian
 
 
 def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
-    """Hashes of the whole blocks; `link`: hash of the block before them, or the index's `seed`."""
+    """Hash the whole blocks; `link`: hash of the block before them, or the index's `seed`."""
     digest = xxhash.xxh64_intdigest
     width = block_size * TOKEN_BYTES
     view = memoryview(tokens)
@@ -21,23 +21,23 @@ def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
 
 
 def extra_key(adapter: str, salt: str) -> bytes:
-    """What vLLM hashes into a block of text besides its tokens: the adapter's name, then the request's `cache_salt`."""
+    """Return what vLLM hashes into a text block besides its tokens: the adapter's name, then the `cache_salt`."""
     keys = [key for key in (adapter, salt) if key]
     return bytes(msgpack.packb(keys)) if keys else b""
 
 
 def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
-    """Extra keys of each block of a request; the salt is in the first block only."""
+    """Return the extra keys of each block of a request; the salt is in the first block only."""
     return (extra_key(adapter, salt), *[extra_key(adapter, "")] * (blocks - 1)) if adapter or salt else ()
 
 
 def chain_salt(adapter: str, salt: str) -> int:
-    """The salt of a chain of chunks, from adapter and cache salt; 0 without both."""
+    """Return the salt of a chain of chunks, from adapter and cache salt; 0 without both."""
     return xxhash.xxh64_intdigest(extra_key(adapter, salt)) if adapter or salt else 0
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:
-    """Like `block_hashes`, with the extra keys that the engine hashes into each block."""
+    """Hash like `block_hashes`, with the extra keys that the engine hashes into each block."""
     if not any(extras):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES

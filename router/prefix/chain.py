@@ -9,14 +9,14 @@ import xxhash
 
 CHUNK_BYTES = 256
 SPAN_BYTES = 32 * CHUNK_BYTES
-FEW = 8  # chunks of a span in shorter prompts
+FEW = 8  # chunks per span in short prompts
 _CHUNKS = Struct(f"{CHUNK_BYTES}s")
 
 
 def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -> list[int]:
-    """64-bit hashes of the prompt's whole chunks, each seeded with the one before; a partial chunk is left out.
+    """Return 64-bit hashes of the prompt's whole chunks, each seeded with the previous one.
 
-    Two prompts share hash k when they share the first k + 1 chunks (a collision among a million chunks: 3e-8). `salt`
+    Two prompts share hash k if they share the first k + 1 chunks (a collision among a million chunks: 3e-8). `salt`
     separates prompts that must not share a cache. XXH64 was the fastest seeded hash measured at this size: 500 KB in
     0.2 ms (bench/decide.py).
     """
@@ -31,12 +31,12 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
 
 
 class PromptChains:
-    """The same hashes, faster for prompts that begin like earlier ones, as those of a session do: a known span of 32
+    """The same hashes, faster for prompts that begin like earlier ones, as in a session: a known span of 32
     chunks, or of a few in a short prompt, is found by one hash of the whole span, seeded with the hash of the chunk
     before it."""
 
     def __init__(self, spans: int = 32_768, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """`spans`: how many are kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB. `chunk_bytes`
+        """`spans`: number kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB. `chunk_bytes`
         divides SPAN_BYTES, or every chunk of a long prompt is hashed."""
         self.kept = spans
         self._chunk_bytes = chunk_bytes
@@ -47,7 +47,7 @@ class PromptChains:
         return len(self._spans)
 
     def hashes(self, prompt: bytes, salt: int = 0) -> Sequence[int]:
-        """A list for a short prompt, as an array makes an integer each time that it is read."""
+        """Return a list for a short prompt, as reading an array creates an integer each time."""
         if len(prompt) < SPAN_BYTES:
             return self._few(prompt, salt)
         found, link = array("Q"), salt
@@ -70,7 +70,7 @@ class PromptChains:
 
     def _span(self, text: bytes, link: int) -> Sequence[int]:
         key, spans = xxhash.xxh3_64_intdigest(text, link), self._spans
-        known = spans.pop(key, None)  # at once: a thread may hash another prompt
+        known = spans.pop(key, None)  # atomic, as a thread may hash another prompt
         if known is not None:
             spans[key] = known
             return known

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 
 def common(own: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
-    """How many of `own` equal `hashes` from `start` up to `end`; the first is known to be equal."""
-    high = end - start - 1  # min() would cost as much as the rest
+    """Count the equal hashes of `own` and `hashes` from `start` up to `end`; the first is known to be equal."""
+    high = end - start - 1  # min() would cost as much as the search
     if high >= len(own):
         high = len(own) - 1
     if own[high] == hashes[start + high]:

@@ -17,31 +17,31 @@ class SharedRun:
     __slots__ = ("hashes", "holders", "parent", "start")
 
     def __init__(self, start: int, hashes: "array[int]", holders: int, parent: "SharedRun | None") -> None:
-        self.start = start  # chunks before it in its chain
+        self.start = start  # position in the chain
         self.hashes = hashes
         self.holders = holders  # bit mask of instances
-        self.parent = parent  # the run with the chunk before `start`, maybe cut or joined since
+        self.parent = parent  # run with the chunk before `start`, possibly cut or joined since
 
     @property
     def end(self) -> int:
         return self.start + len(self.hashes)
 
 
-# The runs along a chain, each with the position in the chain up to which it is followed
+# Runs along a chain, each with the position up to which it is followed
 Path = list[tuple[SharedRun, int]]
 
 
 class Forest:
     def __init__(self) -> None:
         self._by_first: dict[int, SharedRun] = {}
-        self._followed: tuple[Sequence[int], Path] = (), []  # last: a prompt is looked up, and then held
-        self.chunks = 0  # distinct
+        self._followed: tuple[Sequence[int], Path] = (), []  # latest chain, as a prompt is looked up and then held
+        self.chunks = 0  # distinct chunks
 
     def __len__(self) -> int:
         return len(self._by_first)
 
     def along(self, hashes: Sequence[int]) -> Path:
-        """The runs of the chain, as far as any instance holds it."""
+        """Return the runs of the chain, as far as any instance holds it."""
         if hashes is self._followed[0]:
             return self._followed[1]
         get, position, end = self._by_first.get, 0, len(hashes)
@@ -52,7 +52,7 @@ class Forest:
                 break
             own = run.hashes
             upto = position + len(own)
-            if upto > end or own[-1] != hashes[upto - 1]:  # else the whole run is on the chain, as most are
+            if upto > end or own[-1] != hashes[upto - 1]:  # otherwise the whole run is on the chain, the usual case
                 upto = position + common(own, hashes, position, end)
             position = upto
             path.append((run, position))
@@ -60,7 +60,7 @@ class Forest:
         return path
 
     def hold(self, bit: int, hashes: Sequence[int], path: Path) -> Path:
-        """Add the instance to the whole chain; `path` is the result of `along`. Returns the path after it."""
+        """Add the instance to the whole chain; `path` is the result of `along`. Return the new path."""
         self._followed = (), []
         marked: Path = []
         for known, upto in path:
@@ -81,7 +81,7 @@ class Forest:
         return marked
 
     def _grow(self, bit: int, hashes: Sequence[int], known: int, path: Path) -> None:
-        """Add the rest of the chain: after the first chunk without holder, all are new."""
+        """Add the rest of the chain: all chunks after the first without a holder are new."""
         fresh = array("Q", hashes[known:])
         self.chunks += len(fresh)
         last = path[-1][0] if path else None
@@ -124,12 +124,12 @@ class Forest:
         run.holders = left
 
     def _unlist(self, run: SharedRun) -> None:
-        # XXH64 can be made to collide: another run may be known by this hash. That only makes predictions wrong.
+        # XXH64 can be forced to collide, which only makes predictions wrong.
         if self._by_first.get(run.hashes[0]) is run:
             del self._by_first[run.hashes[0]]
 
     def _cut(self, run: SharedRun, position: int) -> SharedRun:
-        """Split off the part before `position` as a new run. The rest keeps its identity for runs that follow it."""
+        """Split off the part before `position` as a new run. The remainder keeps its identity for following runs."""
         length = position - run.start
         head = SharedRun(run.start, run.hashes[:length], run.holders, run.parent)
         run.start, run.hashes, run.parent = position, run.hashes[length:], head
@@ -138,24 +138,24 @@ class Forest:
         return head
 
     def _join(self, run: SharedRun, after: SharedRun) -> None:
-        """Append `after` to `run`; references to `after` are led on to `run`."""
+        """Append `after` to `run`; references to `after` are redirected to `run`."""
         self._unlist(after)
         run.hashes += after.hashes
         after.start, after.parent = maxsize, run
 
 
 def at(run: SharedRun | None, position: int) -> SharedRun | None:
-    """The run with the chunk before `position` of the chain that passes `run`."""
+    """Return the run with the chunk before `position` of the chain that passes `run`."""
     while run is not None and run.start >= position:
         run = run.parent
     return run
 
 
 def parting(run: SharedRun, position: int, path: dict[SharedRun, int]) -> int:
-    """Position at which the chain that passes `run` up to `position` leaves the path."""
+    """Return the position at which the chain that passes `run` up to `position` leaves the path."""
     here: SharedRun | None = run
     while here is not None:
-        if here.start < position:  # as `at` finds it
+        if here.start < position:  # inlined `at`
             if here in path:
                 break
             position = here.start

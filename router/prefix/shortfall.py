@@ -1,7 +1,7 @@
-"""Learns by how much an engine's hits are shorter than its blocks allow: one that speculates (EAGLE, MTP) computes the
-last block anew in most versions, and no event says so. Pure."""
+"""The number of tokens by which an engine's hits fall short of its blocks: with speculation (EAGLE, MTP) most versions
+compute the last block again, which no event reports. Pure."""
 
-SURE = 4  # answers in a row that are short alike
+SURE = 4  # consecutive answers with the same shortfall
 MOST_BLOCKS = 2
 
 
@@ -9,12 +9,12 @@ class Shortfall:
     __slots__ = ("_seen", "_times", "tokens")
 
     def __init__(self) -> None:
-        self.tokens = 0  # how much shorter its hits are expected to be
+        self.tokens = 0  # expected shortfall
         self._seen = 0
         self._times = 0
 
     def add(self, allowed: int, actual: int, block_size: int) -> None:
-        """Tokens that an engine's blocks allowed to reuse, and those that it reused."""
+        """Add the tokens that an engine's blocks allowed to reuse, and those that it reused."""
         missing = allowed - actual
         if not allowed or not 0 <= missing <= MOST_BLOCKS * block_size:
             return

@@ -17,7 +17,7 @@ class Beginning:
     def __init__(self) -> None:
         self.sign: Sign = "quiet"
         self.error: AnswerError | None = None
-        self._rest = b""  # an unfinished event
+        self._rest = b""  # unfinished event
         self._size = 0
 
     def feed(self, data: bytes) -> Sign:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 
 NO_PROBE = 0
-MOST_DISPUTED = 3  # times the failures that open it: so many are taken back, until an answer is served
-DOUBTED_AFTER = 3  # rejections of requests in a row
+MOST_DISPUTED = 3  # failures taken back until an answer is served, as a multiple of the breaker's
+DOUBTED_AFTER = 3  # consecutive rejections of requests
 
 
 class Breaker:
@@ -20,16 +20,16 @@ class Breaker:
     def __init__(self) -> None:
         self._failed = 0
         self._disputed = 0  # failures taken back since an answer was served
-        self._rejected = 0  # requests in a row that it called wrong
-        self._tenant = ""  # tenant whose request was the first in this row of failures
-        self._several = False  # other tenants' requests failed, too
-        self.opened_at: float | None = None  # None: closed
-        self._probe = NO_PROBE  # the number of the request that is trying the instance
+        self._rejected = 0  # consecutive requests rejected as wrong
+        self._tenant = ""  # tenant of the first consecutive failure
+        self._several = False  # True if other tenants' requests failed, too
+        self.opened_at: float | None = None  # None while closed
+        self._probe = NO_PROBE  # number of the request that is trying the instance
         self._probes = 0
 
     @property
     def failures(self) -> int:
-        """Failures in a row."""
+        """Return the consecutive failures."""
         return self._failed
 
     @property
@@ -39,7 +39,7 @@ class Breaker:
         return "half open" if self._probe else "open"
 
     def refusal(self, now: float, open_s: float) -> str:
-        """Why the instance takes no request; empty when it takes one."""
+        """Return why the instance takes no request; empty if it takes one."""
         if self.opened_at is None:
             return ""
         if self._probe:
@@ -48,7 +48,7 @@ class Breaker:
         return f"breaker open after {self._failed} failures in a row" if left > 0 else ""
 
     def begin(self) -> int:
-        """A request is sent: the number of its probe, or NO_PROBE. Every request ends with `end` of that number."""
+        """Note that a request is sent; return its probe number, or NO_PROBE, for the final `end`."""
         if self.opened_at is None or self._probe:
             return NO_PROBE
         self._probes += 1
@@ -56,32 +56,32 @@ class Breaker:
         return self._probe
 
     def answered(self) -> None:
-        """A response has begun: that closes the breaker. Earlier failures stay counted until a response is whole."""
+        """Close the breaker, as a response has begun. Earlier failures count until a response is whole."""
         if self.opened_at is not None:
             self._failed = 0
             self.opened_at = None
             self._probe = NO_PROBE
 
     def served(self) -> None:
-        """A response is whole."""
+        """Note a whole response."""
         self._disputed = self._rejected = 0
-        if self.opened_at is None:  # one that began before the breaker opened does not close it
+        if self.opened_at is None:  # a response begun before the breaker opened does not close it
             self._failed = 0
 
     def rejected(self) -> None:
-        """The instance called a request wrong."""
+        """Note that the instance rejected a request as wrong."""
         self._rejected += 1
 
     @property
     def is_doubted(self) -> bool:
-        """The instance has called so many requests wrong in a row that the fault may be its own."""
+        """Return whether so many consecutive rejections suggest that the fault is the instance's."""
         return self._rejected >= DOUBTED_AFTER
 
     def failed(self, now: float, failures: int, tenant: str = "", is_last: Callable[[], bool] | None = None) -> None:
-        """A failure of a request of `tenant`: an open breaker stays open for as long again, unless it failed for this
-        tenant alone and is the last that others have.
+        """Count a failure of a request of `tenant`. An open breaker stays open for as long again, unless it failed for
+        this tenant alone and is the last that others have.
 
-        `is_last`: whether the pool would be left without an instance; it is asked only when that matters.
+        `is_last`: whether the pool would be left without an instance; called only if that matters.
         """
         if not self._failed:
             self._tenant, self._several = tenant, False
@@ -102,16 +102,16 @@ class Breaker:
         return True
 
     def take_back(self, failures: int) -> bool:
-        """The latest failure was the request's own fault. False: too many were, so that this one counts."""
+        """Take back the latest failure, the request's own fault. False if it counts, as too many were taken back."""
         if self._disputed >= MOST_DISPUTED * failures:
             return False
         self._disputed += 1
         self._failed = max(0, self._failed - 1)
         if self.opened_at is not None:
-            self.opened_at = None if self._failed < failures else -math.inf  # an open one may be tried at once
+            self.opened_at = None if self._failed < failures else -math.inf  # an open breaker may be tried at once
         return True
 
     def end(self, probe: int) -> None:
-        """The request is over, whatever became of it. Only its own probe ends with it."""
+        """End a request, whatever its result. Only its own probe ends with it."""
         if probe and probe == self._probe:
             self._probe = NO_PROBE

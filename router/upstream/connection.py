@@ -17,11 +17,11 @@ from router.upstream.errors import (
 )
 from router.upstream.keep_alive import has_content
 
-JUST_SENT = b"\n"  # in place of what came last: time before it is no silence
-HIGH_WATER = 256 * 1024  # bytes of a response kept for a client that is slower than its engine
+JUST_SENT = b"\n"  # replaces the latest bytes, as earlier time is no silence
+HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
-EventSink = Callable[[bytes], bool | None]  # for a chunk with its framing; None: send it to the other sink, unframed
+EventSink = Callable[[bytes], bool | None]  # sink of a framed chunk; None: pass it to the other sink, unframed
 
 
 class ConnectionOwner(Protocol):
@@ -36,13 +36,13 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(HttpClientProtocol):
-    """One connection to an engine: `start`, `begun` or `first_bytes`, `read` or `pour`, `release`."""
+    """A connection to an engine: `start`, `begun` or `first_bytes`, `read` or `pour`, `release`."""
 
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
-        self._chunks: list[bytes] = []  # always the same list
-        self._outside_chunk = [True, False]  # the first counts; reversed at both ends of a chunk
-        # The parser calls these C functions, so an event of a stream costs no call into Python.
+        self._chunks: list[bytes] = []  # never replaced
+        self._outside_chunk = [True, False]  # the first element counts; reversed at both ends of a chunk
+        # The parser calls these C functions, so that an event of a stream costs no Python call.
         self.on_body = self._chunks.append
         self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
         self._sink: Sink | None = None
@@ -56,7 +56,7 @@ class Connection(HttpClientProtocol):
     def _expect_body(self) -> None:
         self._chunks.clear()
         self._bare_bytes = 0  # bytes since the last byte of the body
-        self._at_chunk = False  # the next byte is the first of a chunk
+        self._at_chunk = False  # True if the next byte is the first of a chunk
         self._heard = JUST_SENT
         self._quiet_s = 0.0
 
@@ -94,7 +94,7 @@ class Connection(HttpClientProtocol):
             self._home.deadlines.drop(self, None)
 
     def read_now(self) -> bytes:
-        """The bytes since the last call; none when there are none."""
+        """Return the bytes since the last call, possibly none."""
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
@@ -104,17 +104,17 @@ class Connection(HttpClientProtocol):
         return data
 
     async def read(self) -> bytes:
-        """The bytes since the last call, at least one; empty when the response is whole."""
+        """Return the bytes since the last call, at least one; empty once the response is whole."""
         while (more := self.begun()) is not None:
             await more
         return self.read_now()
 
     def peek(self) -> bytes:
-        """The bytes that came and were not read yet; they stay."""
+        """Return the unread bytes without consuming them."""
         return b"".join(self._chunks)
 
     async def peek_whole(self, largest: int) -> bytes:
-        """As `peek`, once the response is whole or more than `largest` bytes of it came."""
+        """Return what `peek` does, once the response is whole or exceeds `largest` bytes."""
         while not self._complete and sum(map(len, self._chunks)) <= largest:
             if self._error is not None:
                 raise self._error
@@ -122,7 +122,7 @@ class Connection(HttpClientProtocol):
         return self.peek()
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
-        """Pass bytes to `sink` as they come, with no task in between; return the last ones of the response.
+        """Pass bytes to `sink` as they come, without a task; return the last bytes of the response.
 
         A read that is exactly one chunk and ends an event, as most do, goes to `event_sink` before it is parsed.
         """
@@ -166,7 +166,7 @@ class Connection(HttpClientProtocol):
         return False
 
     def check_host(self) -> bool:
-        """False when the host is gone; the request on this connection fails then."""
+        """Return False, and fail the request, if the host is gone."""
         if not self.busy or self._transport is None or not host_liveness.is_gone(self._transport):
             return True
         self._give_up(HostSilent("its host does not answer"))
@@ -174,7 +174,7 @@ class Connection(HttpClientProtocol):
 
     @property
     def done(self) -> bool:
-        """The response is whole and has been read."""
+        """Return whether the response is whole and read."""
         return self._complete and not self._chunks
 
     def release(self) -> None:
@@ -194,7 +194,7 @@ class Connection(HttpClientProtocol):
         self.abort()
 
     def expire(self) -> None:
-        """The first byte did not come in time."""
+        """Fail, as the first byte did not come in time."""
         self._give_up(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
 
     def _hold(self) -> None:
@@ -224,7 +224,7 @@ class Connection(HttpClientProtocol):
             return
         self._silent = False
         self._heard = data
-        if (  # exactly one chunk, which ends an event: the parser stands between two and need not see this one
+        if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
             and data.endswith(b"\n\n\r\n")
@@ -246,13 +246,13 @@ class Connection(HttpClientProtocol):
             self._hold()
 
     def _count_bare(self, size: int) -> None:
-        """The parser keeps an unfinished header or trailer, so it must end some time."""
+        """Bound the bytes of an unfinished header or trailer, which the parser keeps."""
         self._bare_bytes += size
         if self._bare_bytes > MAX_HEAD:
             self._reject(f"its head is larger than {MAX_HEAD} bytes" if not self.status else "no body, only framing")
 
     def _came(self) -> None:
-        """Take note of bytes that no sink takes."""
+        """Note bytes that no sink takes."""
         if self.status and (self._chunks or self._complete):
             if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()

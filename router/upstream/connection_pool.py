@@ -23,7 +23,7 @@ class ConnectionPool:
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.authority = parts.netloc.rpartition("@")[2].encode()
-        self.base = parts.path.rstrip("/").encode()  # before the path of each request
+        self.base = parts.path.rstrip("/").encode()  # prefix of every request's path
         self._ssl = tls() if parts.scheme == "https" else None
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
@@ -31,7 +31,7 @@ class ConnectionPool:
 
     @cached_property
     def deadlines(self) -> Deadlines[Connection]:
-        """Deadlines for the first bytes of responses."""
+        """Return the deadlines for the first bytes of responses."""
         return Deadlines(asyncio.get_running_loop(), Connection.expire)
 
     @cached_property
@@ -52,7 +52,7 @@ class ConnectionPool:
                 connection.release()
                 if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
                     raise
-                # The engine closed it before the request came; the other idle connections are as old.
+                # The engine closed it before the request came; other idle connections are as old.
                 reused = None
             else:
                 return connection
@@ -93,7 +93,7 @@ class ConnectionPool:
             self._idle.remove(connection)
 
     def close_idle(self, now: float, idle_s: float = IDLE_S) -> None:
-        """Close connections that were idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
+        """Close connections idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
         while self._idle and now - self._idle[0].idle_since >= idle_s:
             self._idle.pop(0).abort()
 
@@ -101,12 +101,12 @@ class ConnectionPool:
         self.close_idle(0.0, -inf)
 
     def check_host(self) -> None:
-        """When one connection finds the host gone, close the idle ones too: each would find out in its own time."""
+        """Check the host; if it is gone, close the idle connections, too, which would notice only later."""
         if not all([connection.check_host() for connection in list(self.connections)]):
             self.close_all_idle()
 
     def close(self, running_too: bool = False) -> None:
-        """Close the idle connections, the others as they end; with `running_too` at once (their engine is gone)."""
+        """Close the idle connections, the others as they end, or with `running_too` at once (engine gone)."""
         self._closed = True
         for connection in list(self.connections):
             if running_too or not connection.busy:

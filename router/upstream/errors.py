@@ -13,7 +13,7 @@ UpstreamError
 
 
 class UpstreamError(Exception):
-    code = "upstream_failed"  # for the client, docs/router.md lists them
+    code = "upstream_failed"  # code for the client, listed in docs/router.md
 
 
 class ConnectFailed(UpstreamError):

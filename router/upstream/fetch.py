@@ -8,7 +8,7 @@ from router.upstream.keyed import with_key
 
 
 async def whole(connection: Connection, largest: int) -> bytes:
-    """The rest of the answer; of a longer one a part that is longer than `largest` bytes."""
+    """Return the rest of the answer; if it is longer than `largest` bytes, a part longer than that."""
     parts, size = [], 0
     while not connection.done and size <= largest:
         parts.append(await connection.read())

@@ -1,4 +1,4 @@
-"""Reads a few fields of a JSON object that comes in parts and is too large to keep. Pure."""
+"""A reader of a few fields of a JSON object that comes in parts and is too large to keep. Pure."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from router.contract.json_value import JsonObject
 
 LONGEST = 64 * 1024  # bytes of a value or of an unfinished string; longer ones are skipped
 _TOKEN = re.compile(rb'["{}\[\]:,]')
-_DEEP_TOKEN = re.compile(rb'["{}\[\]]')  # below the wanted fields
+_DEEP_TOKEN = re.compile(rb'["{}\[\]]')  # tokens below the wanted fields
 _REST_OF_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?:"|(\\?\Z))', re.DOTALL)
 QUOTE, COLON = b'":'
 
@@ -26,17 +26,17 @@ class FieldScan:
         self._wanted = frozenset(tuple(name.encode() for name in path) for path in wanted)
         self._deepest = max(map(len, self._wanted))
         self._depth = 0
-        self._keys: list[bytes] = []  # one for each open object or array, down to `_deepest`
+        self._keys: list[bytes] = []  # key of each open object or array, down to `_deepest`
         self._string = b""  # the latest string
-        self._cut = b""  # the beginning of a string at the end of the data
-        self._skipping = False  # the data continues a string that is longer than LONGEST
-        self._value: list[bytes] | None = None  # parts of the wanted value that has begun
+        self._cut = b""  # beginning of a string cut off at the end of the data
+        self._skipping = False  # True while skipping a string longer than LONGEST
+        self._value: list[bytes] | None = None  # parts of a wanted value in progress
         self._value_depth = 0
         self._raw: dict[tuple[bytes, ...], bytes] = {}
 
     def feed(self, data: bytes) -> None:
         data, self._cut = self._cut + data, b""
-        start = 0  # start of what belongs to a wanted value
+        start = 0  # start of a wanted value's bytes
         position = self._skip(data) if self._skipping else 0
         while (match := self._next(data, position)) is not None:
             position = match.end()
@@ -53,7 +53,7 @@ class FieldScan:
         self._keep(data[start:])
 
     def fields(self) -> JsonObject:
-        """The fields whose values have come whole, nested as they were."""
+        """Return the fields whose values are complete, nested as in the object."""
         read: JsonObject = {}
         for path, raw in self._raw.items():
             inner = read
@@ -70,7 +70,7 @@ class FieldScan:
         return pattern.search(data, position)
 
     def _skip(self, data: bytes) -> int:
-        """The position behind the string that is skipped."""
+        """Return the position behind the skipped string."""
         match = _REST_OF_STRING.match(data)
         assert match is not None  # noqa: S101 - an empty match is one
         if match[1] is not None:
@@ -80,7 +80,7 @@ class FieldScan:
         return match.end()
 
     def _cut_off(self, data: bytes, at: int, start: int) -> None:
-        """A string is unfinished: look at it again with the next data, unless it is too long."""
+        """Keep an unfinished string for the next data, unless it is too long."""
         self._keep(data[start:at])
         if len(data) - at <= LONGEST:
             self._cut = data[at:]
@@ -106,7 +106,7 @@ class FieldScan:
         return False
 
     def _begins(self) -> bool:
-        """The latest string was a key: True if its value is wanted."""
+        """Return whether the latest string, a key, has a wanted value."""
         self._keys[-1:] = [self._string]
         wanted = self._value is None and tuple(self._keys) in self._wanted
         if wanted:

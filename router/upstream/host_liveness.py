@@ -1,4 +1,4 @@
-"""Detects that an engine's host is gone, however long the engine itself computes.
+"""Detection that an engine's host is gone, however long the engine computes.
 
 A kernel acknowledges TCP segments even when the process that should read them is busy or suspended. Without
 acknowledgements the host is off or cut off, and a request on a kept connection would wait for its whole time limit.
@@ -10,8 +10,8 @@ import errno
 import socket
 import struct
 
-GONE_AFTER = 4  # retransmissions in a row without an acknowledgement: 3 s on a fast network, more on a slow one
-IDLE_ASK_S = 5  # without traffic, until the first keep-alive probe
+GONE_AFTER = 4  # unacknowledged retransmissions: 3 s on a fast network, more on a slow one
+IDLE_ASK_S = 5  # idle time before the first keep-alive probe
 ASK_EVERY_S = 1
 ASKED = 3
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -29,7 +29,7 @@ def ask_when_idle(transport: asyncio.BaseTransport) -> None:
 
 
 def is_gone(transport: asyncio.BaseTransport) -> bool:
-    """Sent data was retransmitted several times and never acknowledged."""
+    """Return whether sent data was retransmitted several times and never acknowledged."""
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):
         return False

@@ -1,4 +1,4 @@
-"""Header lines with the key of the engine that they go to, and of no other."""
+"""Header lines with the key of their engine, and of no other."""
 
 from router.contract.net import engine_key
 from router.contract.net.engine_key import EngineKeyMissing
@@ -6,7 +6,7 @@ from router.upstream.errors import KeyMissing
 
 
 def with_key(lines: bytes, reference: str) -> bytes:
-    """In place of the client's own credentials; unchanged for an engine that asks for no key. Raises KeyMissing."""
+    """Replace the client's credentials by the engine's key; unchanged for an engine without one. Raises KeyMissing."""
     if not reference:
         return lines
     try:

@@ -1,4 +1,4 @@
-"""How an engine counts its data-parallel ranks in the header of a request, and whether it knows the one named there."""
+"""How an engine numbers its data-parallel ranks in a request's header, and whether it knows the named rank."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
 LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
-TIMEOUT_S = 30.0  # limit for a probe: it computes a token
+TIMEOUT_S = 30.0  # limit for a probe, which computes a token
 _NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank"
 
 
 async def rank_refusal(connection: Connection, limit_s: float) -> str:
-    """The engine's answer when it refuses the rank that the request names; empty when it does not. The answer stays
+    """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer stays
     unread. Raises UpstreamError.
 
     vLLM answers 400, a stream may have begun with 200 by then.
@@ -36,7 +36,7 @@ async def rank_refusal(connection: Connection, limit_s: float) -> str:
 
 
 async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str = "") -> bool | None:
-    """Whether the engine counts the ranks of its group, or only its own; None when it does not say.
+    """Return whether the engine counts the ranks of its group or only its own; None if unknown.
 
     `last`: the number of its last rank in the group, which is more than it has ranks itself. A prompt of one token,
     and an answer of one. `key`: the reference of the key that it asks for.

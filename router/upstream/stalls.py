@@ -1,5 +1,5 @@
-"""Ends responses that stop in the middle, and tells whose engines go on: one check of all of them each second, no work
-per chunk."""
+"""The end of responses that stop in the middle: one check of all responses per second, no work per chunk. It also
+reports whose engines continue."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ CHECK_S = 1.0
 
 class Stalls:
     def __init__(self) -> None:
-        # s, and what is called at each check before which content has come
+        # (limit in s, callback of each check after content)
         self._limits: dict[EngineResponse, tuple[float, Callable[[], None]]] = {}
         self.watch = self._limits.__setitem__
         self.forget = self._limits.pop
 
     def check(self) -> None:
-        """Called every CHECK_S: responses that were silent for their limit fail."""
+        """Fail the responses that were silent for their limit; called every CHECK_S."""
         for connection, (limit_s, goes_on) in self._limits.items():
             if connection.check_quiet(CHECK_S, limit_s):
                 goes_on()

@@ -1,4 +1,4 @@
-"""Keeps what tells how an answer ended: its last events, those with its usage, fields of large ones. Pure."""
+"""The parts that tell how an answer ended: last events, usage, fields of large events. Pure."""
 
 import re
 from collections import deque
@@ -12,8 +12,8 @@ from router.upstream.field_scan import FieldScan
 from router.upstream.usage import end_of_events
 
 PARTS = 8  # parts kept at the end of a stream; each holds whole events
-LARGEST_EVENT = 256 * 1024  # bytes; of a larger one only some fields are read
-TRIES = 16  # events of a part that are searched for a usage, last first
+LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read
+TRIES = 16  # events of a part searched for a usage, last first
 USAGE = b'"usage"'
 NUMBER = b'"sequence_number"'
 _DIGITS = re.compile(rb"\s*:\s*([0-9]{1,9})")
@@ -24,7 +24,7 @@ _FIELDS = (
 
 
 class Ended(Ending, frozen=True):
-    """What an answer said by its end."""
+    """The final state of an answer."""
 
     first_usage: JsonObject | None = None  # first part of the usage, in a stream that reports it in two
 
@@ -44,17 +44,17 @@ class WholeTail:
 
 
 class StreamTail:
-    """`reports_twice`: the API reports its usage at the beginning of a stream, too."""
+    """The tail of a stream. `reports_twice`: the API also reports usage at the beginning."""
 
     def __init__(self, *, reports_twice: bool = False) -> None:
         self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
-        self.add_event = self._parts.append  # for one whole event without a usage
+        self.add_event = self._parts.append  # sink of a whole event without a usage
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
         self._scan: FieldScan | None = None  # scan of an unfinished event that is too large
-        self._large: Said | None = None  # the latest event that was too large
+        self._large: Said | None = None  # latest event that was too large
 
     def add(self, data: bytes) -> None:
         if not self._open and data.endswith(b"\n\n"):
@@ -67,7 +67,7 @@ class StreamTail:
             self._hold(data[end:])
 
     def ended(self) -> Ended:
-        """What the stream said; call it once, at its end."""
+        """Return the final state of the stream; call it once, at its end."""
         if self._open:
             self._close(b"\n\n")
         ending = answers.ending(b"".join(self._parts))
@@ -82,14 +82,14 @@ class StreamTail:
         return Ended(ending.error or answers.error_of(large), whole, ending.finishes, usage, first)
 
     def next_number(self) -> int:
-        """Of the event that comes after the latest ones, by their `sequence_number`; 0 where they have none."""
+        """Return the `sequence_number` of the next event; 0 if events have none."""
         parts = b"".join(self._parts)
         key = parts.rfind(NUMBER)
         number = _DIGITS.match(parts, key + len(NUMBER)) if key >= 0 else None
         return int(number[1]) + 1 if number is not None else 0
 
     def _boundary(self, data: bytes) -> int:
-        """The position behind the last blank line; 0 without one."""
+        """Return the position behind the last blank line, or 0."""
         end = end_of_events(data, len(data))
         if end or not self._open:
             return end
@@ -113,7 +113,7 @@ class StreamTail:
             self._open = [held[-4:]]
 
     def _close(self, rest: bytes) -> None:
-        """The unfinished event ends with `rest`, which may hold further events."""
+        """Close the unfinished event with `rest`, which may hold further events."""
         if self._scan is None:
             held = b"".join((*self._open, rest))
             self._open, self._open_size = [], 0
@@ -132,7 +132,7 @@ class StreamTail:
 
 
 def _last_usage(part: bytes) -> JsonObject | None:
-    """The last usage of an event in the part."""
+    """Return the last usage of an event in the part."""
     end = len(part)
     for _ in range(TRIES):
         key = part.rfind(USAGE, 0, end)
@@ -146,7 +146,7 @@ def _last_usage(part: bytes) -> JsonObject | None:
 
 
 def _first_usage(part: bytes) -> JsonObject | None:
-    """The first usage of an event in the part."""
+    """Return the first usage of an event in the part."""
     key = part.find(USAGE)
     if key < 0:
         return None
@@ -154,7 +154,7 @@ def _first_usage(part: bytes) -> JsonObject | None:
 
 
 def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:
-    """The usage of the event from `start`, in which a key stands at `key`."""
+    """Return the usage of the event from `start`, with its key at `key`."""
     ends = [at for blank in (b"\n\n", b"\r\n\r\n") if (at := part.find(blank, key)) >= 0]
     event = answers.said(answers.payload(part[start : min(ends, default=len(part))].lstrip()))
     return answers.usage_of(event) if event is not None else None

@@ -1,4 +1,4 @@
-"""Reads an engine's `usage`, and strips the usage chunk that the client of a stream did not ask for. Pure."""
+"""An engine's `usage`, and the removal of a usage chunk that the client did not request. Pure."""
 
 import re
 from typing import Annotated
@@ -9,10 +9,10 @@ import orjson
 from router.contract.json_value import JsonObject
 from router.policy.value import Value
 
-TRIES = 16  # last keys "usage" in a part of a stream that are looked at: an engine may send nothing else
-HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
+TRIES = 16  # last "usage" keys examined in a part of a stream, as an engine may send nothing else
+HELD = 64 * 1024  # bytes; longer unfinished events are forwarded unchanged
 LONGEST_S = 1_000_000  # longest audio
-LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums would overflow the fields
+LARGEST = 1_000_000_000  # tokens; higher reports are wrong and would overflow sums
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
@@ -38,7 +38,7 @@ class _Details(msgspec.Struct):
 
 
 class _Plain(msgspec.Struct):
-    """As nearly every engine reports it."""
+    """The usage as nearly every engine reports it."""
 
     prompt_tokens: _Tokens
     completion_tokens: _Tokens | None = None
@@ -64,7 +64,7 @@ def _parsed(raw: JsonObject) -> Usage:
         details = raw["input_tokens_details"]
         prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
         return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
-    if "total_tokens" in raw and "input_tokens" not in raw:  # older servers of embeddings and scores tell no more
+    if "total_tokens" in raw and "input_tokens" not in raw:  # older servers of embeddings and scores report no more
         return Usage(_count(raw, "total_tokens"))
     if raw.get("type") == "duration":
         seconds = raw.get("seconds")
@@ -74,7 +74,7 @@ def _parsed(raw: JsonObject) -> Usage:
 
 
 def _anthropic(raw: JsonObject) -> Usage:
-    """Here `input_tokens` excludes tokens that were read from or written to the cache."""
+    """Read Anthropic's usage, whose `input_tokens` excludes tokens read from or written to the cache."""
     new, cached = _count(raw, "input_tokens"), _count(raw, "cache_read_input_tokens")
     written = _count(raw, "cache_creation_input_tokens")
     prompt = new + (cached or 0) + (written or 0) if new is not None else None
@@ -82,7 +82,7 @@ def _anthropic(raw: JsonObject) -> Usage:
 
 
 def _tiers(details: object) -> tuple[int, int, int] | None:
-    """Cached tokens by tier, under SGLang's names."""
+    """Read the cached tokens by tier, under SGLang's names."""
     tiers = details.get("cached_tokens_details") if isinstance(details, dict) else None
     if not isinstance(tiers, dict):
         return None
@@ -90,7 +90,7 @@ def _tiers(details: object) -> tuple[int, int, int] | None:
 
 
 def combined(first: Usage | None, last: Usage | None) -> Usage | None:
-    """Anthropic streams report prompt tokens at the start and output tokens at the end."""
+    """Combine the usage of Anthropic's streams: prompt tokens at the start, output tokens at the end."""
     if first is None or last is None:
         return last or first
     return Usage(
@@ -116,7 +116,7 @@ def _loaded(raw: bytes) -> JsonObject | None:
 
 
 class Strip:
-    """Takes the usage chunk out of a stream whose client did not ask for it.
+    """A filter that removes the usage chunk from a stream whose client did not request it.
 
     The usage chunk has no choices. Other bytes pass unchanged; only an unfinished event at the end is held back until
     the rest comes, since it might be the usage chunk.
@@ -135,7 +135,7 @@ class Strip:
         return _without_usage(data) if b'"usage"' in data else data
 
     def finish(self) -> bytes:
-        """The rest at the end of the stream."""
+        """Return the remaining bytes at the end of the stream."""
         data, self._held = self._held, b""
         return _without_usage(data)
 
@@ -148,7 +148,7 @@ class Strip:
 
 
 def _without_usage(data: bytes) -> bytes:
-    """Looks only at the last TRIES events with a usage key: usually there is one."""
+    """Remove the usage; only the last TRIES events with a usage key are examined, usually one."""
     end = len(data)
     for _ in range(TRIES):
         key = data.rfind(b'"usage"', 0, end)
@@ -162,14 +162,14 @@ def _without_usage(data: bytes) -> bytes:
 
 
 def end_of_events(data: bytes, before: int) -> int:
-    """The position behind the last blank line that ends by `before`; 0 without one."""
+    """Return the position behind the last blank line that ends by `before`, or 0."""
     bare = data.rfind(b"\n\n", 0, before)
-    crlf = data.rfind(b"\r\n\r\n", max(bare - 2, 0), before)  # from the start it would mostly look at all for nothing
+    crlf = data.rfind(b"\r\n\r\n", max(bare - 2, 0), before)  # a search from the start would mostly be in vain
     return max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
 
 
 def _event_around(data: bytes, position: int) -> tuple[int, int]:
-    """Start and end of the event, including its blank line."""
+    """Return start and end of the event, including its blank line."""
     start = end_of_events(data, position)
     end = _END.search(data, position)
     return start, end.end() if end is not None else len(data)

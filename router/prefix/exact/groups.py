@@ -1,10 +1,10 @@
-"""What a hit needs besides the blocks of the first group of layers: vLLM's rule for models of several groups. Pure.
+"""The needs of a hit beyond the first group of layers: vLLM's rule for models with several groups. Pure.
 
-A prefix can be reused up to a block where every group can go on. Layers with a sliding window need the blocks of the
-window before it, recurrent ones their state at its end, further ones with full attention all blocks, of which an engine
-evicts the end first, so that the last one stands for all. Each is a number of blocks in a row that end where the hit
-ends; near its beginning there are fewer before it. Chunked attention needs the blocks of the chunk, so none where a
-chunk begins. The longest prefix that all groups allow is the hit.
+A prefix can be reused up to a block from which every group can continue. Layers with a sliding window need the blocks
+of the window before it, recurrent layers their state at its end, further layers with full attention all blocks; engines
+evict those from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of
+the hit, fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The
+longest prefix that all groups allow is the hit.
 
 Instances are bits of a mask, so one pass serves all that hold the same.
 """
@@ -17,36 +17,36 @@ from functools import cached_property
 from router.prefix.exact.holders import Masks
 from router.prefix.exact.stretches import Stretch
 
-MaskAt = Callable[[int, int], int]  # a further group and a position: the instances whose group holds that block
+MaskAt = Callable[[int, int], int]  # (further group, position) → instances whose group holds that block
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNeed:
-    """Of a further group, in blocks of the first one."""
+    """The needs of a further group, in blocks of the first one."""
 
-    blocks: int  # its own blocks in a row that end where the hit ends
-    step: int = 1  # blocks of the first group in one of its own
-    chunk: int = 0  # blocks of the first group in a chunk of attention; 0: not known, or none
+    blocks: int  # consecutive own blocks that end where the hit ends
+    step: int = 1  # first-group blocks per own block
+    chunk: int = 0  # first-group blocks per chunk of attention; 0 if unknown or none
 
     def begins(self, end: int) -> int:
-        """Where a chunk begins that ends no earlier than a hit at `end` blocks: no block before it is needed."""
+        """Return the start of the chunk that contains the end of a hit at `end` blocks; nothing before it is needed."""
         return end - end % self.chunk if self.chunk else 0
 
 
 @dataclass(frozen=True)
 class GroupNeeds:
-    """Of one engine, by further group."""
+    """The needs of an engine, by further group."""
 
     needs: tuple[GroupNeed, ...] = ()
-    rooted: bool = True  # its first group has full attention
+    rooted: bool = True  # whether the first group has full attention
 
     @cached_property
     def align(self) -> int:
-        """A hit is a multiple of it: all groups end there."""
+        """Return the unit of hits, at whose multiples all groups end."""
         return math.lcm(1, *(need.step for need in self.needs))
 
     def allowed(self, end: int, instances: int, mask_at: MaskAt) -> dict[int, int]:
-        """The instances by the blocks that all their groups allow, where `end` would be the hit; none has 0."""
+        """Return the instances by the blocks that all their groups allow, if `end` would be the hit; none has 0."""
         found: dict[int, int] = {}
         waiting = {end - end % self.align: instances}
         while waiting:
@@ -61,7 +61,7 @@ class GroupNeeds:
         return found
 
     def _missing(self, end: int, bits: int, mask_at: MaskAt) -> list[tuple[int, int]]:
-        """Where the hit has to end instead: before the block that some instances lack."""
+        """Return where the hit ends instead: before the block that some instances lack."""
         shorter = []
         for group, need in enumerate(self.needs):
             begins = need.begins(end)
@@ -98,7 +98,7 @@ def limited(
 
 
 def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:
-    """The members by the end of what they hold."""
+    """Return the members by the end of their blocks."""
     levels, following = [], 0
     for end, (device, host, disk) in reversed(runs):
         here = (device | host | disk) & members
@@ -109,7 +109,7 @@ def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:
 
 
 def _cut(runs: Sequence[Stretch], ends: Mapping[int, int], everyone: int, rootless: int) -> Sequence[Stretch]:
-    """`ends`: of those in `everyone`, by where they end now; `rootless` are in no stretch yet."""
+    """Cut the stretches. `ends`: ends of those in `everyone`; `rootless` are in no stretch yet."""
     cut: list[Stretch] = []
     number = 0
     for end in sorted({*ends, *(end for end, _ in runs)}):

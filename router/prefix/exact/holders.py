@@ -1,14 +1,14 @@
-"""Sets of instances, each known by a number: blocks with the same holders share one.
+"""Sets of instances, numbered, so that blocks with the same holders share one.
 
-A set is bit masks over the instances' slots: holders on the device, in host memory, on disk; and on the device by
-further groups of layers (groups.py), as many as there are.
+A set consists of bit masks over the instances' slots: holders on the device, in host memory, on disk, and on the
+device by further groups of layers (groups.py).
 """
 
 from collections.abc import Iterable
 
 Masks = tuple[int, int, int]  # device, host, disk
 EMPTY: Masks = (0, 0, 0)
-FURTHER = 3  # place of the first further group, after the tiers
+FURTHER = 3  # position of the first further group, after the tiers
 
 
 class HolderSets:
@@ -25,7 +25,7 @@ class HolderSets:
         self.counts: list[int] = [0]
 
     def with_holder(self, number: int, bit: int, place: int) -> int:
-        """`place`: a tier, or FURTHER and the number of the further group."""
+        """Return the set with one more holder. `place`: a tier, or FURTHER + the number of the further group."""
         if place < FURTHER:
             masks = list(self.masks[number])
             masks[place] |= bit
@@ -52,11 +52,11 @@ class HolderSets:
         return self._number((device & ~bit, host & ~bit, disk & ~bit), left)
 
     def places(self, number: int, bit: int) -> list[int]:
-        """Where this instance holds the block."""
+        """Return the places where this instance holds the block."""
         return [place for place, mask in enumerate(self.masks[number] + self.groups[number]) if mask & bit]
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Forget the sets that no block has any more."""
+        """Forget the sets that no block uses."""
         for number in numbers:
             if number and not self.counts[number] and (key := self.masks[number] + self.groups[number]) != EMPTY:
                 del self._numbers[key]
@@ -92,7 +92,7 @@ def _trimmed(groups: list[int]) -> tuple[int, ...]:
 
 
 def placed(masks: Masks, alive: int) -> Masks:
-    """The holders in `alive`, each on its fastest tier."""
+    """Return the holders in `alive`, each on its fastest tier."""
     device, host, disk = masks
     device &= alive
     host &= alive & ~device

@@ -4,7 +4,7 @@ A block is known by the hash of its tokens chained to that of the block before i
 engine's own name of the block is kept per instance, since later events refer to it.
 
 Along a prompt, holders only drop out: engines evict a chain from its end, so an instance that holds a block holds all
-before it. The positions where one drops out are found by doubling steps and bisection: a prompt of a thousand blocks
+earlier ones. The positions where one drops out are found by doubling steps and bisection: a prompt of a thousand blocks
 takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks after the hole.
 """
 
@@ -33,7 +33,7 @@ _COPY_BYTES = 120
 
 NOTHING = (0, 0, 0)
 
-Mapped = Sequence[Masks] | Readers  # the holders of a set, by its number
+Mapped = Sequence[Masks] | Readers  # holders by the number of their set
 
 
 class IndexFull(Exception):
@@ -55,7 +55,7 @@ class ExactIndex:
         self._free: list[int] = []
         self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
-        self._grouped: dict[GroupNeeds, int] = {}  # bits of the slots whose engines have further groups of layers
+        self._grouped: dict[GroupNeeds, int] = {}  # slots of engines with further groups of layers, as bits
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._heads = Heads()
         self._held = 0  # blocks, counted once per instance
@@ -64,7 +64,7 @@ class ExactIndex:
     # From KV events
 
     def need(self, instance: str, groups: GroupNeeds) -> None:
-        """A hit on this instance needs blocks of further groups of layers, too; they are stored from FURTHER on."""
+        """Require blocks of further groups of layers for a hit on this instance; they are stored from FURTHER on."""
         part = self._part(instance)
         if part.groups != groups:
             self._ungroup(part)
@@ -82,10 +82,10 @@ class ExactIndex:
         tier: int = DEVICE,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """The instance holds these blocks of a chain now; `names`: the engine's. Raises IndexFull.
+        """Add blocks of a chain that the instance now holds; `names`: the engine's. Raises IndexFull.
 
-        Without tokens they are blocks that it already holds on another tier, or by another group. `extras`: what else
-        the engine hashes into each block (adapter, salt, image), empty for the tokens alone.
+        Without tokens they are blocks that it already holds on another tier, or by another group. `extras`: further
+        input of each block's hash (adapter, salt, image), empty for tokens alone.
         """
         part = self._part(instance)
         self._place(part, part.names.get, names, parent, tokens, block_size, tier, extras)
@@ -100,7 +100,7 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """Like `store`, into the store that the instance shares with others of its pool."""
+        """Add blocks like `store`, to the store that the instance shares with others of its pool."""
         self.read_store(instance)
         part, store = self._part(instance), self._part(STORE)
         self._readers.store = store.bit
@@ -112,7 +112,7 @@ class ExactIndex:
         self._place(store, block_of, names, parent, tokens, block_size, tier, extras)
 
     def read_store(self, instance: str) -> None:
-        """The instance can fetch what the pool's store holds."""
+        """Note that the instance can fetch from the pool's store."""
         self._readers.bits |= self._part(instance).bit
 
     def _place(
@@ -126,7 +126,7 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes],
     ) -> None:
-        """`block_of`: ours by the engine's name, 0 when unknown."""
+        """Place blocks on a tier. `block_of`: our block by the engine's name, 0 if unknown."""
         if not tokens:
             links = [(name, block_of(name)) for name in names]
             part.unknown += sum(not block for _, block in links)
@@ -136,7 +136,7 @@ class ExactIndex:
         if not link:
             part.unknown += len(names)
             return
-        # A store tells the tokens of its blocks without salt and adapter, which their names have.
+        # A store reports its blocks' tokens without salt and adapter, which their names include.
         before = list(takewhile(bool, map(block_of, names))) if tier != DEVICE else []
         start = before[-1] if before else link
         rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
@@ -144,15 +144,15 @@ class ExactIndex:
         self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
-        """The engine will not tell when these blocks, which it has just stored, leave; `now`: s, monotonic."""
+        """Note blocks just stored whose removal the engine will not report; `now`: s, monotonic."""
         part = self._part(instance)
-        for name in names if part.copies else ():  # stored anew, after the store had evicted it
+        for name in names if part.copies else ():  # stored again after an eviction from the store
             part.copies.pop((name, tier), None)
         held = [(name, block) for name in names if (block := part.names.get(name))]
         part.untold.add((name for name, _ in held), (block for _, block in held), tier, now)
 
     def expire(self, now: float) -> None:
-        """Drop what nobody told of for long enough."""
+        """Drop unreported blocks after their time."""
         for instance, part in self._parts.items():
             for name, tier in list(part.untold.expired(now)):
                 self.drop(instance, (name,), tier)
@@ -175,7 +175,7 @@ class ExactIndex:
                     self.drop(name, residence[:1], residence[1])
 
     def drop(self, instance: str, names: Sequence[int] | Mapping[int, int], tier: int = DEVICE) -> None:
-        """The instance has removed a copy of each of these blocks from that tier; with how many remain, if it says."""
+        """Remove a copy of each of these blocks from that tier, with the number that remains, if reported."""
         part = self._part(instance)
         if isinstance(names, Mapping):
             more = part.take_copies(names, tier)
@@ -194,7 +194,7 @@ class ExactIndex:
         self._sets.release(changes)
 
     def clear(self, instance: str) -> None:
-        """The instance no longer holds anything. `sweep` removes its entries in steps."""
+        """Clear the instance; `sweep` removes its entries in steps."""
         part = self._parts.pop(instance, None)
         if instance == STORE:
             self._readers.store = 0
@@ -233,19 +233,19 @@ class ExactIndex:
 
     @property
     def names(self) -> Sequence[str]:
-        """The instances by slot; a free slot keeps its last name."""
+        """Return the instances by slot; a free slot keeps its last name."""
         return self._names
 
     def slot(self, instance: str) -> int:
-        """Of an instance that a look-up named."""
+        """Return the slot of an instance that a look-up named."""
         return self._parts[instance].slot
 
     def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
-        """Leading tokens held by each instance, by its fastest tier; instances without any are left out."""
+        """Return the leading tokens held by each instance, by fastest tier; instances without any are omitted."""
         return summed(self.stretches(hashes), block_size, self._names)
 
     def stretches(self, hashes: Sequence[int]) -> list[Stretch]:
-        """The stretches of a prompt with the same holders, from its first block on; their bits number `names`."""
+        """Return the stretches of a prompt with the same holders, from the first block; their bits index `names`."""
         get, reads = self._holders.get, self._readers
         anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
         masks: Mapped = reads if reads.bits else self._sets.masks
@@ -269,12 +269,12 @@ class ExactIndex:
         return mask_at
 
     def changing(self, stretches: Sequence[Stretch]) -> list[Stretch]:
-        """The same of the instances for which `foreseen` may find something else."""
+        """Return the stretches of the instances for which `foreseen` may differ."""
         busy = self._heads.busy
         return [(end, (device & busy, host & busy, disk & busy)) for end, (device, host, disk) in stretches]
 
     def look_up(self, hashes: Sequence[int], block_size: int, now: float) -> dict[str, Tokens]:
-        """What each instance will hold when it admits a request sent now; `now`: s, monotonic."""
+        """Return what each instance will hold when it admits a request sent now; `now`: s, monotonic."""
         matched = self.match(hashes, block_size)
         return matched | self.foreseen(matched, hashes, block_size, now)
 
@@ -290,51 +290,51 @@ class ExactIndex:
     def foreseen(
         self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
     ) -> dict[str, Tokens]:
-        """What each instance will hold when it admits a request sent now, where that differs from the result of
+        """Return what each instance will hold when it admits a request sent now, if that differs from the result of
         `match`; `now`: s, monotonic."""
         changed: dict[str, Tokens] = {}
         parts, names = self._parts, self._names
         for instance, (device, host, disk) in self._of_busy(held):
-            if host or disk or not parts[instance].groups.rooted:  # what the device evicts is on the next tier
+            if host or disk or not parts[instance].groups.rooted:  # evicted blocks remain on the next tier
                 continue
             blocks = device // block_size
             left = parts[instance].forecast.foreseen(hashes, blocks, now)
             if left < blocks or (left > blocks and parts[instance].groups is FIRST_ONLY):
                 changed[instance] = (left * block_size, 0, 0)
-        # Without any of it an instance will hold some only if it computes a prompt that begins alike.
+        # An instance that holds nothing will hold some only by computing a prompt that begins alike.
         for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
             instance = names[slot]
-            if instance in held or parts[instance].groups is not FIRST_ONLY:  # nobody can say which states it keeps
+            if instance in held or parts[instance].groups is not FIRST_ONLY:  # its kept states are unknown
                 continue
             if left := parts[instance].forecast.foreseen(hashes, 0, now):
                 changed[instance] = (left * block_size, 0, 0)
         return changed
 
     def _of_busy(self, held: Mapping[str, Tokens]) -> Iterable[tuple[str, Tokens]]:
-        """What will not change is left out: of many instances, few may have requests in flight."""
+        """Omit what will not change: few of many instances may have requests in flight."""
         busy = self._heads.busy
         if busy.bit_count() >= len(held):
             return held.items()
         return [(name, held[name]) for name in named(busy, self._names) if name in held]
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
-        """The instance gets this prompt and is expected to hold `foreseen` leading blocks when it admits it."""
+        """Note a prompt sent to the instance, which is expected to hold `foreseen` leading blocks on admission."""
         return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
-        """Blocks that it holds, by tier: of the first group of layers."""
+        """Count the blocks of the first group of layers that an instance holds, by tier."""
         part = self._parts.get(instance)
         if part is None:
             return NOTHING
         return part.on_tier[DEVICE if part.groups.rooted else FURTHER], part.on_tier[HOST], part.on_tier[DISK]
 
     def held_by(self, instance: str) -> int:
-        """Blocks of all its tiers and groups."""
+        """Count the blocks of all its tiers and groups."""
         part = self._parts.get(instance)
         return sum(part.on_tier) if part is not None else 0
 
     def unknown(self, instance: str) -> int:
-        """Blocks in events whose parent is unknown, since the instance was last cleared."""
+        """Count the blocks with unknown parent in events since the instance was last cleared."""
         part = self._parts.get(instance)
         return part.unknown if part is not None else 0
 
@@ -344,17 +344,17 @@ class ExactIndex:
 
     @property
     def held(self) -> int:
-        """Blocks held, counted once per instance and tier."""
+        """Count the blocks held, once per instance and tier."""
         return self._held
 
     @property
     def has_lower(self) -> bool:
-        """Whether an instance is known to hold a block below its device."""
+        """Return whether an instance holds a block below its device."""
         return self._lower > 0
 
     @property
     def bytes(self) -> int:
-        """Memory, to a few percent."""
+        """Estimate the memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
         own = sum(part.names.bytes + part.forecast.bytes for part in parts)
         own += sum((len(part.copies) + len(part.copied)) * _COPY_BYTES for part in parts)
@@ -381,7 +381,7 @@ class ExactIndex:
             self._grouped[part.groups] = others
 
     def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
-        """`names`: the engine's; `blocks`: ours, that follow `parent`, 0 when unknown."""
+        """Add blocks. `names`: the engine's; `blocks`: ours, which follow `parent`, 0 if unknown."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
         known = part.names.put_all(names, blocks)
@@ -403,7 +403,7 @@ class ExactIndex:
             part.forecast.stored(blocks, parent, new, len(again))
 
     def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
-        """The fast path for an instance with one tier and one copy of each block."""
+        """Drop all entries, the fast path for an instance with one tier and one copy of each block."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
             blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)
@@ -414,7 +414,7 @@ class ExactIndex:
         part.forecast.dropped(blocks)
 
     def _recount(self, numbers: list[int], changes: Mapping[int, int]) -> int:
-        """Move blocks from their sets of holders to the changed ones. Returns how many changed."""
+        """Move blocks to their changed sets of holders. Return how many changed."""
         counts, changed = self._sets.counts, 0
         for number, blocks in Counter(numbers).items():
             after = changes[number]
@@ -462,7 +462,7 @@ class ExactIndex:
             self._holders.pop(block)
 
     def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int, masks: Mapped) -> int:
-        """The first position after `start` where the holders in `alive` differ from those at `start`."""
+        """Return the first position after `start` where the holders in `alive` differ from those at `start`."""
         get = self._holders.get
         here = placed(masks[number], alive)
 

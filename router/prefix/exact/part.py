@@ -8,7 +8,7 @@ from router.prefix.exact.untold import UntoldBlocks
 from router.prefix.forecast.cache_forecast import CacheForecast, Heads
 
 NAME_PARTS = 64
-MOST_COPIED = 100_000  # blocks with several copies, now or before
+MOST_COPIED = 100_000  # blocks with several copies, now or earlier
 FIRST_ONLY = GroupNeeds()
 
 
@@ -16,21 +16,21 @@ class InstanceBlocks:
     __slots__ = ("bit", "copied", "copies", "forecast", "groups", "names", "on_tier", "slot", "unknown", "untold")
 
     def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
-        """`capacity`: blocks of its KV cache, 0 when unknown."""
+        """`capacity`: blocks of its KV cache, 0 if unknown."""
         self.slot = slot
         self.bit = 1 << slot
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
-        # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
+        # Concurrent requests may fill two blocks with the same tokens: a block is gone with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
         self.copied: dict[int, tuple[int, int]] = {}  # our name of a block that had several → its latest key there
-        self.on_tier = [0, 0, 0]  # and by further group
+        self.on_tier = [0, 0, 0]  # number of blocks by tier, then by further group
         self.groups = FIRST_ONLY
         self.untold = UntoldBlocks()
         self.unknown = 0  # blocks whose parent is unknown
-        self.forecast = CacheForecast(capacity, slot, heads)  # changes on the device by requests in flight
+        self.forecast = CacheForecast(capacity, slot, heads)  # forecast of the device's changes by requests in flight
 
     def add_copies(self, blocks: Iterable[tuple[int, int]], tier: int) -> None:
-        """`blocks`: the engine's names with ours."""
+        """Add copies. `blocks`: the engine's names with ours."""
         for name, block in blocks:
             self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
             self.copied[block] = name, tier
@@ -38,7 +38,7 @@ class InstanceBlocks:
             del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
-        """Take the engine's count of copies; returns by how many there are more besides the first ones."""
+        """Take the engine's count of copies; return how many exist besides the first ones."""
         more = 0
         for name, count in remaining.items():
             if not self.names.get(name):
@@ -51,7 +51,7 @@ class InstanceBlocks:
         return more
 
     def drop_copy(self, name: int, tier: int) -> bool:
-        """True when it was one of several copies."""
+        """Drop a copy; True if there were several."""
         more = self.copies.get((name, tier)) if self.copies else None
         if more is None:
             return False

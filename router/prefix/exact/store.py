@@ -1,8 +1,8 @@
-"""What instances can read of a store that they share: one holder, whose blocks each of them can fetch. Pure."""
+"""A store shared by instances: one holder whose blocks each of them can fetch. Pure."""
 
 from router.prefix.exact.holders import HolderSets, Masks
 
-STORE = ""  # its name among the instances, all of which have one
+STORE = ""  # name of the store among the instances, whose names are not empty
 
 
 class Readers:
@@ -16,12 +16,12 @@ class Readers:
         self.store = 0  # the bit of the store itself
 
     def anywhere(self, number: int) -> int:
-        """Who holds these blocks, or can fetch them."""
+        """Return who holds these blocks or can fetch them."""
         found = self._sets.anywhere[number]
         return found | self.bits if found & self.store else found
 
     def __getitem__(self, number: int) -> Masks:
-        """Where: what the store holds, each of its readers has on the store's tier."""
+        """Return the holders by tier; readers hold what the store holds, on its tier."""
         device, host, disk = masks = self._sets.masks[number]
         if host & self.store:
             return device, host | self.bits, disk

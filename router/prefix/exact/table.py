@@ -1,4 +1,4 @@
-"""Maps 64-bit keys to small numbers in about 20 bytes per entry; a dict takes a hundred or more.
+"""A map from 64-bit keys to small numbers in about 20 bytes per entry; a dict takes a hundred or more.
 
 Open addressing with linear probing in `array`s: no object per entry. Keys should be hashes, since they give the slot.
 Deletion moves later entries up, so there are no tombstones. A table consists of many small ones: growing one blocks the
@@ -15,7 +15,7 @@ EMPTIEST = 0.2  # share of slots in use before it shrinks
 
 
 class IntTable:
-    """Values are at least 1, since 0 means none; key 0 is stored as key 1."""
+    """A table of values of at least 1, as 0 means none; key 0 is stored as key 1."""
 
     __slots__ = ("_bytes", "_mask", "_parts")
 
@@ -26,7 +26,7 @@ class IntTable:
         self._parts = [_Part(typecode, self._bytes) for _ in range(parts)]
 
     def get(self, key: int) -> int:
-        """The value, 0 without one."""
+        """Return the value, or 0."""
         part = self._parts[key & self._mask]
         keys = part.keys
         wanted = key or 1
@@ -38,7 +38,7 @@ class IntTable:
         return part.values[place]
 
     def put(self, key: int, value: int) -> int:
-        """The previous value, 0 without one."""
+        """Set a value; return the previous one, or 0."""
         part = self._parts[key & self._mask]
         keys = part.keys
         wanted = key or 1
@@ -57,13 +57,13 @@ class IntTable:
         return before
 
     def pop(self, key: int) -> int:
-        """The removed value, 0 without one."""
+        """Remove a value; return it, or 0."""
         return self._parts[key & self._mask].pop(key)
 
-    # The same for many keys at half the cost: most of it is calls and attribute look-ups.
+    # The same for many keys at half the cost, which is mostly calls and attribute look-ups.
 
     def put_all(self, keys: Iterable[int], values: Iterable[int]) -> list[int]:
-        """The previous values."""
+        """Set many values; return the previous ones."""
         parts, mask, before = self._parts, self._mask, []
         for key, value in zip(keys, values, strict=True):
             part = parts[key & mask]
@@ -81,7 +81,7 @@ class IntTable:
         return before
 
     def pop_all(self, keys: Iterable[int]) -> list[int]:
-        """The removed values."""
+        """Remove many values; return them."""
         parts, mask, before = self._parts, self._mask, []
         for key in keys:
             part = parts[key & mask]
@@ -95,7 +95,7 @@ class IntTable:
         return before
 
     def change(self, keys: Iterable[int], to: Callable[[int], int]) -> tuple[list[int], dict[int, int]]:
-        """Replace each value by `to(value)`; 0 removes. Returns the previous values, and their replacements."""
+        """Replace each value by `to(value)`; 0 removes. Return the previous values and their replacements."""
         parts, mask, before = self._parts, self._mask, []
         known: dict[int, int] = {}
         for key in keys:
@@ -135,12 +135,12 @@ class IntTable:
 
 
 class _Part:
-    """Its last slot is always free, so every probe ends: an entry that would take it makes the part grow."""
+    """A part of the table whose last slot is always free, so that every probe ends; an entry there makes it grow."""
 
     __slots__ = ("_bytes", "count", "keys", "last", "least", "most", "size", "values")
 
     def __init__(self, typecode: str, its_bytes: list[int]) -> None:
-        """`its_bytes`: the table's, kept up to date here: thousands of tables are asked for them twice a second."""
+        """`its_bytes`: the table's size, kept up to date, as thousands of tables are asked for it twice a second."""
         self._bytes = its_bytes
         self.count = 0
         self.keys = array("Q")
@@ -148,7 +148,7 @@ class _Part:
         self._allocate(SMALLEST)
 
     def _allocate(self, size: int) -> None:
-        """`size` slots that keys hash to, and some more for entries pushed beyond the end."""
+        """Allocate `size` slots that keys hash to, and some more for entries pushed beyond the end."""
         spill = 8 + size // 16
         self.size = size
         self.last = size + spill - 1
@@ -170,7 +170,7 @@ class _Part:
         return value
 
     def free(self, place: int) -> None:
-        """Entries that follow without a gap move up, unless that is before their own slot."""
+        """Free a slot; following entries without a gap move up, but not before their own slot."""
         keys, values, size = self.keys, self.values, self.size
         after = place + 1
         while moved := keys[after]:
@@ -190,7 +190,7 @@ class _Part:
             self._allocate(int(self.size * GROWTH) + 1)
 
     def _fill(self, entries: list[tuple[int, int]]) -> bool:
-        """False when an entry would take the last slot."""
+        """Fill a slot; False if an entry would take the last one."""
         keys, values, size, last = self.keys, self.values, self.size, self.last
         for key, value in entries:
             place = ((key >> 32) * size) >> 32

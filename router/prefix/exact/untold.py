@@ -1,16 +1,16 @@
-"""Blocks of a store that others share, of which no event tells that they left: believed for a while. Pure."""
+"""Blocks of a shared store whose removal is not reported: believed for a while. Pure."""
 
 from collections.abc import Iterable, Iterator
 
-BELIEVED_S = 1_800.0  # a store evicts by its size, which nobody tells: what is asked for again is refuted before
-MOST = 250_000  # blocks of one instance, at about 250 bytes each
+BELIEVED_S = 1_800.0  # eviction depends on the store's unknown size; reused blocks are refuted earlier
+MOST = 250_000  # blocks per instance, at about 250 bytes each
 BLOCK_BYTES = 250
 
-Residence = tuple[int, int]  # the engine's name of a block, its tier
+Residence = tuple[int, int]  # (engine's name of a block, tier)
 
 
 class UntoldBlocks:
-    """Of one instance, by our name, the one stored longest ago first."""
+    """An instance's unreported blocks by our name, oldest first."""
 
     __slots__ = ("_blocks",)
 
@@ -21,9 +21,9 @@ class UntoldBlocks:
         return len(self._blocks)
 
     def add(self, names: Iterable[int], blocks: Iterable[int], tier: int, now: float) -> None:
-        """`now`: s, monotonic."""
+        """Add blocks; `now`: s, monotonic."""
         for name, block in zip(names, blocks, strict=True):
-            self._blocks.pop(block, None)  # a block that is stored again counts from now
+            self._blocks.pop(block, None)  # a block stored again counts from now
             self._blocks[block] = ((name, tier), now)
 
     def take(self, block: int) -> Residence | None:
@@ -31,7 +31,7 @@ class UntoldBlocks:
         return residence[0] if residence is not None else None
 
     def expired(self, now: float) -> Iterator[Residence]:
-        """Take those that are not believed any more."""
+        """Remove and return the blocks no longer believed."""
         while self._blocks:
             block, (residence, at) = next(iter(self._blocks.items()))
             if now - at <= BELIEVED_S and len(self._blocks) <= MOST:

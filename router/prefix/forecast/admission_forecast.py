@@ -1,23 +1,23 @@
-"""Forecasts when an instance with a full KV cache admits requests, and how much it evicts until then.
+"""Forecast of when an instance with a full KV cache admits requests, and how much it evicts until then.
 
-A request is admitted in the order of arrival, when its whole prompt fits beside the running ones (vLLM V1 with
+Requests are admitted in the order of arrival, once the whole prompt fits beside the running ones (vLLM V1 with
 `scheduler_reserve_full_isl`, its default). Until then the running requests grow, all at the same rate, and return their
-blocks when they end, the one with the least left first. Returned blocks can still be hit, except each request's partial
+blocks when they end, the shortest remainder first. Returned blocks can still be hit, except each request's partial
 block: such blank blocks are reused before anything is evicted.
 """
 
 
 class AdmissionForecast:
-    """All in blocks; expected values are fractions."""
+    """A forecast in blocks; expected values are fractions."""
 
     __slots__ = ("_blank", "_running", "evicted", "free")
 
     def __init__(self, free: float, blank: float) -> None:
-        """`free`: blocks that no running request uses; `blank`: those of them without content."""
+        """`free`: blocks that no running request uses; `blank`: free blocks without content."""
         self.free = free
         self.evicted = 0.0
         self._blank = blank
-        self._running: list[tuple[float, float]] = []  # (growth of the answer left, blocks returned at its end)
+        self._running: list[tuple[float, float]] = []  # (remaining growth of the answer, blocks returned at its end)
 
     def copy(self) -> "AdmissionForecast":
         other = AdmissionForecast(self.free, self._blank)
@@ -25,7 +25,7 @@ class AdmissionForecast:
         return other
 
     def run(self, need: float, left: float, own: float) -> None:
-        """A request starts: it takes `need` now, its answer grows by `left`, its end returns `own` and that growth."""
+        """Start a request: it takes `need` now, its answer grows by `left`, its end returns `own` and that growth."""
         self._take(need)
         self._running.append((left, own))
 

@@ -1,4 +1,4 @@
-"""Forecasts what an instance will hold when it admits a request sent now. The exact index knows what it holds.
+"""Forecast of what an instance will hold when it admits a request sent now. The exact index knows what it holds.
 
 The difference are the requests sent there before. The blocks that they compute will be held, though the engine reports
 them only then (`expected`). They also take capacity, as do their growing answers: an engine with a full cache evicts
@@ -15,20 +15,20 @@ from router.prefix.common import common
 from router.prefix.forecast.admission_forecast import AdmissionForecast
 from router.prefix.forecast.eviction_order import EvictionOrder
 
-LATE_S = 1.0  # after a request's end: its blocks are reported by then, or never
-LEARNT_FROM = 16  # answers in the moving mean of their length
+LATE_S = 1.0  # time after a request's end by which its blocks are reported, or never
+LEARNT_FROM = 16  # least answers for the moving mean of their length
 _ENTRY_BYTES = 110
 
 
 class Heads(dict[int, dict[int, int]]):
-    """Requests in flight, and those that ended lately, by the first block of their prompt and the slot of their
-    instance. `busy` has the bits of these slots, and of some that no look-up has asked since."""
+    """Requests in flight or recently ended, by the first block of their prompt and the slot of their instance.
+    `busy` has the bits of these slots, and of some not looked up since."""
 
     busy = 0
 
 
 class InFlight:
-    """One request in flight on one instance."""
+    """A request in flight on an instance."""
 
     __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "is_admitted", "own", "uses")
 
@@ -37,44 +37,44 @@ class InFlight:
     ) -> None:
         self._forecast = forecast
         self._prompt = len(hashes)
-        self.chain = array("Q", hashes)  # chain of the prompt, and of the answer as it grows
-        self.uses = uses  # leading blocks: found at admission, and reported since
-        self.foreseen = foreseen  # leading blocks held at admission; earlier requests compute the missing ones
-        self.own = 0  # blocks of the prompt that no other request used when it was sent
-        self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported yet
+        self.chain = array("Q", hashes)  # chain of the prompt and of the growing answer
+        self.uses = uses  # leading blocks found at admission or reported since
+        self.foreseen = foreseen  # leading blocks expected at admission; earlier requests compute missing ones
+        self.own = 0  # prompt blocks that no other request used when it was sent
+        self.fresh = fresh  # blocks not held when it was sent; after its end, unreported blocks
         self.is_admitted = False
 
     @property
     def head(self) -> int:
-        """The first block."""
+        """Return the first block."""
         return self.chain[0] if self._prompt else 0
 
     @property
     def missing(self) -> int:
-        """Blocks of the prompt that it computes and the engine has not reported."""
+        """Return the prompt's blocks that it computes and the engine has not reported."""
         return max(self._prompt - max(self.uses, self.foreseen), 0)
 
     @property
     def answer(self) -> int:
-        """Blocks of the answer so far."""
+        """Count the blocks of the answer so far."""
         return len(self.chain) - self._prompt
 
     @property
     def awaits(self) -> int:
-        """Its next block; the last known one while the next is unknown."""
+        """Return its next block, or the last known one while the next is unknown."""
         if self.uses < len(self.chain):
             return self.chain[self.uses]
         return self.chain[-1] if self.chain else 0
 
     def stored(self, blocks: Sequence[int]) -> None:
-        """Its next blocks are held."""
+        """Note that its next blocks are held."""
         self.is_admitted = True
         self.uses += len(blocks)
         if self.uses > len(self.chain):
             self.chain.extend(blocks[len(self.chain) - self.uses :])
 
     def over(self, now: float) -> None:
-        """It has ended; `now`: s, monotonic."""
+        """Note its end; `now`: s, monotonic."""
         self._forecast.ended(self, now)
 
 
@@ -83,30 +83,30 @@ class CacheForecast:
 
     def __init__(self, capacity: int, slot: int, heads: Heads) -> None:
         """`heads` is shared by the forecasts of all instances."""
-        self.held = 0  # now, counting copies
+        self.held = 0  # blocks held now, counting copies
         self._capacity = capacity
         self._slot = slot
         self._heads = heads
         self._eviction = EvictionOrder()
         self._expected: dict[int, int] = {}  # blocks not reported yet → requests that compute or await them
-        self._under_way: dict[InFlight, None] = {}  # in the order of arrival
-        self._next: dict[int, InFlight] = {}  # the next block of a prompt, or the last one of a growing answer
-        self._leaving: deque[tuple[float, InFlight]] = deque()  # ended; their last blocks may still be reported
+        self._under_way: dict[InFlight, None] = {}  # requests in order of arrival
+        self._next: dict[int, InFlight] = {}  # by the prompt's next block, or a growing answer's last
+        self._leaving: deque[tuple[float, InFlight]] = deque()  # ended requests whose last blocks may still be reported
         self._answer = 0.0  # mean length of ended answers, in blocks
-        self._answers = 0  # ended
-        self._admissions: AdmissionForecast | None = None  # forecast for requests in flight; None: to be computed
+        self._answers = 0  # number of ended answers
+        self._admissions: AdmissionForecast | None = None  # forecast for requests in flight; None until computed
 
     @property
     def bytes(self) -> int:
-        """Memory, roughly."""
+        """Estimate the memory."""
         return self._eviction.bytes + len(self._expected) * _ENTRY_BYTES
 
     def resize(self, capacity: int) -> None:
-        """`capacity`: of the instance's KV cache; 0 when unknown: no evictions are expected then."""
+        """Set the capacity of the KV cache; 0 if unknown, in which case no evictions are expected."""
         self._capacity, self._admissions = capacity, None
 
     def close(self) -> None:
-        """The instance no longer holds anything: what is in flight there ends unseen."""
+        """Close the forecast, as the instance holds nothing any more; requests in flight end unseen."""
         for request in (*self._under_way, *(request for _, request in self._leaving)):
             self._unlist(request)
         self._under_way.clear()
@@ -114,7 +114,7 @@ class CacheForecast:
         self._heads.busy &= ~(1 << self._slot)
 
     def foreseen(self, hashes: Sequence[int], held: int, now: float) -> int:
-        """How many leading blocks of a prompt the instance will hold; it holds `held` now. `now`: s, monotonic."""
+        """Predict how many leading blocks of a prompt the instance will hold; it holds `held`. `now`: s, monotonic."""
         if self._leaving:
             self._forget_late(now)
         if not (self._under_way or self._expected):
@@ -127,7 +127,7 @@ class CacheForecast:
         return self._end_of_expected(hashes, kept) if self._expected else kept
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> InFlight:
-        """The instance gets this prompt and is expected to hold `foreseen` leading blocks at its admission."""
+        """Note a prompt sent to the instance, with `foreseen` leading blocks expected at its admission."""
         self._heads.busy |= 1 << self._slot
         expected = self._expected
         start = foreseen
@@ -149,7 +149,7 @@ class CacheForecast:
         return request
 
     def ended(self, request: InFlight, now: float) -> None:
-        """Its blocks are free from now on: evicted after those of requests that ended earlier."""
+        """Free the blocks of an ended request: they are evicted after those of earlier ends."""
         if self._under_way.pop(request, self) is self:
             return
         self._admissions = None
@@ -160,7 +160,7 @@ class CacheForecast:
             self._answer += (request.answer - self._answer) / min(self._answers, LEARNT_FROM)
         self._eviction.use(request.chain, request.uses, busy=False)
         self._keep_shared(request)
-        # Reported blocks are not its own any more: once evicted, the conversation's next request may await them.
+        # Reported blocks are shared: once evicted, the conversation's next request may await them.
         request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
@@ -171,7 +171,7 @@ class CacheForecast:
     # From KV events
 
     def stored(self, blocks: Sequence[int], parent: int, new: int, copies: int) -> None:
-        """Blocks of a chain that follow `parent`; the last `new` were not held before."""
+        """Take stored blocks of a chain that follow `parent`; the last `new` were not held before."""
         self.held += new + copies
         self._admissions = None
         if not self._expected.keys().isdisjoint(blocks):
@@ -188,7 +188,7 @@ class CacheForecast:
             self._next[request.awaits] = request
 
     def dropped(self, blocks: Sequence[int]) -> None:
-        """Evicted, in this order."""
+        """Take evicted blocks, in this order."""
         self.held -= len(blocks)
         self._admissions = None
         for block in self._eviction.gone(blocks):
@@ -196,12 +196,12 @@ class CacheForecast:
         self._eviction.fit(self.held)
 
     def _answering(self, parent: int) -> InFlight | None:
-        """The request whose answer continues from this block."""
+        """Return the request whose answer continues from this block."""
         request = self._next.get(parent)
         return request if request is not None and request.uses == len(request.chain) else None
 
     def _hit_otherwise(self, block: int) -> InFlight | None:
-        """A request that found more or fewer blocks than foreseen, and computes from this block on."""
+        """Return a request that found more or fewer blocks than foreseen and computes from this block on."""
         for request in self._under_way:
             if not request.is_admitted and block in request.chain:
                 place = request.chain.index(block)
@@ -215,7 +215,7 @@ class CacheForecast:
         return None
 
     def _lose(self, block: int) -> None:
-        """Requests not admitted yet will find fewer blocks than foreseen, and compute this one again."""
+        """Lower what waiting requests will find, as they have to compute this block again."""
         for request in self._under_way:
             if not request.is_admitted and request.uses and request.chain[request.uses - 1] == block:
                 if self._next.get(request.awaits) is request:
@@ -242,9 +242,9 @@ class CacheForecast:
             self._forget(self._leaving.popleft()[1])
 
     def _unlist(self, request: InFlight) -> None:
-        """Nothing more is expected of it."""
+        """Remove a request, of which nothing more is expected."""
         slots = self._heads.get(request.head)
-        if slots is None:  # an empty prompt
+        if slots is None:  # empty prompt
             return
         slots[self._slot] -= 1
         if not slots[self._slot]:
@@ -253,7 +253,7 @@ class CacheForecast:
                 del self._heads[request.head]
 
     def _forget(self, request: InFlight) -> None:
-        """Its blocks that were never reported are no longer expected."""
+        """Stop expecting its unreported blocks."""
         self._unlist(request)
         for block in request.fresh:
             others = self._expected.pop(block, 0)
@@ -262,7 +262,7 @@ class CacheForecast:
         self._admissions = None
 
     def _kept(self, hashes: Sequence[int], held: int) -> int:
-        """Leading blocks held now that will not be evicted."""
+        """Count the leading blocks held now that will not be evicted."""
         if self._admissions is None:
             self._admissions = self._forecast_admissions()
         kept = self._left(hashes, held, self._admissions)
@@ -278,7 +278,7 @@ class CacheForecast:
         return self._eviction.kept(hashes, held, self._eviction.cutoff(gone)) if gone else held
 
     def _forecast_admissions(self) -> AdmissionForecast:
-        """After the admission of all requests in flight. Each has one partial block besides."""
+        """Forecast the state after the admission of all requests in flight, each with one partial block."""
         running = sum(request.is_admitted for request in self._under_way)
         blank = self._capacity - self.held - running - sum(len(request.fresh) for _, request in self._leaving)
         admissions = AdmissionForecast(blank + self._eviction.idle, blank)
@@ -290,7 +290,7 @@ class CacheForecast:
         return admissions
 
     def _end_of_expected(self, hashes: Sequence[int], start: int) -> int:
-        """The first position from `start` on where a block is not expected: doubling steps, then bisection."""
+        """Return the first position from `start` on where a block is not expected (doubling steps, then bisection)."""
         expected, end = self._expected, len(hashes)
         if start >= end or hashes[start] not in expected:
             return start

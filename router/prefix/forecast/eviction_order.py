@@ -1,4 +1,4 @@
-"""The blocks of an instance that are in use, and the order in which it evicts the others.
+"""An instance's blocks in use, and the order in which it evicts the others.
 
 Kept in stretches: parts of a chain that were freed, or are used, together. Idle stretches are evicted in the order in
 which they were freed, each from its end. A chain is always used from its head, so a stretch shrinks from its beginning
@@ -19,21 +19,21 @@ class _Segment:
     def __init__(self, blocks: "array[int]", busy: bool, at: int) -> None:
         self.blocks = blocks
         self.busy = busy
-        self.at = at  # number of its use: smaller ones are evicted first
+        self.at = at  # number of its latest use; smaller ones are evicted first
 
 
 class EvictionOrder:
-    """Blocks are known by chained hashes: equal hash, equal chain up to there."""
+    """The order of blocks, known by chained hashes: equal hash, equal chain up to there."""
 
     __slots__ = ("_ends", "_idle", "_next", "_size", "_starts", "idle")
 
     def __init__(self) -> None:
         self._starts: dict[int, _Segment] = {}  # by first block
         self._ends: dict[int, _Segment] = {}  # by last block
-        self._idle: dict[_Segment, None] = {}  # without a request, freed longest ago first
+        self._idle: dict[_Segment, None] = {}  # idle stretches, freed longest ago first
         self._next = 0
         self._size = 0
-        self.idle = 0  # blocks
+        self.idle = 0  # idle blocks
 
     @property
     def bytes(self) -> int:
@@ -41,7 +41,7 @@ class EvictionOrder:
         return self._size * 8 + len(self._starts) * _STRETCH_BYTES
 
     def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
-        """The `upto` leading blocks of the chain that are left become one stretch, the last to be evicted."""
+        """Make the remaining blocks among the `upto` leading ones one stretch, the last to be evicted."""
         place = 0
         while place < upto and (stretch := self._starts.get(chain[place])) is not None:
             same = common(stretch.blocks, chain, place, upto)
@@ -60,14 +60,14 @@ class EvictionOrder:
         stretch.blocks.extend(blocks)
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
-        if not busy:  # an unknown request: it was used now
+        if not busy:  # stored by an unknown request, so used now
             self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1
             self.idle += len(blocks)
 
     def gone(self, blocks: Sequence[int]) -> list[int]:
-        """Remove evicted blocks, given in this order. Returns those that belonged to requests in flight."""
+        """Remove evicted blocks, given in this order. Return those of requests in flight."""
         busy: list[int] = []
         ends, place, end = self._ends, 0, len(blocks)
         while place < end:
@@ -97,12 +97,12 @@ class EvictionOrder:
         while self._size > held and self._idle:
             stretch = next(iter(self._idle))
             block = stretch.blocks[-1]
-            if self._ends.get(block) is not stretch:  # two stretches have the same end
+            if self._ends.get(block) is not stretch:  # shared end of two stretches
                 self._ends[block] = stretch
             self.gone((block,))
 
     def cutoff(self, blocks: int) -> tuple[int, int]:
-        """Where evicting `blocks` idle blocks ends: the number of a use, and what is left of its stretch."""
+        """Return where evicting `blocks` idle blocks ends: the number of a use, and the remainder of its stretch."""
         for stretch in self._idle:
             blocks -= len(stretch.blocks)
             if blocks < 0:
@@ -110,7 +110,7 @@ class EvictionOrder:
         return self._next, 0
 
     def uses(self, hashes: Sequence[int], held: int) -> bool:
-        """Whether one request in flight uses all of the leading blocks."""
+        """Return whether one request in flight uses all of the leading blocks."""
         stretch = self._starts.get(hashes[0])
         return (
             stretch is not None
@@ -120,7 +120,7 @@ class EvictionOrder:
         )
 
     def kept(self, hashes: Sequence[int], held: int, cutoff: tuple[int, int]) -> int:
-        """Leading blocks held now that are left after evicting up to `cutoff`."""
+        """Count the leading blocks held now that remain after evicting up to `cutoff`."""
         at, left = cutoff
         place = 0
         while place < held:
@@ -146,7 +146,7 @@ class EvictionOrder:
             self.idle += len(blocks)
 
     def _shorten(self, stretch: _Segment, blocks: int) -> None:
-        """Remove `blocks` from its beginning."""
+        """Remove `blocks` blocks from its beginning."""
         del self._starts[stretch.blocks[0]]
         self._size -= blocks
         self.idle -= 0 if stretch.busy else blocks
@@ -157,7 +157,7 @@ class EvictionOrder:
         self._unlist(stretch, self._ends, stretch.blocks[-1])
 
     def _unlist(self, stretch: _Segment, by: dict[int, _Segment], block: int) -> None:
-        """A block that was reported twice is part of two stretches: the other one stays."""
+        """Remove a stretch from the maps, keeping another one that shares a block reported twice."""
         if by.get(block) is stretch:
             del by[block]
         self._idle.pop(stretch, None)
