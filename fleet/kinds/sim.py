@@ -1,9 +1,11 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from fleet.engine import profiles
-from fleet.engine.dwdp.servers import KV_BYTES, SOURCE
+from fleet.engine.dwdp.machine import GPUS as CONTEXT_GPUS
+from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.profiles import Profile
 from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
 from fleet.kinds import data_parallel
@@ -37,6 +39,7 @@ from fleet.simengine.model import (
     SimOptions,
     context_ranks,
     gpus_of,
+    machine_of,
     model_of,
     served,
 )
@@ -79,8 +82,14 @@ class SimSpec:
         ONE_ENGINE,
         title="Context servers",
         choices=CONTEXT_SERVERS,
-        help="dep, dwdp: DeepSeek-R1 on GB200 instead of GPU and model above; prefill instances are groups of "
+        help="dep, dwdp: the model and GPU below instead of those above; prefill instances are groups of "
         "prefill_tp GPUs that share the experts, and those of dwdp have a rank for each GPU. With kv trtllm.",
+    )
+    context_model: str = option(
+        next(iter(MOES)), title="Model of the groups", choices=tuple(MOES), help="With context servers."
+    )
+    context_gpu: str = option(
+        next(iter(CONTEXT_GPUS)), title="GPU of the groups", choices=tuple(CONTEXT_GPUS), help="With context servers."
     )
     data_parallel_size: int = data_parallel_size_option(
         "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
@@ -281,7 +290,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "model-profile": None if _has_groups(spec) else spec.model_profile,
         "expert-parallel": spec.expert_parallel or None,
         "profile": spec.profile,
-        "context-servers": spec.context_servers if _has_groups(spec) else None,
+        **_groups(spec),
         "time-scale": spec.time_scale,
         "seed": spec.seed,
         "block-size": spec.block_size,
@@ -304,6 +313,17 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
     }
     loras = {"max-loras": spec.max_loras, "max-cpu-loras": spec.max_cpu_loras} if spec.enable_lora else {}
     return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec) | loras)]
+
+
+def _groups(spec: SimSpec) -> dict[str, object]:
+    return _changed(spec, ("context_servers", "context_model", "context_gpu")) if _has_groups(spec) else {}
+
+
+def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
+    """The flags of those options that are not left at their defaults."""
+    default = SimSpec()
+    values = {name: getattr(spec, name) for name in names}
+    return {name.replace("_", "-"): value for name, value in values.items() if value != getattr(default, name)}
 
 
 def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
@@ -352,13 +372,12 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
 _TIER_DETAILS = ("tier_law", "dram_gb_per_s", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
 
 
-def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
+def _tier_flags(spec: SimSpec) -> dict[str, object]:
     if not spec.dram_gb and not spec.ssd_gb:
         return {}
     names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
-    default = SimSpec()
-    changed = (name for name in _TIER_DETAILS if getattr(spec, name) != getattr(default, name))
-    return {name.replace("_", "-"): getattr(spec, name) for name in (*names, *changed)}
+    sizes = {name.replace("_", "-"): getattr(spec, name) for name in names}
+    return sizes | _changed(spec, _TIER_DETAILS)
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
@@ -381,7 +400,8 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     spec = _of_role(spec, launch)
     engine = replace(model_of(_options(spec), role(spec, launch)), pair=_paired_with(spec, launch))
     if _has_groups(spec):
-        return TwinModel(engine, f"{SOURCE}; context servers: {spec.context_servers}", transferred=True)
+        about = machine_of(_options(spec)).about
+        return TwinModel(engine, f"{about}; context servers: {spec.context_servers}", transferred=True)
     known = profile_of(spec)
     return TwinModel(engine, known.about, known.doubts, known.transferred != "", known.family)
 
@@ -403,7 +423,9 @@ def wire(spec: SimSpec, launch: Launch) -> Wire:
         return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
-        bytes_per_token=KV_BYTES if _has_groups(spec) else profile_of(spec).sizes.kv_bytes_per_token,
+        bytes_per_token=(
+            MOES[spec.context_model].kv_bytes if _has_groups(spec) else profile_of(spec).sizes.kv_bytes_per_token
+        ),
         etcd=spec.etcd or "",
         pair=_paired_with(spec, launch),
     )
@@ -494,6 +516,8 @@ SIM = Kind(
         "expert_parallel",
         "profile",
         "context_servers",
+        "context_model",
+        "context_gpu",
         "enable_lora",
         "max_loras",
         "max_cpu_loras",

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from fleet.engine.dwdp.layout import LayoutError
 from fleet.engine.dwdp.servers import (
-    KV_BYTES,
     MOE,
     SOURCE,
     TRANSFERS,
@@ -68,7 +67,7 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
 
 def kv_sizes(model: str) -> KvSizes | None:
     known = experts_of(model) == MOE.experts and "deepseek" in model.lower()
-    return KvSizes(KV_BYTES, MOE.layers) if known else sizes_of(model)
+    return KvSizes(MOE.kv_bytes, MOE.layers) if known else sizes_of(model)
 
 
 def _mode(spec: "TrtllmSpec") -> str:

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fleet.engine.dwdp.machine import GPUS as CONTEXT_GPUS
+from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
 from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
 from fleet.simengine.model import (
@@ -64,6 +66,8 @@ def parse_arguments(words: list[str]) -> Arguments:
         default=ONE_ENGINE,
         help="instead of GPU and model, with --kv trtllm",
     )
+    parser.add_argument("--context-model", choices=tuple(MOES), default=next(iter(MOES)), help="of context servers")
+    parser.add_argument("--context-gpu", choices=tuple(CONTEXT_GPUS), default=next(iter(CONTEXT_GPUS)))
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from fleet.engine.dwdp.layout import LayoutError
-from fleet.engine.dwdp.servers import KV_BYTES, Server, TooLarge, dep_server, dwdp_server, generation_server
+from fleet.engine.dwdp.machine import GPUS
+from fleet.engine.dwdp.mixtures import MOES
+from fleet.engine.dwdp.servers import Machine, Server, TooLarge, dep_server, dwdp_server, generation_server
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
@@ -46,6 +48,8 @@ class SimOptions:
     expert_parallel: bool
     profile: str | None  # as JSON, instead of the four before it
     context_servers: str  # one of CONTEXT_SERVERS: other than plain, instead of the five before it
+    context_model: str  # of the groups, one of MOES
+    context_gpu: str  # of the groups, one of GPUS
     group: int  # data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
@@ -135,17 +139,23 @@ def _of_server(options: SimOptions, role: str) -> EngineModel:
         kv_events=True,
         role=cast(Role, role),
         connector=options.kv,
-        transfers=_transfers(options, KV_BYTES),
+        transfers=_transfers(options, server.machine.moe.kv_bytes),
     )
 
 
+def machine_of(options: SimOptions) -> Machine:
+    """Of context and generation servers."""
+    moe = MOES[options.context_model]
+    return Machine(moe, GPUS[options.context_gpu].serving(moe))
+
+
 def _server(options: SimOptions, role: str) -> Server:
-    gpus = gpus_of(options, role)
+    gpus, of = gpus_of(options, role), machine_of(options)
     if role != PREFILL:
-        return generation_server(gpus)
+        return generation_server(gpus, of)
     if options.context_servers == DEP:
-        return dep_server(gpus, seed=0)
-    return dwdp_server(gpus, sliced=options.context_servers == DWDP_SLICES)
+        return dep_server(gpus, 0, of)
+    return dwdp_server(gpus, sliced=options.context_servers == DWDP_SLICES, of=of)
 
 
 def _limits(options: SimOptions, role: str, *, is_async: bool) -> Limits:

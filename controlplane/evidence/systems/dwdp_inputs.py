@@ -4,19 +4,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.engine.dwdp.layout import LayoutError, layout
-from fleet.engine.dwdp.machine import GPT_OSS_120B, GPUS, MOES, Efficiencies, Gpu, Moe
+from fleet.engine.dwdp.machine import GPUS, Efficiencies, Gpu, Moe
+from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.dwdp.phase import Phase, Prompts
-from fleet.engine.dwdp.servers import KV_BYTES
 from fleet.engine.dwdp.table_1 import FILLED
 from fleet.kinds.option import option
 from fleet.systems.dwdp.planning import Demand
 from router.contract.problem import Problem
 
-# gpt-oss-120b: K and V of 8 heads of 64 in two bytes, in the layers that keep the whole prompt
-KV_BYTES_OF = {
-    "DeepSeek-R1": float(KV_BYTES),
-    "gpt-oss-120b": 2 * 8 * 64 * 2 * GPT_OSS_120B.layers * GPT_OSS_120B.full_layers,
-}
 PETA, TERA, GIGA = 1e15, 1e12, 1e9
 
 
@@ -159,11 +154,11 @@ def moe_of(inputs: DwdpInputs) -> Moe:
 
 def kv_bytes_of(inputs: DwdpInputs) -> float:
     """Of a token, in all layers."""
-    return KV_BYTES_OF[inputs.model] if inputs.kv_kib is None else inputs.kv_kib * 1024
+    return MOES[inputs.model].kv_bytes if inputs.kv_kib is None else inputs.kv_kib * 1024
 
 
 def gpu_of(inputs: DwdpInputs) -> Gpu:
-    gpu = GPUS[inputs.gpu]
+    gpu = GPUS[inputs.gpu].serving(moe_of(inputs))
     return replace(
         gpu,
         expert_flops=_given(inputs.expert_pflops, PETA, gpu.expert_flops),

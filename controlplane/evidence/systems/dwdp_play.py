@@ -4,16 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from controlplane.evidence.systems.dwdp_curve import curve_of
-from controlplane.evidence.systems.dwdp_inputs import DwdpInputs
+from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, gpu_of, moe_of
 from controlplane.evidence.systems.system import Play, Playable, PoolFacts
 from controlplane.evidence.traces.prompts_8k import MEAN_TOKENS, PER_S, REQUESTS
-from fleet.engine.dwdp.servers import MOE
+from fleet.engine.dwdp.layout import LayoutError
+from fleet.engine.dwdp.machine import GPUS
+from fleet.engine.dwdp.mixtures import MOES
+from fleet.engine.dwdp.servers import MOE, R1, Machine, TooLarge, dep_server, dwdp_server
+from fleet.engine.profiles import MEMORY_USED
 from fleet.systems.dwdp.known_models import experts_of
 from fleet.systems.dwdp.pareto import Point
 from router.contract.json_value import JsonObject
 
 TRACE = "prompts-8k"
-SMALLEST = 3  # GPUs of a DWDP group: two do not hold the weights
 MOST_GPUS = 64  # GPUs per generation server
 LOADS = (0.05, 20.0)  # factors that an experiment takes
 IN_FLIGHT = REQUESTS // 4  # at most: the others find the generation server as full as the point says
@@ -36,24 +39,38 @@ def groups_of(gpus: int, ranks: int) -> Groups:
     return Groups(gpus // ranks, ranks)
 
 
-def fits(pool: PoolFacts) -> bool:
+def fits(pool: PoolFacts, machine: Machine) -> bool:
+    """Simulated groups take each model of the page, a calibrated pool its own."""
     if pool.kind == "sim":
         return str(pool.engine.get("context_servers", "plain")) != "plain"
     model = str(pool.engine.get("model") or pool.model)
     of_r1 = "deepseek" in model.lower() and experts_of(model) == MOE.experts
-    return pool.kind == "trtllm" and bool(pool.engine.get("prefill_instances")) and of_r1
+    return machine == R1 and pool.kind == "trtllm" and bool(pool.engine.get("prefill_instances")) and of_r1
 
 
 def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """None for another model or GPU: the twin knows DeepSeek-R1 on GB200. The GPUs are those of the curve."""
-    known = inputs.model == "DeepSeek-R1" and inputs.gpu == "GB200" and inputs.ranks >= SMALLEST
-    if not known or inputs.generation_gpus > MOST_GPUS:
+    """None for sizes or rates of one's own, or where a group does not hold the experts. The GPUs are the curve's."""
+    machine = _machine(inputs)
+    if machine is None or inputs.generation_gpus > MOST_GPUS:
         return
-    for pool in filter(fits, pools):
-        for point in curve_of(inputs):
+    for pool in pools:
+        for point in curve_of(inputs) if fits(pool, machine) else ():
             load = point.demand.prompts_per_s * inputs.prompt_tokens / MEAN_TOKENS / PER_S
             if LOADS[0] <= load <= LOADS[1] and point.sequences * inputs.generation_gpus <= IN_FLIGHT:
                 yield _play(inputs, point, pool, round(load, 3))
+
+
+def _machine(inputs: DwdpInputs) -> Machine | None:
+    moe = MOES[inputs.model]
+    named = Machine(moe, GPUS[inputs.gpu].serving(moe))
+    if Machine(moe_of(inputs), gpu_of(inputs)) != named:
+        return None
+    try:
+        dwdp_server(inputs.ranks, of=named).kv_tokens(MEMORY_USED)
+        dep_server(inputs.dep_ranks, 0, named).kv_tokens(MEMORY_USED)
+    except (LayoutError, TooLarge):
+        return None
+    return named
 
 
 def _play(inputs: DwdpInputs, point: Point, pool: PoolFacts, load: float) -> Play:
@@ -84,6 +101,7 @@ def _sim_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool) ->
     return (
         f"{POLICY} fleet.replicas={groups.count + 1} fleet.prefill_instances={groups.count} "
         f"fleet.context_servers={mode} fleet.prefill_tp={groups.gpus} fleet.tp={inputs.generation_gpus} "
+        f"fleet.context_model={inputs.model} fleet.context_gpu={inputs.gpu} "
         f"fleet.max_num_batched_tokens={inputs.max_tokens} name={name}"
     )
 
@@ -103,6 +121,6 @@ def _trtllm_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool)
 PLAYABLE = Playable(
     "Play a point in the twin",
     plays,
-    f"It takes DeepSeek-R1 on GB200 here, up to {MOST_GPUS} generation GPUs, at most {IN_FLIGHT} answers at a time, "
-    "and a pool of context servers of that model: examples/fleet-pd-dwdp.yaml is a simulated one.",
+    f"It takes the published sizes of model and GPU, up to {MOST_GPUS} generation GPUs, at most {IN_FLIGHT} answers "
+    "at a time, and a pool of context servers: examples/fleet-pd-dwdp.yaml is a simulated one.",
 )

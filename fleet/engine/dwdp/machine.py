@@ -1,6 +1,6 @@
 """Models, GPUs and the shares of their peaks that context servers reach."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GB = 1e9
 
@@ -22,6 +22,7 @@ class Moe:
     attention_bytes_per_weight: float
     heads: int
     head_size: int  # query and value together
+    kv_bytes: float  # KV of a token, in all layers
     full_layers: float = 1.0  # 0–1 of the layers, that attend to the whole prompt
 
     @property
@@ -51,6 +52,12 @@ class Gpu:
     memory_bytes_per_s: float
     memory_bytes: float
     link_bytes_per_s: float  # one way: half of what a data sheet prints for NVLink
+
+    def serving(self, moe: Moe) -> "Gpu":
+        """With its peak for the experts of that model: of BF16, or twice that for FP8."""
+        bytes_per_weight = moe.bytes_per_weight
+        widest = self.attention_flops if bytes_per_weight >= 2 else 2 * self.attention_flops
+        return replace(self, expert_flops=min(self.expert_flops, widest)) if bytes_per_weight >= 1 else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +89,7 @@ DEEPSEEK_R1 = Moe(
     attention_bytes_per_weight=1,
     heads=128,
     head_size=192 + 128,
+    kv_bytes=(512 + 64) * 61,  # MLA's latent and rope, FP8
 )
 # 64 heads and 8 for KV, of 64. Every second layer attends to 128 tokens only: its attention is left out.
 GPT_OSS_120B = Moe(
@@ -98,9 +106,9 @@ GPT_OSS_120B = Moe(
     attention_bytes_per_weight=2,
     heads=64,
     head_size=64 + 64,
+    kv_bytes=2 * 8 * 64 * 2 * 18,  # in the layers that keep the whole prompt
     full_layers=0.5,
 )
-MOES = {"DeepSeek-R1": DEEPSEEK_R1, "gpt-oss-120b": GPT_OSS_120B}
 
 # NVIDIA's data sheets. NVLink 5: 1,800 GB/s both ways, NVLink 4: 900.
 GB200 = Gpu(
@@ -130,6 +138,8 @@ H100 = Gpu(
     memory_bytes=80 * GB,
     link_bytes_per_s=450 * GB,
 )
-GPUS = {gpu.name: gpu for gpu in (GB200, B200, H100)}
+H200 = replace(H100, name="H200", memory_bytes_per_s=4.8e12, memory_bytes=141 * GB)
+B300 = replace(B200, name="B300", memory_bytes=270 * GB)
+GPUS = {gpu.name: gpu for gpu in (GB200, B200, B300, H100, H200)}
 
 PEAKS = Efficiencies(slowed=0.0)  # a roofline

@@ -1,4 +1,4 @@
-"""DeepSeek-R1 on GB200, as servers of TensorRT-LLM: context servers in DEP or DWDP, and generation servers."""
+"""Context servers in DEP or DWDP and generation servers, as TensorRT-LLM has them: DeepSeek-R1 on GB200, or others."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,9 +12,8 @@ from fleet.engine.law import SYNC_HOST_S, Law
 
 MOE, GPU = DEEPSEEK_R1, GB200
 SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 2604.01621"
-KV_BYTES = (512 + 64) * MOE.layers  # per token: MLA's latent and rope, FP8
 TRANSFERS = TransferModel(
-    bytes_per_token=KV_BYTES,
+    bytes_per_token=MOE.kv_bytes,
     idle_bytes_per_s=GPU.link_bytes_per_s * REACHED.link,
     busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # beside the copies of experts
 )
@@ -27,15 +26,35 @@ class TooLarge(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """A model on a GPU."""
+
+    moe: Moe = MOE
+    gpu: Gpu = GPU
+
+    @property
+    def about(self) -> str:
+        """The source of its constants."""
+        if self == Machine():
+            return SOURCE
+        return f"{self.moe.name} on {self.gpu.name}: data sheets, with the shares of the peaks of {SOURCE}"
+
+
+R1 = Machine()
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     law: Law
     gpus: int
     ranks: int  # GPUs with prompts of their own
     experts: float  # experts per layer in the memory of each GPU
+    machine: Machine
 
     def kv_tokens(self, share: float) -> float:
         """Raises TooLarge."""
-        return kv_tokens(MOE, GPU, self.gpus, self.experts, share, KV_BYTES)
+        moe = self.machine.moe
+        return kv_tokens(moe, self.machine.gpu, self.gpus, self.experts, share, moe.kv_bytes)
 
 
 def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
@@ -52,28 +71,33 @@ def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_by
     return share * free * gpus / kv_bytes
 
 
-def generation_server(gpus: int) -> Server:
-    law = generation_law(MOE, GPU, REACHED, gpus, SYNC_HOST_S, KV_BYTES)
-    return Server(law, gpus, gpus, MOE.experts / gpus)
+def generation_server(gpus: int, of: Machine = R1) -> Server:
+    return Server(_plain(gpus, of), gpus, gpus, of.moe.experts / gpus, of)
 
 
-def dep_server(gpus: int, seed: int) -> Server:
+def dep_server(gpus: int, seed: int, of: Machine = R1) -> Server:
     """All its GPUs. `seed`: of the spread of an iteration."""
-    law = DepLaw(**_shared(gpus), ranks=gpus, seed=seed)
-    return Server(law, gpus, gpus, MOE.experts / gpus)
+    law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed)
+    return Server(law, gpus, gpus, of.moe.experts / gpus, of)
 
 
-def dwdp_server(size: int, local: int | None = None, prefetch: int | None = None, *, sliced: bool = False) -> Server:
+def dwdp_server(
+    size: int, local: int | None = None, prefetch: int | None = None, *, sliced: bool = False, of: Machine = R1
+) -> Server:
     """One GPU of a group of `size`. Raises LayoutError."""
-    group = layout(MOE.experts, size, local, prefetch)
-    law = DwdpLaw(**_shared(1), group=group, sliced=sliced)
-    return Server(law, 1, 1, group.local + 2 * group.remote / MOE.moe_layers)
+    group = layout(of.moe.experts, size, local, prefetch)
+    law = DwdpLaw(**_shared(1, of), group=group, sliced=sliced)
+    return Server(law, 1, 1, group.local + 2 * group.remote / of.moe.moe_layers, of)
 
 
-def _shared(gpus: int) -> dict[str, Any]:
-    plain = generation_law(MOE, GPU, REACHED, gpus, SYNC_HOST_S, KV_BYTES)
+def _plain(gpus: int, of: Machine) -> Law:
+    return generation_law(of.moe, of.gpu, REACHED, gpus, SYNC_HOST_S, of.moe.kv_bytes)
+
+
+def _shared(gpus: int, of: Machine) -> dict[str, Any]:
+    plain = _plain(gpus, of)
     return {field.name: getattr(plain, field.name) for field in fields(Law)} | {
-        "moe": MOE,
-        "gpu": GPU,
+        "moe": of.moe,
+        "gpu": of.gpu,
         "reached": REACHED,
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleet.systems.offload import TRANSFER_RATES
-from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE, TRTLLM
 from router.contract.json_value import Json, JsonObject
 
 HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
@@ -123,6 +123,25 @@ def disaggregated(prefills: int, decodes: int, sides: Mapping[str, Json], both: 
     ]
 
 
+def _context_group(name: str, mode: str) -> JsonObject:
+    engine: JsonObject = {
+        "kv": TRTLLM,
+        "context_servers": mode,
+        "prefill_instances": 1,
+        "prefill_tp": 4,
+        "tp": 8,
+        "max_num_batched_tokens": 32_768,
+        "kv_gb_per_s": 643,
+        "kv_busy_gb_per_s": 321,
+    }
+    return {
+        "name": name,
+        "strategy": "lpwl",
+        "overrides": {"flow.heavy": "offload"},
+        "fleet": {"replicas": 2, "engine": engine},
+    }
+
+
 def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
     """Name to (what is compared, arms)."""
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
@@ -143,6 +162,10 @@ def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
         "disaggregated": (
             "1P1D, 2P2D, continuous batching that takes prompts first, and chunked prefill",
             disaggregated(2, 2, {}, {}),
+        ),
+        "dwdp": (
+            "Four context GPUs of DeepSeek-R1 in DEP, in DWDP and in DWDP with slices, before eight that answer",
+            [_context_group("DEP4", "dep"), _context_group("DWDP4", "dwdp"), _context_group("slices", "dwdp-slices")],
         ),
         "peers": ("Strategies of other routers", PEERS),
     }

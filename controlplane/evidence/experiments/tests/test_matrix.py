@@ -141,7 +141,7 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
     assert "from 0.05 to 20" in text
 
 
-@pytest.mark.parametrize("name", ["design", "own-fleet", "bandwidths", "tiers", "disaggregated", "peers"])
+@pytest.mark.parametrize("name", ["design", "own-fleet", "bandwidths", "tiers", "disaggregated", "dwdp", "peers"])
 def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, sent, name):
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
     Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)

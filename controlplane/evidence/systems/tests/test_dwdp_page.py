@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
+from django.contrib.auth.models import User
 from django.test import Client
 
 from controlplane.evidence.experiments import running, services
@@ -183,15 +184,40 @@ def test_the_gain_ends_where_a_user_is_served_fastest_and_both_modes_have_whole_
 
 
 def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
-    pool = PoolFacts("r1", "deepseek-r1", "sim", {"context_servers": "dwdp"})
+    pool = PoolFacts("r1", "sim", "deepseek-r1", {"context_servers": "dwdp"})
     assert DWDP.playable is not None
     plays = list(DWDP.playable.plays(DwdpInputs(), [pool]))
+    assert len(plays) == 7
     points = curve_of(DwdpInputs())[: len(plays)]
     for play, point in zip(plays, points, strict=True):
         dep, dwdp = (arm.rpartition("name=")[2] for arm in cast("list[str]", play.body["arms"]))
         assert (dep, dwdp) == (f"DEP4x{point.dep.gpus // 4}", f"DWDP4x{point.dwdp.gpus // 4}")
         assert f"{point.dep.gpus} context GPUs in DEP, {point.dwdp.gpus} in DWDP" in play.title
     assert not list(DWDP.playable.plays(DwdpInputs(ranks=2), [pool]))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("model", "gpu", "ranks"),
+    [("gpt-oss-120b", "B200", 4), ("Kimi-K2.5-NVFP4", "B300", 8), ("Mixtral-8x7B-v0.1", "H100", 4)],
+)
+def test_a_point_of_each_model_of_the_catalogue_is_played_on_simulated_groups(
+    data_dir: Path, otto: User, model: str, gpu: str, ranks: int
+) -> None:
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-pd-dwdp.yaml").read_text()), "ada")
+    pool = PoolFacts("r1", "sim", "deepseek-r1", {"context_servers": "dwdp"})
+    real = PoolFacts("real", "trtllm", "deepseek-r1", {"prefill_instances": 4})
+    assert DWDP.playable is not None
+    inputs = DwdpInputs(model=model, gpu=gpu, ranks=ranks, dep_ranks=ranks, max_tokens=16_384)
+    first, *_ = DWDP.playable.plays(inputs, [pool, real])
+    assert first.pool == "r1"
+    body = ExperimentIn.model_validate({**first.body, "duration_s": 8})
+    number = services.start_experiment(body, Actor("user", "otto")).pk
+    running.run_experiment(number)
+    records = {run.arm: read(run.records_path) for run in Experiment.objects.get(pk=number).runs.all()}
+    assert len(records) == 2
+    assert {one.outcome for found in records.values() for one in found} == {"ok"}
+    assert not list(DWDP.playable.plays(replace(inputs, layers=30, moe_layers=30), [pool]))
 
 
 @pytest.mark.django_db
