@@ -26,7 +26,7 @@ NOT_ASKED = AskedBand()
 
 
 def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None) -> AskedBand:
-    """Raises ErrorResponse."""
+    """Return the band that the request asks for. Raise ErrorResponse."""
     if HEADER in headers:
         return AskedBand(_of_header(headers[HEADER]), HEADER.decode())
     if prompt.priority is not None:
@@ -40,7 +40,7 @@ def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None)
 
 
 def granted(asked: AskedBand, key: PublishedKey | None, policy: ParsedPolicy, *, is_replay: bool = False) -> int:
-    """`is_replay`: in an experiment's own pool, where recorded requests have the band that they were granted."""
+    """Return the granted band. `is_replay`: in an experiment's pool recorded requests keep their granted band."""
     if is_replay and key is None:
         return asked.band
     return min(asked.band, key.priority_max if key is not None else policy["admission.keyless_band_max"])

@@ -24,26 +24,26 @@ from router.request.request import NOT_READ, ProxiedRequest
 from router.request.spending import Spending
 from router.request.tracing import Tracing
 
-NO_POOL = Pool("")  # stands for the pool of a request that was refused before its pool was known
+NO_POOL = Pool("")  # placeholder for a request refused before its pool was known
 
 
 @dataclass(slots=True)
 class Prediction:
-    """What the router knows of a prompt before an engine has answered: its tokens, and where its prefix is cached."""
+    """A prompt's tokens, and where its prefix is cached, as far as known before an engine has answered."""
 
     prompt_tokens: int = 0  # L
     kind: str = ""  # kind of the request (router/prefix/request_kind.py)
     reads_cache: bool = True
-    # (tokens in a block, hashes) where engines publish KV events
+    # (tokens in a block, hashes), if engines publish KV events
     block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
-    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, by the exact index
-    looked_up: LookedUp | None = None  # by an index process
-    under_way: UnderWay | None = None  # on the instance that computes it
-    # Cached tokens on the instance that was chosen
-    exact_tokens: int | None = None  # None when the exact index was not asked
-    tiers: Tokens | None = None  # the exact index's answer, when it is in force and some tokens are below the device
-    shortened: int = 0  # tokens by which they were taken to be fewer than its blocks allow
-    store_tokens: int = 0  # tokens from a store that the pool shares
+    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # exact index's tokens by instance
+    looked_up: LookedUp | None = None  # answer of an index process
+    under_way: UnderWay | None = None  # entry at the instance that computes the prompt
+    # Cached tokens on the chosen instance
+    exact_tokens: int | None = None  # None if the exact index was not asked
+    tiers: Tokens | None = None  # exact index's tokens by tier, if in force and some are below the device
+    shortened: int = 0  # tokens deducted from what its blocks allow
+    store_tokens: int = 0  # tokens from the pool's shared store
     approximate_tokens: int = 0
     index: Index = "none"  # the index in force
     reason: Reason = ""  # why no exact index is in force
@@ -57,44 +57,44 @@ class Call:
     id: str
     api_path: str
     at: float  # s, Unix
-    started: float  # s, of the clock of all other times
-    tenant: str = ""  # shares the queue fairly with others: the client's address, or its API key (limits/)
-    own_id: str = ""  # drawn by the router, where `id` may be the client's
+    started: float  # s, clock of all other times
+    tenant: str = ""  # unit of fairness in the queue: API key, else client address (limits/)
+    own_id: str = ""  # drawn by the router; `id` may be the client's
     deadline: float | None = None
     asked_band: AskedBand = NOT_ASKED
-    band: int = 0  # band of priority, as granted
+    band: int = 0  # granted priority band
     # serving/prepare.py
     pool: Pool = NO_POOL
     request: ProxiedRequest = NOT_READ  # until the request has ended
-    session: str | None = None  # as the client names it, else by its prompt (serving/sessions.py)
-    session_by: str = ""  # what names the session, or why nothing does
+    session: str | None = None  # client's name, else derived from the prompt (serving/sessions.py)
+    session_by: str = ""  # what named the session, or why nothing did
     adapter: str = ""  # adapter of the pool's model
-    alias: Chosen | None = None  # where the document Models sends it
+    alias: Chosen | None = None  # target chosen by the document Models
     # picker/picking.py
-    # Instances that its gateway does not reach, or that do not store the response which it continues; None: none
+    # Instances beyond its gateway, or without the response that it continues; None: none
     outside: Mapping[str, str] | None = None
     # serving/stored.py
     owner: StoredResponse | None = None  # owner of that response
     # limits/api_key_auth.py
     key: PublishedKey | None = None
-    most: int | None = None  # tokens that it may need, where the key has limits or budgets
-    charged: float | None = None  # tokens that the key's limit was charged
-    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # from the budgets of its key and its pool
-    limits: bytes = b""  # header lines with what is left
+    most: int | None = None  # tokens that it may need, if the key has limits or budgets
+    charged: float | None = None  # tokens charged to the key's limit
+    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # reserved from the budgets of key and pool
+    limits: bytes = b""  # header lines with the remaining limits
     # serving/sessions.py
     session_key: str | None = None  # hash of pool and session, for policies and receipts
-    pause_s: float | None = None  # since the session's previous request
+    pause_s: float | None = None  # pause since the session's previous request
     # serving/delivery.py
-    assigned: Assignment | None = None  # to an arm of the pool's delivery
-    candidate: ParsedPolicy | None = None  # candidate that decides; None: the live version does
+    assigned: Assignment | None = None  # arm of the pool's delivery
+    candidate: ParsedPolicy | None = None  # deciding candidate; None: the live version decides
     # telemetry/shadow.py
     shadow: ShadowDecision | None = None
     # telemetry/tracer.py
     tracing: Tracing | None = None  # None: no spans
     # serving/proxy.py
-    admission: Admission | None = None  # to the pool
+    admission: Admission | None = None  # admission to the pool
     decision: Decision | None = None
-    version: int = 0  # version of the policy that decided
+    version: int = 0  # deciding version of the policy
     policy: str = ""
     prediction: Prediction = field(default_factory=Prediction)
     outcome: Outcome = field(default_factory=Outcome)
@@ -102,20 +102,20 @@ class Call:
     blocks: bytes = b""  # hashes that end a block of recorded traffic, eight bytes each
     token_ids: bool = False  # the prompt came as token ids
     # telemetry/recorder.py
-    number: int = 0  # counts the requests of this router in the order in which they ended
+    number: int = 0  # sequence number of ended requests
 
     def __post_init__(self) -> None:
         self.own_id = self.own_id or self.id
 
     @property
     def engine_id(self) -> str:
-        """The request's id at the engines: both parts of an offload have one, no two attempts have the same."""
+        """Return the request's id at the engines: the same for both parts of an offload, different for each attempt."""
         number = len(self.outcome.attempts)
         return self.own_id if number < 2 else f"{self.own_id}-{number}"
 
     @property
     def pair_id(self) -> str:
-        """What pairs the parts of an offload: nothing in it is the client's."""
+        """Return the id that pairs the parts of an offload; it contains nothing of the client's."""
         return f"{self.own_id.rpartition('-')[2]}-{len(self.outcome.attempts)}"
 
     @property
@@ -124,16 +124,16 @@ class Call:
 
     @property
     def rules(self) -> ParsedPolicy:
-        """The policy that the request follows over all its attempts."""
+        """Return the policy that the request follows over all attempts."""
         return self.candidate or self.pool.policy
 
     def start_over(self) -> None:
-        """Forget what belongs to the pool that could not serve it: another one will."""
+        """Reset what belongs to the pool that could not serve, before another pool does."""
         self.session_key = self.pause_s = self.assigned = self.candidate = self.shadow = self.decision = None
         self.version, self.policy, self.prediction, self.outcome.offload = 0, "", Prediction(), None
 
     def end(self, now: float) -> None:
-        """Compute the times and let go of what is large: the receipt is written later."""
+        """Compute the times and free large fields: the receipt is written later."""
         request, outcome = self.request, self.outcome
         self.blocks = array("Q", request.chunks[BLOCK_CHUNKS - 1 :: BLOCK_CHUNKS]).tobytes()
         self.token_ids = request.prompt.token_ids is not None

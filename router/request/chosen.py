@@ -1,4 +1,4 @@
-"""Which target of an alias serves a request, and why (router/serving/aliases.py)."""
+"""The target of an alias that serves a request, and why (router/serving/aliases.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from router.contract.models import Alias, Target
 from router.tokenize.prompt import Prompt
 
-Hashed = dict[int, Sequence[int]]  # chain hashes of the prompt, by their salt
+Hashed = dict[int, Sequence[int]]  # chain hashes of the prompt, by salt
 
 
 @dataclass(slots=True)
@@ -14,15 +14,15 @@ class Chosen:
     name: str  # name of the alias
     alias: Alias
     prompt: Prompt  # as the client sent it
-    body: bytes  # the same
+    body: bytes  # body as the client sent it
     target: Target
     why: str
-    left: tuple[Target, ...] = ()  # fallbacks that were not tried
-    serves: str = ""  # name of the model for the engine
+    left: tuple[Target, ...] = ()  # untried fallbacks
+    serves: str = ""  # engine's name of the model
     hashed: Hashed = field(default_factory=dict)
     fell_back: list[tuple[str, str]] = field(default_factory=list)  # (pool that failed, condition)
 
     @property
     def renames(self) -> bool:
-        """The engine knows the model by another name than the client."""
+        """True if the engine's name of the model differs from the client's."""
         return self.serves != self.name

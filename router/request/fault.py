@@ -1,4 +1,4 @@
-"""Whose fault it is that a request failed: one engine's, or the request's own, as a second engine fails alike.
+"""Attributes a failure to one engine, or to the request if a second engine fails alike.
 
 The rule, with its numbers, is in docs/router.md.
 """
@@ -11,34 +11,34 @@ from router.request.call import Call
 from router.request.outcome import Failure
 from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTimeout, UpstreamError
 
-FAILED = "failed"  # the engine answered, with a failure of its own
-BROKEN = "broken"  # the engine closed the connection: its process may have ended
+FAILED = "failed"  # the engine answered with a failure
+BROKEN = "broken"  # the engine closed the connection, perhaps because it died
 LATE = "late"
-KEY = "key"  # the engine does not take the key of its pool
+KEY = "key"  # the engine rejects its pool's key
 
 
 def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
-    """Count an answer that is a failure."""
+    """Count a failed answer."""
     failure_attribution.failed(call.pool, endpoint, call.tenant)
     call.outcome.failures.append(Failure(endpoint, kind, counted=True))
 
 
 def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> bool:
-    """Whether the engine asks for a key that no client can help."""
+    """Tell whether the engine rejects a key that no client can provide."""
     known, sent = call.key is not None, call.request.forwarded
     return engine_key.is_engines(status, endpoint.engine_key, sent=sent, known=known)
 
 
 def words(endpoint: Endpoint, status: int) -> str:
-    """What such an answer says of the engine."""
+    """Return the engine's fault in words, for such an answer."""
     if endpoint.engine_key:
         return f"answered {status} to its engine key"
     return f"answered {status}: it asks for a key, and none is named ({engine_key.OPTION})"
 
 
 def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
-    """Whether another engine is to be asked, as this one called the request wrong: that counts then, until the other
-    one says the same."""
+    """Tell whether another engine is asked, as this one called the request wrong; the failure counts until the
+    other one agrees."""
     if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered()
         endpoint.breaker.rejected()
@@ -62,13 +62,13 @@ def _kind(error: UpstreamError) -> str:
 
 
 def is_spent(call: Call) -> bool:
-    """Whether the request is tried on no further engine: it failed alike on two, or may have ended one and then failed
+    """Tell whether no further engine is tried: the request failed alike on two, or may have crashed one and then failed
     on another."""
     return _are_alike(call) or any(failure.kind == BROKEN for failure in _earlier(call))
 
 
 def _earlier(call: Call) -> list[Failure]:
-    """Failures on other instances than the latest one."""
+    """Return the failures on instances other than the latest."""
     failures = call.outcome.failures
     return [failure for failure in failures[:-1] if failure.endpoint.instance != failures[-1].endpoint.instance]
 
@@ -80,9 +80,9 @@ def _are_alike(call: Call) -> bool:
 
 
 def forgive(call: Call, alone: str = "") -> bool:
-    """Take the counts of alike failures back. False if they stay: they differ, or these engines serve nobody.
+    """Take back the counts of alike failures. False if they stay: they differ, or these engines serve nobody.
 
-    `alone`: a kind of failure that one engine's word is enough for, as no other can be asked.
+    `alone`: a kind of failure for which one engine's answer suffices, as no other can be asked.
     """
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):

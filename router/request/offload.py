@@ -1,4 +1,4 @@
-"""One offload: the prefill on another instance than the one that decodes."""
+"""An offload: the prefill runs on another instance than the decode."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ class PrefillFailed(Exception):
 
     timed_out = False
     elsewhere = False  # another instance may compute the prompt
-    status = 502  # status of the answer if no other instance computes it
+    status = 502  # answer's status if no other instance computes the prompt
 
     def __init__(self, why: str, *, decoder: str = "") -> None:
-        """`decoder`: that failed with the KV, for want of it or for a reason of its own."""
+        """`decoder` failed with the KV, because it was missing or for a reason of its own."""
         super().__init__(why)
         self.decoder = decoder
 
@@ -37,7 +37,7 @@ class PrefillLate(PrefillFailed):
 
 
 class PromptRefused(PrefillFailed):
-    """The engine says that the request is wrong."""
+    """The engine refused the prompt as the client's error."""
 
     def __init__(self, why: str, status: int, *, is_doubted: bool = False) -> None:
         """`is_doubted`: the fault may be the engine's."""
@@ -51,21 +51,21 @@ class Offload:
     connector: str
     prefill: str  # instance that computes the prompt
     outcome: str = ""  # ok, fallback, ineligible or failed; empty while it runs
-    reason: str = ""  # why another instance computes the prompt, or the decoder as well
+    reason: str = ""  # why another instance, or the decoder, computes the prompt
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
     sent: float | None = None  # s, same clock: decode request sent
-    arrived: float | None = None  # s, same clock: first byte of the decoder's stream; none of a whole answer
-    transfer_bytes: int | None = None  # None when the size is not known
+    arrived: float | None = None  # s, same clock: first byte of the decoder's stream; None for an unstreamed answer
+    transfer_bytes: int | None = None  # None if unknown
     pull_ms: float | None = None  # predicted time of a pull until the KV is there
-    pull: Pull | None = None  # under way
-    unheld: Unheld | None = None  # at the decoder, until the prompt is computed
+    pull: Pull | None = None  # pull under way
+    unheld: Unheld | None = None  # entry at the decoder until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router
-    prefill_usage: Usage | None = None  # as the prefill instance reports it
+    prefill_usage: Usage | None = None  # usage that the prefill instance reports
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
 
     def computed(self) -> None:
-        """The decoder's turn, whatever became of the prefill."""
+        """Begin the decoder's turn, whatever became of the prefill."""
         if self.unheld is not None:
             self.unheld.over()
 
@@ -75,8 +75,8 @@ class Offload:
 
     @property
     def transfer_ms(self) -> float | None:
-        """Until the first byte of the decoder's stream, from when it had the request and the prompt was computed: the
-        transfer and one decode step. None of an answer that was not streamed: it would be the whole answer."""
+        """Return the time from the computed prompt, with the request at the decoder, to the first byte of its
+        stream: transfer and one decode step. None for an unstreamed answer, as it would include the whole answer."""
         if self.sent is None or self.arrived is None:
             return None
         computed = self.sent if self.began is None else self.began + (self.prefill_ms or 0.0) / 1000
@@ -84,26 +84,26 @@ class Offload:
 
     @property
     def taken_ms(self) -> float | None:
-        """Until the first byte of the decoder's stream, from when the prefill was sent."""
+        """Return the time from sending the prefill to the first byte of the decoder's stream."""
         return None if self.began is None or self.arrived is None else (self.arrived - self.began) * 1000
 
     @property
     def reports_cached(self) -> bool:
-        """The cached tokens of the answer are those of the instance that decodes."""
+        """True if the answer's cached tokens are the decoder's own."""
         return self.outcome != "ok" or CONNECTORS[self.connector].counts_fetched
 
     @property
     def prefill_tokens(self) -> int | None:
-        """Computed there; None when it does not tell."""
+        """Return the tokens computed by the prefill instance; None if unreported."""
         used = self.prefill_usage
         return used.prompt_tokens - (used.cached_tokens or 0) if used is not None and used.prompt_tokens else None
 
     def moved(self, prefill: str, why: str) -> None:
-        """Another instance computes the prompt."""
+        """Note that another instance computes the prompt."""
         self.prefill, self.reason = prefill, self._with(why)
 
     def local(self, outcome: str, reason: str) -> None:
-        """The decoder computes the prompt as well."""
+        """Note that the decoder computes the prompt itself."""
         self.outcome, self.reason, self.kept = outcome, self._with(reason), None
         self.sent = self.transfer_bytes = None
 

@@ -1,4 +1,4 @@
-"""What became of one request: attempts, times, status and usage."""
+"""The outcome of one request: attempts, times, status and usage."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,30 +14,30 @@ class Failure(NamedTuple):
     """A failure of the request on an engine, as prefill or whole."""
 
     endpoint: Endpoint
-    kind: str  # failures of the same kind are alike; empty: not the request's fault
-    counted: bool  # by the breaker
+    kind: str  # alike failures have the same kind; empty: not the request's fault
+    counted: bool  # counted by the breaker
 
 
 @dataclass(slots=True)
 class Attempt:
     instance: str
-    status: int | None = None  # None when it gave none
+    status: int | None = None  # None without an answer
     error: str = ""
     pool: str = ""
     # Times as in `Outcome`
-    deciding: float = 0.0  # admission and decision began
-    began: float = 0.0  # it was decided, and sent
-    ended: float = 0.0  # end of an attempt that another followed
+    deciding: float = 0.0  # start of admission and decision
+    began: float = 0.0  # time of decision and sending
+    ended: float = 0.0  # end of an attempt followed by another
     code: str = ""  # code of a failure without an answer
-    result: Result | None = None  # None while it runs
+    result: Result | None = None  # None while running
 
 
 @dataclass(slots=True)
 class Outcome(GpuSpent):
-    """Times are seconds of the clock of `Call.started`."""
+    """The outcome of a request. Times are seconds of the clock of `Call.started`."""
 
     # serving/proxy.py
-    result: Result | None = None  # None until it has ended, like the next two
+    result: Result | None = None  # None until the end, like the next two
     label: Label = ""
     fault: Fault = ""
     code: str = ""
@@ -45,19 +45,19 @@ class Outcome(GpuSpent):
     attempts: list[Attempt] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     queued_s: float = 0.0
-    held_s: float = 0.0  # part of the wait until the pool had woken
-    deciding: float = 0.0  # as of the latest attempt, like the next
+    held_s: float = 0.0  # part of the wait for the pool's wake
+    deciding: float = 0.0  # latest attempt's, like the next
     decided: float = 0.0
-    alone: bool = False  # until the first content the instance had nothing else of this router's to do
+    alone: bool = False  # no other request of this router there until the first content
     first_byte: float | None = None
-    first_content: float | None = None  # anything generated; of a whole answer its end
+    first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
     # flows/
-    offload: Offload | None = None  # offload of the prefill, when the policy wanted one
+    offload: Offload | None = None  # offload that the policy wanted
     # serving/relay.py
-    status: int = 0  # status of a refusal: serving/proxy.py
+    status: int = 0  # a refusal's is set by serving/proxy.py
     streamed: bool = False
-    begun: bool = False  # the client has been sent something
-    streamed_tokens: int = 0  # about, of a stream; counted where a limit in tokens is charged
+    begun: bool = False  # something was sent to the client
+    streamed_tokens: int = 0  # approximate, streams only; counted if a token limit is charged
     last_byte: float | None = None
     usage: Usage | None = None
     # `end`
@@ -66,13 +66,13 @@ class Outcome(GpuSpent):
     tpot_ms: float | None = None
 
     def close(self, result: Result, code: str = "", error: str = "") -> None:
-        """Set what the request came to."""
+        """Set the request's result."""
         self.result, self.code, self.error = result, code, error
         self.label, self.fault, _ = VERDICTS[result]
 
     @property
     def computed(self) -> bool:
-        """Whether tokens may have been computed for it, so that they are charged. Content shows that they were."""
+        """Tell whether tokens may have been computed, and are charged; content proves it."""
         return self.first_content is not None or VERDICTS[self.result or "router_failed"].computes
 
     @property
@@ -81,20 +81,20 @@ class Outcome(GpuSpent):
 
     @property
     def flow(self) -> str:
-        """The flow that served the request in the end."""
+        """Return the flow that finally served the request."""
         return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, started: float, now: float) -> None:
         if self.result is None:
             self.close("router_failed")
         self.e2e_ms = (now - started) * 1000
-        # The one time of a whole answer, or of one that another instance replaced, is not that of a first token
+        # An unstreamed or replaced answer has no time of a first token
         if self.streamed and self.begun and self.first_content is not None:
             self.ttft_ms = (self.first_content - started) * 1000
             self.tpot_ms = self._tpot_ms(self.first_content)
 
     def _tpot_ms(self, first_content: float) -> float | None:
-        """Per output token after the first; None without `usage` or with fewer than two tokens."""
+        """Return ms per output token after the first; None without `usage` or with fewer than two tokens."""
         tokens = self.usage.output_tokens if self.usage is not None else None
         if not tokens or tokens < 2 or self.last_byte is None:
             return None

@@ -1,4 +1,4 @@
-"""Predicts how much of a prompt each instance has cached, by the index in force; and learns how well it predicted."""
+"""Predicts how much of a prompt each instance has cached, by the index in force, and learns from the answers."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ _NOT_NONE = ("approximate", "exact")
 
 
 def read_tokens(call: Call) -> bool:
-    """Tokenise the prompt if instances publish KV events; False when that takes long: call `read_slowly`."""
+    """Tokenise the prompt if instances publish KV events; False if that takes long: then call `read_slowly`."""
     reader = call.pool.kv_event_state.reader
     prompt, prediction = call.request.prompt, call.prediction
     prediction.kind = kind_of(call.api_path, prompt.document)
@@ -46,7 +46,7 @@ async def read_slowly(call: Call) -> None:
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # one: its cache needs no lock
+    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # a single thread, whose cache needs no lock
 
 
 def _hash_blocks(call: Call) -> None:
@@ -78,7 +78,7 @@ def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Se
 
 
 async def ask(call: Call, shared: SharedIndex) -> None:
-    """Look the prompt up in the index processes; without an answer the approximate index has to do."""
+    """Look the prompt up in the index processes; without an answer the approximate index is used."""
     prediction = call.prediction
     if not prediction.block_hashes:
         return
@@ -90,7 +90,7 @@ async def ask(call: Call, shared: SharedIndex) -> None:
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
-    """Tokens by instance, and by tier where some are below the device; instances without any are left out."""
+    """Return tokens by instance, and by tier where some are below the device; instances without any are omitted."""
     prediction, pool = call.prediction, call.pool
     if not prediction.reads_cache:
         return {}, None
@@ -99,7 +99,7 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     size = pool.block_size
     if not size or pool.kv_event_state.some_unknown:
         return _approximate(call, _NOT_NONE), None
-    # Of all, also where the exact index is in force
+    # For all instances, even where the exact index is in force
     tokens, length = CHUNK_BYTES * prediction.prompt_tokens, len(call.request.prompt.rendered) or 1
     return pool.index.tokens(call.request.chunks, tokens, length, block_size=size), None
 
@@ -126,7 +126,7 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
 
 
 def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
-    """Tokens by instance where the index in force is one of `believed`."""
+    """Return tokens by instance where the index in force is one of `believed`."""
     found: dict[str, int] = {}
     endpoints, kind = call.pool.endpoints, call.prediction.kind
     for chunks, names in call.pool.index.holders(call.request.chunks):
@@ -139,19 +139,19 @@ def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
 
 
 def _tokens(call: Call, chunks: int) -> int:
-    """Estimated tokens in the first chunks of the prompt."""
+    """Estimate the tokens in the first chunks of the prompt."""
     return chunks * CHUNK_BYTES * call.prediction.prompt_tokens // len(call.request.prompt.rendered) if chunks else 0
 
 
 def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) -> None:
-    """The request goes to this instance; `chunks`: held there by the approximate index. What it pulls it holds only
-    when it has come: nobody who is sent there before finds it."""
+    """Note that the request goes to this instance; `chunks` are held there by the approximate index. Pulled KV counts
+    as held only once it has arrived."""
     tokens, prediction = _tokens(call, chunks), call.prediction
     belief = endpoint.belief_for(prediction.kind) if endpoint.beliefs else endpoint.belief
     if not prediction.block_hashes and belief.index == "exact":
         belief = _without_tokens(call)
     index = prediction.index = belief.index
-    if belief.reason or prediction.reason:  # an earlier attempt may have left one
+    if belief.reason or prediction.reason:  # possibly left by an earlier attempt
         prediction.reason, prediction.why = belief.reason, belief.why[:LONGEST_WHY]
     call.pool.kv_event_state.in_force[index, belief.reason] += 1
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
@@ -167,7 +167,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
 
 
 def _without_tokens(call: Call) -> Belief:
-    """An exact index of the instance needs the request's tokens, too."""
+    """Return why the instance's exact index cannot be used: it also needs the request's tokens."""
     if call.prediction.untokenized:
         return Belief("approximate", call.prediction.untokenized, "request")
     state = call.pool.kv_event_state
@@ -177,7 +177,7 @@ def _without_tokens(call: Call) -> Belief:
 
 
 def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:
-    """The instance computes the prompt, for itself or for a decoder; pass the result to `over`."""
+    """Note that the instance computes the prompt, for itself or for a decoder; pass the result to `over`."""
     feed, index, prediction = endpoint.feed, call.pool.kv_event_state.index, call.prediction
     if feed is None:
         return None
@@ -197,7 +197,7 @@ def over(sent: UnderWay | None) -> None:
 
 
 def _shortened(found: Mapping[str, Tiers], shortfalls: Mapping[str, int]) -> dict[str, Tiers]:
-    """Without what engines compute anew although they hold it."""
+    """Deduct tokens that engines recompute although they hold them."""
     shorter = dict(found)
     for name, missing in shortfalls.items():
         if name in found:
@@ -207,7 +207,8 @@ def _shortened(found: Mapping[str, Tiers], shortfalls: Mapping[str, int]) -> dic
 
 
 def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
-    """Compare with the engine's report; not after an offload, whose cached tokens come from the prefill."""
+    """Compare the prediction with the engine's report; not after an offload, whose cached tokens come from the
+    prefill."""
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
@@ -229,7 +230,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
 
 
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
-    """Fewer than predicted: a store may have evicted the others, and tells nobody."""
+    """Handle fewer cached tokens than predicted: a store may have silently evicted the others."""
     feed, index = endpoint.feed, call.pool.kv_event_state.index
     if feed is None or index is None:
         return

@@ -1,4 +1,4 @@
-"""A client's request, as the router read it and as it goes to the engines."""
+"""A client's request as read by the router and as sent to engines."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from router.tokenize.prompt import Prompt
 
 class ProxiedRequest(Value, frozen=True):
     target: bytes  # path and query
-    forwarded: bytes  # header lines that go on to the engine
+    forwarded: bytes  # header lines for the engine
     body: bytes
     prompt: Prompt
     chunks: Sequence[int]  # chain hashes of the prompt
-    session: str | None = None  # as the client names it
-    turn: int = 0  # requests of the pool that came before
-    strip_usage: bool = False  # the router asked for the usage of a stream, the client did not
+    session: str | None = None  # client's name of the session
+    turn: int = 0  # number of earlier requests of the pool
+    strip_usage: bool = False  # only the router, not the client, asked for the stream's usage
 
 
-# Before the body has been read, and after the request has ended
+# Placeholder before the body is read, and after the end
 NOT_READ = ProxiedRequest(
     b"", b"", b"", Prompt(model="", rendered=b"", token_ids=None, stream=False, usage_asked=False), ()
 )

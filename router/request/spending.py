@@ -1,4 +1,4 @@
-"""What one router has spent of a budget in one period, and may spend (router/limits/budgets.py)."""
+"""One router's spent and available part of a budget in one period (router/limits/budgets.py)."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ from router.contract.redis.budgets import MICRO, Period, PublishedBudget
 
 @dataclass(slots=True, eq=False)
 class Spending:
-    """This router's, of one budget in one period; amounts in tokens, micro-dollars or requests."""
+    """This router's spending of one budget in one period, in tokens, micro-dollars or requests."""
 
     budget: PublishedBudget
     period: Period
-    spent: int = 0  # by requests that have ended
-    reserved: int = 0  # for those under way, as estimated
-    ceiling: int = 0  # sum that both together may reach
-    rest: int | None = None  # rest of the whole budget, when it was last known; None: never
-    alone: bool = False  # the share of that rest is in the ceiling
+    spent: int = 0  # spent by ended requests
+    reserved: int = 0  # estimates of requests under way
+    ceiling: int = 0  # upper limit of the sum of both
+    rest: int | None = None  # rest of the whole budget when last known; None: never
+    alone: bool = False  # the ceiling includes this router's share of that rest
     refused: int = 0
-    units: float = 0.0  # tokens of the requests in `spent`, for the price of the next ones
-    closed: tuple[float, int] = (0.0, 0)  # until then (s, monotonic), from that amount on
+    units: float = 0.0  # tokens of the requests in `spent`, for the price of later ones
+    closed: tuple[float, int] = (0.0, 0)  # until then (s, monotonic), amounts from the second on are refused
     reported: tuple[int, int, int] = (0, 0, 0)  # spent, reserved and refused
     reported_at: float = 0.0  # s, monotonic
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -33,7 +33,7 @@ class Spending:
 
 
 def settle(reserved: list[tuple[Spending, int]], tokens: int, dollars: float, requests: int = 1) -> None:
-    """Replace what a request reserved by what it cost; once. `requests`: 0 for one that no engine got."""
+    """Replace a request's reservation by its cost, once. `requests` is 0 if no engine got the request."""
     for spending, amount in reserved:
         unit = spending.budget.unit
         spending.reserved -= amount

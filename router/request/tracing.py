@@ -1,24 +1,24 @@
-"""The trace that a request belongs to, and the spans that are named before it has ended."""
+"""A request's trace, and the spans that get their ids before its end."""
 
 from dataclasses import dataclass, field
 
 from router.spans import context
 from router.spans.context import Parent
 
-SERVER, QUEUE = 0, 1  # numbers of a request's spans, from which their ids are made
-_PREFILLS = 16  # the first of those of prefills; an attempt has four numbers from here on, times two
-_ATTEMPTS = 1 << 16
+SERVER, QUEUE = 0, 1  # span numbers, from which ids are derived
+_PREFILLS = 16  # first number of prefill spans
+_ATTEMPTS = 1 << 16  # first number of attempts, four each
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillSpan:
-    """One prefill that was sent; times are of the clock of `Call.started`."""
+    """A prefill that was sent; times are of the clock of `Call.started`."""
 
     id: str
     instance: str
     began: float
     ended: float
-    error: str  # empty when it succeeded
+    error: str  # empty if it succeeded
 
 
 @dataclass(slots=True)
@@ -29,27 +29,28 @@ class Tracing:
     state: str = ""  # tracestate, unchanged
     base: int = field(default_factory=context.new_base)
     prefills: list[PrefillSpan] = field(default_factory=list)
-    attempt: int = 0  # attempt that the header names as the engine's parent
+    attempt: int = 0  # attempt that the header names as parent
 
     def id(self, number: int) -> str:
         return context.span_id(self.base, number)
 
     def of_attempt(self, attempt: int, part: int = 0) -> str:
-        """`part`: 0 the attempt itself, 1 its decision, 2 its transfer, 3 its decode."""
+        """Return a span id of the attempt. `part`: 0 the attempt itself, 1 its decision, 2 its transfer, 3 its
+        decode."""
         return self.id(_ATTEMPTS + 4 * attempt + part)
 
     def header(self, span: str) -> bytes:
         return context.header(self.trace, span, sampled=True)
 
     def for_attempt(self, attempt: int, lines: bytes) -> bytes:
-        """The header lines, with that attempt as the engine's parent."""
+        """Return the header lines with that attempt as the engine's parent."""
         if not self.sampled:
             return lines
         before, self.attempt = self.attempt, attempt
         return lines.replace(self.header(self.of_attempt(before)), self.header(self.of_attempt(attempt)))
 
     def for_prefill(self, lines: bytes) -> bytes:
-        """The header lines, with the prefill that begins now as the engine's parent."""
+        """Return the header lines with the prefill that begins now as the engine's parent."""
         if not self.sampled:
             return lines
         return lines.replace(self.header(self.of_attempt(self.attempt)), self.header(self._next_prefill()))

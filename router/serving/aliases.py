@@ -20,11 +20,11 @@ CONDITION_OF: dict[str, Condition] = {
 }
 
 Barred = Callable[[str], ErrorResponse | None]  # pool → why the request cannot use it
-Known = Callable[[Target], int]  # chunks of the conversation that its pool knows
+Known = Callable[[Target], int]  # chunks of the conversation known to the target's pool
 
 
 def choose(name: str, alias: Alias, read: Prompt, body: bytes, barred: Barred, draw: "Draw") -> Chosen:
-    """Raises ErrorResponse when no target is left."""
+    """Choose the target. Raise ErrorResponse if no target is left."""
     refused = {target.pool: refusal for target in alias.targets if (refusal := barred(target.pool)) is not None}
     split = [target for target in alias.split if target.weight and target.pool not in refused]
     spare = tuple(target for target in alias.fallback if target.pool not in refused)
@@ -70,7 +70,7 @@ def by_weight(key: int, split: list[Target]) -> Target:
 
 
 def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
-    """The target in the pool that `x-weir-pool` names; None: that pool gets the model name unchanged."""
+    """Return the target in the pool that `x-weir-pool` names; None: that pool gets the model name unchanged."""
     target = next((target for target in alias.targets if target.pool == pool), None)
     return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
 
@@ -80,7 +80,7 @@ def may_fall_back(chosen: Chosen | None, condition: Condition) -> bool:
 
 
 def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
-    """Go on to the next target; False when the refusal stands."""
+    """Move on to the next target; False if the refusal stands."""
     condition = CONDITION_OF.get(refusal.code)
     is_the_clients = refusal.status < 500 and refusal.status != 429
     if condition is None or is_the_clients or not may_fall_back(chosen, condition):
@@ -93,7 +93,7 @@ def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
 
 
 def aimed(chosen: Chosen, pool_model: str) -> tuple[Prompt, bytes]:
-    """The prompt and the body for the engines of the target."""
+    """Return the prompt and the body for the target's engines."""
     target = chosen.target
     chosen.serves = target.adapter.name if target.adapter is not None else target.model or pool_model or chosen.name
     if not chosen.renames:

@@ -21,7 +21,7 @@ log = logging.getLogger("weir.router")
 
 
 def assign(call: Call) -> None:
-    """Assign the request to an arm before its first attempt; nothing without a split."""
+    """Assign the request to an arm before its first attempt, if there is a split."""
     split = call.pool.split
     if split is None:
         return

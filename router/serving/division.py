@@ -4,8 +4,8 @@ from router.contract.api_paths import LIMITS
 from router.flows import bodies
 from router.request.call import Call
 
-Division = tuple[str, bool]  # why one instance must do it all (empty: two may), whether the request generates tokens
-UNDIVIDED: Division = ("", True)  # division of a pool whose instances all prefill and decode: not used there
+Division = tuple[str, bool]  # why one instance must serve alone (empty: two may), whether tokens are generated
+UNDIVIDED: Division = ("", True)  # unused placeholder for pools whose instances all prefill and decode
 BY_GATEWAY = "a gateway sends a request to one instance"
 
 

@@ -1,4 +1,4 @@
-"""Joins the other routers on the shared port once this one can serve: the kernel sends it connections at once."""
+"""Joins the other routers on the shared port once this one can serve, as the kernel sends connections immediately."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from router.http.server import HttpServer
 from router.serving.pools import Pools
 
 CHECK_S = 0.05
-ALONE_S = 5.0  # wait this long for fleet and keys before checking whether another router serves the port
+ALONE_S = 5.0  # wait for fleet and keys before checking whether another router serves the port
 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
     """Listen as soon as a fleet and the API keys are known.
 
-    Without them, listen if no other router does: an error tells clients more than a refused connection.
+    Without them, listen only if no other router does: an error tells clients more than a refused connection.
     """
     server.clients.joined = False
     loop = asyncio.get_running_loop()

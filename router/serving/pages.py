@@ -49,7 +49,7 @@ class Pages:
         return self._pages
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """Raises ErrorResponse."""
+        """Answer the request. Raise ErrorResponse."""
         kind, body = self._page(incoming)
         name = request_id(dict(incoming.headers)).encode()
         lines = b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n" % (kind, len(body), name)
@@ -70,7 +70,7 @@ class Pages:
         return JSON, special
 
     def _asker(self, incoming: IncomingRequest) -> PublishedKey | None:
-        """The key of the request. Raises ErrorResponse where one is required and there is none."""
+        """Return the request's key. Raise ErrorResponse if one is required but missing."""
         own = dict(incoming.headers)
         key = self._pools.auth.identify(incoming, own, time.time())
         self._pools.require_key(key, own)
@@ -88,7 +88,7 @@ class Pages:
         return JSON, orjson.dumps(_described(served[name]))
 
     def _healthz(self) -> Page:
-        """Always 200 while it serves: a load balancer must not remove a router because Redis is down."""
+        """Answer 200 while the router serves: a load balancer must not remove it because Redis is down."""
         now = time.time()
         degraded, looked_at = [*self._source.degraded(), *self._clients.degraded()], self._source.looked_at
         pools = {
@@ -123,7 +123,7 @@ class Pages:
 
 
 def _indexes(pool: Pool) -> list[JsonObject]:
-    """How many instances, or ranks, have which prefix index in force, and what keeps them from a better one."""
+    """Count the instances, or ranks, by prefix index in force and by the reason against a better one."""
     groups: dict[tuple[str, str, str], list[Endpoint]] = {}
     for endpoint in pool.endpoints.values():
         belief = endpoint.belief
@@ -142,7 +142,7 @@ def _indexes(pool: Pool) -> list[JsonObject]:
 
 
 def _split(pool: Pool) -> JsonObject | None:
-    """How a delivery's split is in force here; None without a delivery."""
+    """Return the state of a delivery's split here; None without a delivery."""
     if pool.split is None:
         return None
     rollout = pool.split.rollout
@@ -157,7 +157,7 @@ def _split(pool: Pool) -> JsonObject | None:
 
 
 def _permission(model: ServedModel) -> JsonObject:
-    """As engines write it: some clients demand the field."""
+    """Return the field as engines write it, since some clients require it."""
     allowed = {name: name in ("sampling", "logprobs", "view") for name in PERMISSIONS}
     return {
         "id": f"modelperm-{model.id}",

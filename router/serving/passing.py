@@ -1,4 +1,4 @@
-"""Passes a request on whole, and its answer as it comes: where nothing is decided."""
+"""Forwards a complete request and streams its answer back, for calls without a decision."""
 
 from router.http import headers
 from router.http.client import ClientConnection, IncomingRequest

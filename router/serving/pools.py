@@ -22,44 +22,44 @@ NAMES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """An entry of GET /v1/models. Engines report a folder of their host as `root`, which is not passed on."""
+    """An entry of GET /v1/models, without `root`, in which engines report a folder of their host."""
 
     id: str
     created: int  # Unix s
     root: str
     parent: str | None  # the base model of an adapter
     pools: tuple[str, ...]  # pools that may serve it
-    max_model_len: int | None  # tokens: the least of those that serve it; None: not known
+    max_model_len: int | None  # tokens: least of the serving instances; None: unknown
 
 
 class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.aliases: Models = {}  # merged from the two below
+        self.aliases: Models = {}  # merged from the next two
         self._document: Models = {}  # the published document Models
         self._listed: Models = {}  # further names that engines list
-        self.models_version = 0  # version of that document; 0: there is none
+        self.models_version = 0  # version of that document; 0: none
         self._models_sha256 = ""
         self.session_names = DEFAULT_NAMES
         self.shared_names = SharedNames()
         self.auth = ApiKeyAuth()
-        self.index_sockets: Sequence[str] = ()  # the host's index processes; none: this router follows KV events
-        self.index_links: Sequence[IndexLink] = ()  # to them
+        self.index_sockets: Sequence[str] = ()  # the host's index processes; empty: none
+        self.index_links: Sequence[IndexLink] = ()  # links to the index processes
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()
 
     @property
     def known(self) -> bool:
-        """The fleet of a pool has been read."""
+        """True if the fleet of a pool has been read."""
         return any(pool.fleet_at is not None for pool in self._pools.values())
 
     def get(self, name: str) -> Pool | None:
         return self._pools.get(name)
 
     def inflight(self) -> tuple[dict[str, Load], dict[str, Load]]:
-        """This router's requests in flight, where there are any: by instance, and by data-parallel rank."""
+        """Return this router's requests in flight by instance and data-parallel rank."""
         by_instance: dict[str, Load] = {}
         by_rank: dict[str, Load] = {}
         for pool in self._pools.values():
@@ -75,7 +75,7 @@ class Pools:
         return by_instance, by_rank
 
     def pulls(self) -> dict[str, int]:
-        """This router's pulls of KV under way, by the endpoint that they come from."""
+        """Return this router's KV pulls under way by source endpoint."""
         every = (endpoint for pool in self._pools.values() for endpoint in pool.endpoints.values())
         return {endpoint.id: endpoint.pulls for endpoint in every if endpoint.pulls}
 
@@ -95,13 +95,14 @@ class Pools:
     def changed(self) -> None:
         """Call after a pool was added or removed, or got another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
-        # Of pools with the same model, a served one takes precedence over one that is only observed.
+        # A served pool takes precedence over an observed one with the same model.
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
         by_model = {pool.model: pool for pool in by_rank if pool.model}
         self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
 
     def take_models(self, value: ModelsValue) -> bool:
-        """Put the published document into force; False if it already is. Unreadable: the old one stays."""
+        """Put the published document into force; False if it already is. An unreadable one leaves the old one in
+        force."""
         version = (value.version, value.sha256)
         if version == (self.models_version, self._models_sha256):
             return False
@@ -117,7 +118,7 @@ class Pools:
         return True
 
     def take_listed(self, listed: Models) -> None:
-        """Names that the engines of a standalone router list; those of the document take precedence."""
+        """Take names that a standalone router's engines list; the document's names take precedence."""
         if listed != self._listed:
             self._listed = listed
             self._put_aliases()
@@ -126,7 +127,7 @@ class Pools:
         self.aliases = {**self._listed, **self._document}
 
     def barred(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
-        """Why a request with the key cannot use the pool."""
+        """Return why a request with the key cannot use the pool."""
         if pool not in self._pools:
             return ErrorResponse(503, "no_instance_ready", f"there is no pool {pool}: retry in 5 s", retry_after_s=5)
         if self._pools[pool].observed:
@@ -134,7 +135,7 @@ class Pools:
         return self.auth.refusal(key, pool)
 
     def troubles(self) -> list[str]:
-        """Aliases with a target that nobody serves."""
+        """Return the aliases with a target that nobody serves."""
         missing = (
             (name, sorted({target.pool for target in self.aliases[name].targets} - self._pools.keys()))
             for name in sorted(self.aliases)
@@ -148,8 +149,7 @@ class Pools:
         ]
 
     def _is_unserved(self, target: Target) -> bool:
-        """Its pool is gone, or all ready instances list what they serve, and not it. Adapters with a source are loaded
-        by Weir."""
+        """Tell whether its pool is gone, or no ready instance lists it. Adapters with a source are loaded by Weir."""
         pool = self._pools.get(target.pool)
         if pool is None:
             return True
@@ -160,14 +160,14 @@ class Pools:
         return name not in pool.adapters and not any(name in models for models in listed)
 
     def _engines_name(self, target: Target) -> str:
-        """The name by which the engines of its pool know it."""
+        """Return the name that the pool's engines use."""
         if target.adapter is not None:
             return target.adapter.name
         pool = self._pools.get(target.pool)
         return target.model or (pool.model if pool is not None else "")
 
     def _length(self, targets: Iterable[Target]) -> int | None:
-        """An adapter is as long as its base model where its card does not say."""
+        """Return the model's length; an adapter without one has its base model's."""
         found = (
             models.get(self._engines_name(target)) or models.get(self._pools[target.pool].model)
             for target in targets
@@ -176,12 +176,12 @@ class Pools:
         return least(found)
 
     def _listed_by(self, pool: str) -> list[Lengths]:
-        """By the instances that take requests, or by all if none does."""
+        """Return the names listed by the instances that take requests, or by all if none does."""
         endpoints = self._pools[pool].endpoints.values() if pool in self._pools else ()
         return [one.models for one in endpoints if one.routable] or [one.models for one in endpoints]
 
     def models(self) -> list[ServedModel]:
-        """The models that clients may ask for: the document's names that a target serves, then the pools' own."""
+        """Return the models that clients may ask for: served names of the document, then the pools' own."""
         serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         served = {
             name: self._own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool
@@ -191,7 +191,7 @@ class Pools:
         return [served[name] for name in sorted(served)]
 
     def visible(self, key: PublishedKey | None) -> list[ServedModel]:
-        """Those that the holder of the key may ask for; of no key, those of pools that require none."""
+        """Return the models that the key may ask for; without a key, those of pools that require none."""
         return [model for model in self.models() if self._may_use(key, model)]
 
     def _may_use(self, key: PublishedKey | None, model: ServedModel) -> bool:
@@ -217,9 +217,9 @@ class Pools:
         return all(self._is_unserved(target) for target in alias.targets)
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
-        """Raises ErrorResponse if the request has no key and every pool that it could name requires one.
+        """Raise ErrorResponse if the request has no key and every pool that it could name requires one.
 
-        Checked before the body is read; ApiKeyAuth.admit checks the pool that the body names.
+        This precedes reading the body; ApiKeyAuth.admit checks the pool that the body names.
         """
         ring = self.auth.ring
         if key is not None or ring is None or ring.requires_none:
@@ -229,9 +229,10 @@ class Pools:
         self.auth.require([named] if named in self._pools else lasting)
 
     def pick(self, header: str | None, model: str, key: PublishedKey | None = None) -> Pool:
-        """By header, else by model or pool name, else the only pool if the body or the pool names no model.
+        """Pick the pool by header, else by model or pool name, else the only pool if the body or the pool names no
+        model.
 
-        `key`: the request's; an error names nothing that it may not use.
+        `key` is the request's; an error names nothing that it may not use.
         """
         if header is not None:
             return self._by_header(header, key)

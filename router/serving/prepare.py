@@ -28,16 +28,16 @@ from router.tokenize import prompt, salt
 from router.tokenize.prompt import InvalidBody, Prompt
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
-# A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
+# Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-# Body, API path, headers content-type where the path takes files, id of the API key, salt of a header
+# Body, API path, content-type if the path takes files, API key id, salt from a header
 Form = tuple[bytes, str, Sequence[bytes], str, str]
 
 
 def form(body: bytes, incoming: IncomingRequest, by_name: Mapping[bytes, bytes], key: PublishedKey | None) -> Form:
-    """Raises ErrorResponse."""
+    """Return the form of the request. Raise ErrorResponse."""
     path, key_id = incoming.path, key.id if key is not None else ""
     salted = _salt_of_header(by_name[salt.HEADER], path) if salt.HEADER in by_name else ""
     if path not in WITH_FILES:
@@ -55,7 +55,7 @@ def _salt_of_header(value: bytes, path: str) -> str:
 def read(
     body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
-    """The prompt, and the body for the engine; `salted`: instead of its own salt. Raises ErrorResponse."""
+    """Return the prompt, and the body for the engine; `salted` replaces its own salt. Raise ErrorResponse."""
     try:
         parsed = prompt.read(body, api_path, content_types)
         if salted:
@@ -71,7 +71,7 @@ def read(
 async def read_large(
     body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
-    """Like `read`, in a thread, for a body of more than bounds.SMALL bytes."""
+    """Do the same as `read`, in a thread, for a body of more than bounds.SMALL bytes."""
     return await asyncio.get_running_loop().run_in_executor(
         _thread(), read, body, api_path, content_types, key_id, salted
     )
@@ -80,7 +80,7 @@ async def read_large(
 def prepare(
     call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
 ) -> None:
-    """Set the call's pool and request; `by_name` holds the request's headers. Raises ErrorResponse."""
+    """Set the call's pool and request; `by_name` holds the request's headers. Raise ErrorResponse."""
     header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
     if call.owner is not None and named is None and read.model in pools.aliases:
@@ -104,7 +104,7 @@ def prepare(
 
 
 def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools) -> str | None:
-    """By the most trusted name; None where there is none, or many conversations share it."""
+    """Return the session by the most trusted name; None if there is none, or many conversations share it."""
     table = pools.session_names
     header, field = table.of_headers(by_name), table.of_body(read.document)
     name = min(header, field) if header is not None and field is not None else header or field
@@ -120,7 +120,7 @@ def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools
 
 
 def _of_key(key: PublishedKey | None, session: str) -> str:
-    """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
+    """Return a session name distinct from those of other keys, of requests without a key, and of prompts."""
     if key is not None:
         return prompt.apart(key.id, session)
     return f"\0{session}" if session.startswith(UNNAMED) or "\0" in session else session
@@ -148,7 +148,7 @@ def _chosen(
 
 
 def falls_back(call: Call, refusal: ErrorResponse, pools: Pools) -> bool:
-    """Aim the request at the next target of its alias; False when the refusal stands."""
+    """Aim the request at the next target of its alias; False if the refusal stands."""
     chosen, request = call.alias, call.request
     stays = call.outcome.begun or call.owner is not None
     if chosen is None or stays or not aliases.fall_back(chosen, refusal):
@@ -173,7 +173,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
 
 
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """The request as the pool wants its engines to get it. Raises ErrorResponse."""
+    """Return the request as the pool's rules want its engines to get it. Raise ErrorResponse."""
     asks_usage = strips_usage(read, call.api_path)
     try:
         if pool.removes_billing_line:
@@ -207,7 +207,7 @@ def _set(
 
 
 def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) -> None:
-    """Raises ErrorResponse for fields about an engine's inside, unless the pool trusts the key."""
+    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key."""
     paths = engine_fields.named(document)
     if not paths or (key is not None and key.name in pool.trusted_keys):
         return
@@ -232,10 +232,10 @@ def _salt(adapter: str, read: Prompt) -> int:
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:
-    """The client did not ask for the stream's usage, so the router asks for it and strips it from the answer."""
+    """Tell whether the router asks for the stream's usage, and strips it, since the client did not ask."""
     return read.stream and not read.usage_asked and api_path in USAGE_ON_REQUEST
 
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="read")  # more threads would only take the GIL from the event loop
+    return ThreadPoolExecutor(1, thread_name_prefix="read")  # more threads would only compete for the GIL

@@ -44,7 +44,7 @@ from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
-JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
+JITTER_S = 0.02  # longest wait before the first retry; doubles with each retry
 
 
 class Proxy:
@@ -53,12 +53,12 @@ class Proxy:
         self._sessions = sessions
         self._recorder = recorder
         self.stalls = Stalls()
-        self.tracer: Tracer | None = None  # spans are off
-        self.responses: StoredResponses | None = None  # for a gateway: it gives no answers to read their ids from
+        self.tracer: Tracer | None = None  # None: spans are off
+        self.responses: StoredResponses | None = None  # None behind a gateway, whose answers are not seen
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """Kept: until Python 3.12 asking for it costs a system call (getpid)."""
+        """Return the loop, cached since before Python 3.12 asking for it costs a system call (getpid)."""
         return asyncio.get_running_loop()
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
@@ -75,7 +75,7 @@ class Proxy:
                 await self._fall_back(call, refusal, client)
         except ErrorResponse as refusal:
             _send_refusal(call, refusal, client)
-        except UpstreamError as error:  # after the first byte: the relay has sent an error event
+        except UpstreamError as error:  # after the first byte, the relay has sent an error event
             content = call.outcome.first_content is not None
             call.outcome.close("failed_after_content" if content else "failed_before_content", error.code, str(error))
         except ClientGone:
@@ -90,7 +90,7 @@ class Proxy:
     async def _read(
         self, call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], client: ClientConnection
     ) -> None:
-        """Make the request for the engines, and charge its key. Raises ErrorResponse."""
+        """Make the request for the engines, and charge its key. Raise ErrorResponse."""
         auth = self._pools.auth
         if auth.bucket_store is not None:
             call.key = auth.identify(incoming, by_name, call.at)
@@ -124,7 +124,7 @@ class Proxy:
             self.tracer.ended(call)
 
     async def _fall_back(self, call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
-        """Serve from the fallback pools of the call's alias. Raises the refusal of the last one."""
+        """Serve from the fallback pools of the call's alias. Raise the last one's refusal."""
         while True:
             if not prepare.falls_back(call, refusal, self._pools):
                 raise refusal
@@ -159,12 +159,12 @@ class Proxy:
             await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.outcome.attempts) - 1))  # noqa: S311 - jitter
 
     async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
-        """The decision, once an instance has capacity."""
+        """Return the decision once an instance has capacity."""
         outcome, shared = call.outcome, call.pool.kv_event_state.shared
         if shared is not None:
             await predict.ask(call, shared)
         outcome.deciding = time.perf_counter()
-        # The first attempt only has to be in time
+        # Only the first attempt must meet the deadline
         begins = outcome.attempts or call.deadline is not None
         refusal = admission.begin(outcome.deciding) if begins else None
         while refusal is None:
@@ -205,7 +205,7 @@ class Proxy:
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """True when the client has its answer; False to try another instance."""
+        """Try one instance; True if the client has its answer, False to try another."""
         pool, rules = call.pool, call.rules
         endpoint = pool.endpoints[decision.instance]
         outcome = call.outcome
@@ -247,7 +247,7 @@ class Proxy:
             lease.end()
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
-        """The prompt has been computed: the first content of a stream, or a whole answer, has come."""
+        """Note that the prompt has been computed: a stream's first content, or a whole answer, has come."""
         outcome = call.outcome
         outcome.first_content = time.perf_counter()
         lease.first_content()
@@ -276,7 +276,7 @@ class Proxy:
             has_no_capacity(call.pool, endpoint, call.tenant)
         elif not _counts(call, endpoint, attempt, answer, able=able):
             return False
-        able = able or (left > 0 and _is_servable(call, refused))  # by this answer another one may be tried again
+        able = able or (left > 0 and _is_servable(call, refused))  # another instance may now be available
         condition: Condition = "saturated" if result == "refused" else "upstream_failed"
         if able:
             tried[endpoint.id] = attempt.error
@@ -324,7 +324,7 @@ class Proxy:
 def _broke(
     call: Call, endpoint: Endpoint, attempt: Attempt, error: UpstreamError, tried: dict[str, str], left: int
 ) -> None:
-    """Count a failure without a whole answer. Raises unless another instance may be tried."""
+    """Count a failure without a complete answer. Raise unless another instance may be tried."""
     outcome = call.outcome
     fault.upstream_failed(call, endpoint, error)
     attempt.error, attempt.code = str(error), error.code
@@ -340,7 +340,7 @@ def _broke(
 
 
 def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
-    """The engine does not take the key of its pool, which no client can help. True to try another instance."""
+    """Handle an engine that rejects its pool's key, which is no client's fault. True to try another instance."""
     attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, attempt.status or 0)
     fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
@@ -381,7 +381,7 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
 
 
 def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: AnswerError) -> ErrorResponse:
-    """The engine's error inside an answer of status 200, as an error of its own."""
+    """Turn the engine's error inside an answer of status 200 into an error response."""
     result = answer.result
     status = error.status or (400 if result == "client_error" else 503 if result == "refused" else 502)
     own = result == "client_error" and call.api_path != "/v1/messages"
@@ -396,7 +396,7 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
 
 
 def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
-    """The failure with its status and in the engine's words, and with the code by which every client knows it."""
+    """Return the failure with the engine's status and words, and with the code `failed_alike`."""
     status, event = answer.connection.status, answers.said(answer.body)
     error = answers.error_of(event) if event is not None else None
     said = error.message if error is not None else answer.body[: answers.LONGEST_MESSAGE].decode("utf-8", "replace")
@@ -405,7 +405,7 @@ def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
 
 
 def _for_nobody(error: ErrorResponse) -> ErrorResponse:
-    """Without a time to send the request again."""
+    """Return the error without a time to retry."""
     error.retry_after_s = None
     return error
 
@@ -421,7 +421,7 @@ def _settle(call: Call) -> None:
 
 
 def _end_attempt(call: Call) -> None:
-    """Called when another attempt follows, perhaps in another pool."""
+    """End an attempt that another one follows, perhaps in another pool."""
     attempts, tracing = call.outcome.attempts, call.tracing
     if attempts and not attempts[-1].ended:
         attempts[-1].ended = time.perf_counter()
@@ -431,7 +431,7 @@ def _end_attempt(call: Call) -> None:
 
 
 def _homes(call: Call) -> FleetView[Endpoint] | None:
-    """The instances that hold the request's adapter; None if its model is not known to be an adapter."""
+    """Return the instances that hold the request's adapter; None if its model is no known adapter."""
     adapter = call.adapter
     if adapter not in call.pool.adapters:
         if call.alias is None:
@@ -450,7 +450,7 @@ def _is_servable(call: Call, tried: Mapping[str, str]) -> bool:
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:
-    """Hold the request while the pool wakes. A failed instance is not a sleeping one."""
+    """Hold the request while the pool wakes; a failed instance is not asleep."""
     return None if tried else call.pool.hold(len(call.request.body), now)
 
 
@@ -459,7 +459,7 @@ def _prefill_of(call: Call) -> str:
 
 
 def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
-    """Of a pair that failed, as nobody can tell which one it was, both where others are left, else one of them."""
+    """Rule out both instances of a failed pair, as either may be the cause; only one if no others are left."""
     prefill = {_prefill_of(call): str(error)}
     decoder = {error.decoder: str(error)} if error.decoder in call.pool.endpoints else {}
     if decoder:
@@ -469,7 +469,7 @@ def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
 
 
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
-    """Raises ErrorResponse unless another prefill instance and a decoder may serve the request."""
+    """Raise ErrorResponse unless another prefill instance and a decoder may serve the request."""
     code = "prefill_timeout" if error.timed_out else "prefill_failed"
     if isinstance(error, PromptRefused):
         if error.elsewhere:
@@ -486,7 +486,7 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
 
 
 def _spent(call: Call, code: str) -> ErrorResponse:
-    """The error of a request that is tried on no further engine, and that its client had better not send again."""
+    """Return the error of a request that no further engine gets and that the client should not repeat."""
     failures = call.outcome.failures
     named = "; ".join(f"{failure.endpoint.id}: {_KINDS.get(failure.kind, 'it failed')}" for failure in failures)
     result: Result = "failed_alike" if fault.forgive(call) else "failed_before_content"
@@ -522,7 +522,7 @@ def _error_after(call: Call, error: UpstreamError) -> ErrorResponse:
 
 
 def _bad_gateway(call: Call, why: str) -> ErrorResponse:
-    """The error after failed attempts; by its Retry-After an open breaker admits a probe."""
+    """Return the error after failed attempts; after its Retry-After an open breaker admits a probe."""
     after = ceil(call.pool.policy["failure.breaker_open_s"])
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 

@@ -21,8 +21,8 @@ from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 
-WHOLE = 1024 * 1024  # bytes; a smaller answer that is not streamed is sent only once it is complete
-HELD_S = 10.0  # the longest that the beginning of a stream is held back while another instance may still serve it
+WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
+HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
 CUT = "the answer ended without its last event"
 
@@ -33,16 +33,16 @@ class BegunAnswer:
     body: bytes  # read so far
     streams: bool
     result: Result = "served"  # so far
-    error: AnswerError | None = None  # inside an answer of status 200
+    error: AnswerError | None = None  # error inside an answer of status 200
     beginning: Beginning | None = None  # beginning of a stream that has had no content yet
     ended: Ended | None = None  # end of an answer that is whole
-    on_content: Callable[[], None] | None = None  # called at the first content that comes later
+    on_content: Callable[[], None] | None = None  # called at the first later content
 
 
 async def begin(connection: EngineResponse, api_path: str) -> BegunAnswer:
     """Wait for a stream's first content, or for a whole answer: until then another instance can be tried.
 
-    Raises UpstreamError.
+    Raise UpstreamError.
     """
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
@@ -88,10 +88,10 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
-    """Why an answer without known fields is none. Audio and images have other types than JSON, and embeddings, too,
-    that were asked for as bytes."""
+    """Return why a body without known fields is no answer. Audio, images, and embeddings requested as bytes are not
+    JSON."""
     if is_json:
-        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though nobody asked for that
+        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though none was requested
         generates = api_path in answers.WHOSE_END
         return None if compressed else answers.wrong_with(None, answer.body, generates=generates)
     if api_path in MEDIA or (answer.body and not kind.startswith(b"text/")):
@@ -116,7 +116,7 @@ async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
 
 
 async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -> bytes:
-    """Read on until the content comes, the stream ends, or HELD_S have passed."""
+    """Read until content comes, the stream ends, or HELD_S have passed."""
     parts = [body]
     try:
         async with asyncio.timeout(HELD_S):
@@ -153,7 +153,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     outcome.begun = True
     chosen = call.alias
     rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
-    # A stream may need an event more, to say that it broke
+    # A broken stream needs a further event
     lines = headers.returned(connection.headers, without_length=answer.streams or rename is not None)
     if status >= 400:
         lines = errors.saying_when(status, lines)
@@ -219,7 +219,7 @@ class _Relay:
     def take(self, data: bytes) -> bool:
         """The connection's sink."""
         self._note(data)
-        # Until the content has come, no event passes this by
+        # Until content comes, every event passes here
         self._in_event = self._answer.beginning is not None or not data.endswith(b"\n\n")
         return self._write(data)
 
@@ -231,8 +231,8 @@ class _Relay:
         return self._client.write(data) if data else False
 
     def take_event(self, chunk: bytes) -> bool | None:
-        """The connection's sink of events: one without a usage key passes unchanged."""
-        if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower: it tries the key as a number first
+        """The connection's sink of events; those without a usage key pass unchanged."""
+        if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower, as it tries an integer first
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
         return self._client.write_chunk(chunk)
@@ -264,11 +264,11 @@ class _Relay:
         return errors.event(call.api_path, "upstream_failed", why, call.id, self.next_number())
 
     def next_number(self) -> int:
-        """Of an event that follows the latest ones, in a stream of /v1/responses."""
+        """Return the sequence number of the next event in a /v1/responses stream."""
         return self._tail.next_number() if isinstance(self._tail, StreamTail) else 0
 
     def over(self) -> None:
-        """Take note of the end, whatever it is."""
+        """Note the end, of whatever kind."""
         ended = self._answer.ended
         if ended is None:
             ended = self._tail.ended() if self._tail is not None else Ended()
@@ -289,7 +289,7 @@ def _take_end(call: Call, answer: BegunAnswer, ended: Ended) -> None:
 
 
 class _CountingRelay(_Relay):
-    """Counts tokens, which are charged when the stream ends before its usage comes."""
+    """A relay that counts tokens, which are charged if the stream ends before its usage."""
 
     __slots__ = ("_several",)
 
@@ -320,7 +320,7 @@ class _CountingRelay(_Relay):
 
 
 def own_lines(call: Call) -> bytes:
-    """The router's own header lines, with those of the decision when there is one."""
+    """Return the router's own header lines, with those of the decision if there is one."""
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)

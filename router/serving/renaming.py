@@ -7,7 +7,7 @@ from functools import lru_cache
 import orjson
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
-LARGEST = 1024 * 1024  # bytes of a whole answer, or of an event, that is read for the engine's name of the model
+LARGEST = 1024 * 1024  # bytes of an answer or event searched for the engine's model name
 MOST_EVENTS = 8  # events of a stream that are searched for the name
 # A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
@@ -18,7 +18,7 @@ _READABLE = (b"{", b"data:", b"event:", b"id:", b"retry:", b":")  # beginnings o
 
 
 class Rename:
-    """Gives the model the client's name wherever the engine names it, by the name that it was asked for or by another.
+    """Replaces the engine's name of the model, whether the requested or another one, by the client's.
 
     The engine's own name is read in the first events, or in a whole answer. Quotes inside JSON strings are escaped, so
     a match is always a key with its value, never generated text. Bytes that may turn out to be the key are held back
@@ -32,7 +32,7 @@ class Rename:
         self._pattern = _pattern(served, served)
         self._named = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
         self._held = b""
-        self._beginning: bytes | None = b""  # not passed on yet; None: the engine's name is known, or not looked for
+        self._beginning: bytes | None = b""  # held back; None: the engine's name is known, or no longer searched
         self._events = 0  # events searched for the name
 
     def feed(self, data: bytes) -> bytes:
@@ -42,7 +42,7 @@ class Rename:
             data, self._held = self._held + data, b""
         if _KEY in data:
             data = self._pattern.sub(self._replaced, data)
-        return data if data.endswith(b"\n\n") else self._hold(data)  # no key is cut off at the end of an event
+        return data if data.endswith(b"\n\n") else self._hold(data)  # an event's end cuts off no key
 
     def finish(self) -> bytes:
         beginning, self._beginning = self._beginning, None
@@ -53,7 +53,7 @@ class Rename:
         return data
 
     def _learn(self, data: bytes) -> bytes:
-        """Look for the engine's name: what may be passed on."""
+        """Look for the engine's name; return what may be passed on."""
         start = data.lstrip()
         is_text = not start or start.startswith(_READABLE) or any(one.startswith(start) for one in _READABLE)
         if not is_text or len(data) > LARGEST or self._events >= MOST_EVENTS:
@@ -96,7 +96,7 @@ def _name_in(event: bytes) -> str:
 
 
 def _name_of(text: bytes) -> str:
-    """The model of an answer or event, which some events have within; empty without one."""
+    """Return the model of an answer or event, possibly nested; empty without one."""
     if _KEY not in text:
         return ""
     try:

@@ -7,8 +7,8 @@ import msgspec
 
 from router.http.client import ClientConnection
 
-LARGEST = 16 * 1024 * 1024  # bytes of an answer that are looked at; the first event repeats tools and instructions
-EVENTS = 8  # events of a stream: the id is in the first, `response.created`
+LARGEST = 16 * 1024 * 1024  # bytes of an answer searched; the first event repeats tools and instructions
+EVENTS = 8  # events of a stream searched; the id is in `response.created`, the first
 SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
 
 
@@ -36,7 +36,7 @@ def of_event(event: bytes) -> str:
 
 
 def _end_of_event(data: bytes) -> int:
-    """The position behind the first blank line; 0 without one."""
+    """Return the position after the first blank line; 0 without one."""
     ends = [at + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank)) >= 0]
     return min(ends, default=0)
 
@@ -54,7 +54,8 @@ def _sane(read: object) -> str:
 
 
 class IdNoted:
-    """A client's connection that tells the id of the response before the client has it; then the connection itself."""
+    """A client's connection that reports the response's id before the client gets it, then acts as the plain
+    connection."""
 
     def __init__(self, client: ClientConnection, note: Callable[[str], None], *, streams: bool) -> None:
         self._client = client
@@ -66,7 +67,7 @@ class IdNoted:
         self.read, self.start, self.extra = client.read, client.start, client.extra
         self.write: Callable[[bytes], bool] = self._write
         self.write_chunk: Callable[[bytes], bool] = self._write_chunk
-        self.received: bytes | None = None  # the request was read before
+        self.received: bytes | None = None  # the request has already been read
         self.end: Callable[..., None] = self._end
 
     @property
@@ -132,7 +133,7 @@ class IdNoted:
         self._parts = [joined] if joined else []
 
     def _settle(self, found: str) -> None:
-        """Nothing more is looked at."""
+        """Stop searching."""
         self._parts = []
         self.write, self.write_chunk, self.end = self._client.write, self._client.write_chunk, self._client.end
         if found:

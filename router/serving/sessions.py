@@ -14,7 +14,7 @@ from router.serving.division import division
 
 
 class SharedSessions(Protocol):
-    """Sessions of the other routers (router/sync/session_directory.py)."""
+    """The sessions of other routers (router/sync/session_directory.py)."""
 
     def must_look_up(self, call: Call, bound: Bound | None) -> bool: ...
 
@@ -23,7 +23,7 @@ class SharedSessions(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
-PREFIX_CHUNKS = 4  # chunks of 256 bytes: prompts with equal first chunks count as having the same beginning
+PREFIX_CHUNKS = 4  # chunks of 256 bytes that must be equal for prompts with the same beginning
 
 
 class Sessions:
@@ -31,7 +31,7 @@ class Sessions:
         self._shared = shared
 
     def bind(self, call: Call) -> bool:
-        """Identify the request's session; True when `look_up` must be called."""
+        """Identify the request's session; True if `look_up` must be called."""
         if call.session is None:
             call.session = call.pool.affinity.session_of_chain(call.request.chunks)
         if call.session is not None:
@@ -53,7 +53,7 @@ class Sessions:
             pool.affinity.learned(session, instance, call.at)
 
     def request(self, call: Call) -> RoutingRequest:
-        """The policy's view at this moment: sessions and prefixes change while a request waits."""
+        """Return the policy's present view, since sessions and prefixes change while a request waits."""
         pool, session = call.pool, call.session
         bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"]) if session is not None else None
         held, tiers = predict.held(call)
@@ -64,25 +64,25 @@ class Sessions:
         further: tuple[Any, ...] = division(call) if pool.decode_connectors is not None else ()
         if call.band:
             further = *division(call), call.band
-        return RoutingRequest(  # positional: more than twice as fast as by name
+        return RoutingRequest(  # positional, which is more than twice as fast as keywords
             tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *further
         )
 
     def expect_cached(self, call: Call, endpoint: Endpoint) -> int:
-        """Expect the prompt in the endpoint's cache and tell the other routers; returns how many of its chunks were
-        expected there already."""
+        """Expect the prompt in the endpoint's cache and inform other routers; return how many of its chunks were
+        already expected there."""
         if self._shared is not None:
             self._shared.sent(call, endpoint)
         return call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
-        """The request goes to this instance: bind the session and expect the prompt in its cache."""
+        """Note that the request goes to this instance: bind the session and expect the prompt in its cache."""
         pool = call.pool
         if call.decision is not None and call.decision.pull_ms is not None:
             held = pool.index.match(call.request.chunks).get(endpoint.id, 0)
             predict.sent(call, endpoint, held, pulls=True)
         else:
-            if self._shared is not None:  # as `expect_cached` does
+            if self._shared is not None:  # inlined `expect_cached`
                 self._shared.sent(call, endpoint)
             predict.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks))
         if call.session is not None:
@@ -91,5 +91,5 @@ class Sessions:
 
 
 def session_key(pool: str, session: str) -> str:
-    """A hash for policies and receipts, since a session id may name a person."""
+    """Hash the session for policies and receipts, since its id may name a person."""
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))

@@ -1,6 +1,6 @@
-"""Tells names that one conversation has from those that many share, as an application's own name in `user`.
+"""Distinguishes names of one conversation from those that many share, such as an application's name in `user`.
 
-By the beginnings of their prompts, counted by name over a stretch of time: a session has few, however many requests.
+It counts different beginnings of prompts per name over a period: a session has few, however many requests.
 """
 
 from collections import OrderedDict
@@ -9,11 +9,11 @@ from typing import Any
 
 from router.tokenize.prompt import Prompt
 
-MOST = 64  # beginnings of one session in a stretch: an agent starts others of its own, and cuts its history
-MOST_OF_MANY = 16  # conversations under a name that may stand for a person or an application
+MOST = 64  # beginnings per session and period: an agent starts subagents and truncates its history
+MOST_OF_MANY = 16  # the same for names that may stand for a person or an application
 STRETCH_S = 600
 KEPT = 1_024  # names; the busiest stay
-SIGN_CHARS = 1_024  # last characters of a beginning, which separate it from others: instructions come first
+SIGN_CHARS = 1_024  # last characters of a beginning, which distinguish it, as instructions come first
 PLAIN_BYTES = 256  # bytes of a prompt without messages
 
 
@@ -23,10 +23,10 @@ class _Beginnings:
     def __init__(self, now: float) -> None:
         self.began = now
         self.seen: set[int] = set()
-        self.was_shared = False  # in the stretch before
+        self.was_shared = False  # in the previous period
 
     def add(self, beginning: int, most: int, now: float) -> bool:
-        """True when they are more than `most`."""
+        """Add a beginning; True if there are more than `most`."""
         if now - self.began > STRETCH_S:
             follows = now - self.began <= 2 * STRETCH_S
             self.began, self.was_shared, self.seen = now, follows and len(self.seen) > most, set()
@@ -43,7 +43,7 @@ class SharedNames:
         return len(self._by_name)
 
     def is_shared(self, name: str, read: Prompt, most: int, now: float) -> bool:
-        """Count the prompt among those of the name."""
+        """Count the prompt's beginning; True if many conversations share the name."""
         beginning = _beginning(read)
         if beginning is None:
             return False
@@ -55,12 +55,12 @@ class SharedNames:
         else:
             self._by_name.move_to_end(name)
         if now - known.began <= STRETCH_S and beginning in known.seen and len(known.seen) <= most:
-            return known.was_shared  # one more of the same
+            return known.was_shared  # a known beginning
         return known.add(beginning, most, now)
 
 
 def _beginning(read: Prompt) -> int | None:
-    """What every prompt of a conversation has in common: the first message of its user; None where nothing says."""
+    """Return the common part of a conversation's prompts, its first user message; None if unknown."""
     turns = read.document.get("messages") or read.document.get("input")
     if not isinstance(turns, list):
         return hash(read.rendered[:PLAIN_BYTES]) if len(read.rendered) >= PLAIN_BYTES else None

@@ -1,4 +1,4 @@
-"""Which instance stores which response of /v1/responses, so that what refers to it goes there.
+"""The instance that stores each response of /v1/responses, so that later references go there.
 
 Only the process that made a response has it. The routers remember the instance and its epoch under the API key of the
 request: nobody finds a response of another key.
@@ -24,7 +24,7 @@ WHOLE = "send the whole conversation as input, without previous_response_id"
 
 
 class SharedResponses(Protocol):
-    """What routers tell each other (router/sync/response_directory.py)."""
+    """The responses that routers share (router/sync/response_directory.py)."""
 
     def kept(self, name: str, owner: StoredResponse) -> None: ...
 
@@ -43,7 +43,7 @@ class StoredResponses:
         return len(self._owners)
 
     def noting(self, call: Call, endpoint: Endpoint, client: ClientConnection, *, streams: bool) -> ClientConnection:
-        """The client's connection, which remembers the instance of the response that passes."""
+        """Wrap the client's connection so that the passing response's instance is remembered."""
         if call.request.prompt.document.get("store") is False:
             return client
         owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch)
@@ -71,7 +71,7 @@ class StoredResponses:
         return owner or self._only_instance(key)
 
     def _only_instance(self, key: PublishedKey | None) -> StoredResponse | None:
-        """Where there is only one, and no keys to tell clients apart, that one knows best."""
+        """Return the pool's only instance, if no keys separate clients: it knows its responses best."""
         if key is not None:
             return None
         pools = [pool for pool in self._pools.all() if not pool.ephemeral and not pool.observed]
@@ -87,7 +87,7 @@ class StoredResponses:
             await self._shared.forget(name)
 
     def endpoints(self, owner: StoredResponse) -> list[Endpoint]:
-        """Of the process that stores the response; empty once it is gone."""
+        """Return the endpoints of the process that stores the response; empty once it is gone."""
         pool = self._pools.get(owner.pool)
         living = pool.endpoints_of(owner.instance) if pool is not None else []
         return [endpoint for endpoint in living if endpoint.epoch == owner.epoch]
@@ -100,7 +100,7 @@ class StoredResponses:
     # Requests that continue a response
 
     async def find_owner(self, call: Call, read: Prompt) -> None:
-        """Set the owner of the response that the request continues. Raises ErrorResponse."""
+        """Set the owner of the response that the request continues. Raise ErrorResponse."""
         previous = read.document.get("previous_response_id")
         if not isinstance(previous, str) or not previous:
             return
@@ -111,7 +111,7 @@ class StoredResponses:
             raise not_found(previous, self.why_gone(call.owner))
 
     def hold(self, call: Call, now: float) -> None:
-        """Keep the request to the owner. `now` is the loop's time. Raises ErrorResponse."""
+        """Restrict the request to the owner. `now` is the loop's time. Raise ErrorResponse."""
         owner, document = call.owner, call.request.prompt.document
         if lax.is_true(document.get("background")) and call.most is not None:
             message = "background: what it computes cannot be charged to limits and budgets: leave it out, or stream"

@@ -18,7 +18,7 @@ from router.upstream.errors import UpstreamError
 from router.upstream.keyed import with_key
 
 CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
-LARGEST = 64 * 1024  # bytes of an answer that says what the engine does not serve
+LARGEST = 64 * 1024  # bytes of an answer that reports an unserved method
 
 
 class StoredCalls:
@@ -27,7 +27,7 @@ class StoredCalls:
         self._responses = responses
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """Raises ErrorResponse before the answer has begun."""
+        """Handle the call. Raise ErrorResponse before the answer has begun."""
         own = dict(incoming.headers)
         key = self._pools.auth.identify(incoming, own, time.time())
         self._pools.require_key(key, own)
@@ -56,7 +56,7 @@ class StoredCalls:
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
     ) -> Connection:
-        """`is_known`: the client showed a key of Weir."""
+        """Send the call to the instance. `is_known`: the client sent a Weir key."""
         lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
         request = request_bytes(incoming, endpoint.upstream, lines + headers.id_line(own_id), sent)
         connection = await endpoint.upstream.open(

@@ -16,7 +16,7 @@ CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
 
 
 def checked(url: str) -> str:
-    """The URL without a trailing slash; ValueError with a message of one line."""
+    """Return the URL without a trailing slash. Raise ValueError with a one-line message."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError(f"--web {url[:100]}: allowed is http[s]://HOST[:PORT]")
@@ -28,7 +28,7 @@ class WebRelay:
         self._upstream = ConnectionPool(checked(url))
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """Raises ErrorResponse before the answer has begun."""
+        """Forward the call. Raise ErrorResponse before the answer has begun."""
         by_name = dict(incoming.headers)
         name = headers.request_id(by_name)
         try:

@@ -1,4 +1,4 @@
-"""How this router serves deliveries, for /metrics (docs/monitoring.md)."""
+"""Metrics of this router's deliveries, for /metrics (docs/monitoring.md)."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def metrics(pools: list[Pool], recorder: Recorder) -> Iterator[Metric]:
     yield gauge("generation", "Of the split", _OF_DELIVERY, generations, _PREFIX)
     yield gauge("share", "Share of the requests for the candidate", _OF_DELIVERY, shares, _PREFIX)
     yield counter("trips", "Times that a candidate could not decide", ("pool",), trips, _PREFIX)
-    # Of the present generation: these start again with the next one.
+    # Of the present generation, reset with the next one
     found = [((pool, str(tallies.identity[0])), tallies) for pool, tallies in recorder.deliveries.items()]
     requests = [((*key, *arm), count) for key, tallies in found for arm, count in tallies.requests().items()]
     again = [((*key, result), count) for key, tallies in found for result, count in _results(tallies.shadow).items()]

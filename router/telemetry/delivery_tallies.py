@@ -1,4 +1,4 @@
-"""Counts of one generation of a delivery, by arm, class and cell (router/contract/redis/delivery.py)."""
+"""The counts of one generation of a delivery, by arm, class and cell (router/contract/redis/delivery.py)."""
 
 import math
 
@@ -8,9 +8,9 @@ from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
 
-SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
-INSTANCES_KEPT = 20  # instances of a shadow's shares
-DIGITS = 6  # digits of a sum: more would not fit 384 cells into 60 KB
+SESSIONS_KEPT = 100_000  # the oldest are forgotten, and would count again
+INSTANCES_KEPT = 20  # instances in a shadow's shares
+DIGITS = 6  # digits of a sum, so that 384 cells fit into 60 KB
 
 
 class _Seen:
@@ -35,7 +35,7 @@ class _Seen:
 
 
 class ShadowCounts:
-    """Decisions made once more by the candidate (shadow.py)."""
+    """The candidate's repeated decisions (shadow.py)."""
 
     def __init__(self) -> None:
         self.n = self.changed = self.refused_more = self.raised = 0
@@ -44,7 +44,7 @@ class ShadowCounts:
         self.cpu_s = 0.0
 
     def add(self, live_to: str, shadow: ShadowDecision, cpu_s: float) -> None:
-        """`live_to`: the instance that the live version chose; empty when it refused."""
+        """Count a decision. `live_to` is the live version's instance; empty if it refused."""
         self.n += 1
         self.cpu_s += cpu_s
         self.raised += bool(shadow.error)
@@ -70,21 +70,21 @@ class ShadowCounts:
 
 
 class DeliveryTallies:
-    """Times are seconds of the clock of `Call.started`."""
+    """The tallies of one generation. Times are seconds of the clock of `Call.started`."""
 
     def __init__(self, split: SplitState) -> None:
         self.split = split
         self.identity = split.identity
-        self.written = 0  # times
+        self.written = 0  # number of writes
         self.shadow = ShadowCounts()
         self._cells: dict[tuple[Arm, str], dict[int, CellCounts]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
-        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first content, or their end
+        self._under_way: dict[int, Call] = {}  # streams by object id, until their first content or end
         self._slow: set[int] = set()  # requests already counted as slow
-        self.unwritten = True  # something was counted since the last report
+        self.unwritten = True  # changed since the last report
 
     def decided(self, call: Call, assigned: Assignment) -> None:
-        """Its first decision was made."""
+        """Note the call's first decision."""
         is_early = call.started < self.split.counts_from
         if is_early or call.api_path in CLASSLESS or (assigned.delivery, assigned.generation) != self.identity:
             return
@@ -98,7 +98,7 @@ class DeliveryTallies:
             self._under_way[id(call)] = call
 
     def close(self) -> None:
-        """The next generation has begun: no request is decided in this one, but answers still end in it."""
+        """Close the generation: no request is decided in it any more, but answers still end in it."""
         self._sessions = _Seen()
 
     def ended(self, call: Call, assigned: Assignment) -> None:
@@ -142,7 +142,7 @@ class DeliveryTallies:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """The first content came, or the request ended without any. It counts however the request ends."""
+        """Count the first content, or the end without any, however the request ends."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:
@@ -168,7 +168,7 @@ class DeliveryTallies:
         return cell
 
     def requests(self) -> dict[tuple[Arm, str], int]:
-        """Requests by arm and class."""
+        """Return requests by arm and class."""
         return {key: sum(cell.n for cell in cells.values()) for key, cells in self._cells.items()}
 
     def read(self, arm: Arm, request_class: str) -> dict[int, CellTally]:

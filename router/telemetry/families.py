@@ -13,7 +13,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 def placed(pool: str, endpoint: str, *more: str) -> tuple[str, ...]:
-    """Values of the labels pool, instance, those of `more`, and rank, which a whole instance has not."""
+    """Return the label values pool, instance, those of `more`, and rank, which is empty for a whole instance."""
     instance, rank = ranks.split(endpoint)
     return (pool, instance, *more, rank) if rank else (pool, instance, *more)
 
@@ -35,7 +35,7 @@ def gauge(name: str, text: str, labels: Sequence[str], samples: Samples, prefix:
 def histogram(
     name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[tuple[str, ...], Histogram]], unit: float = 1
 ) -> HistogramMetricFamily:
-    """`unit`: what a bound of 1 is divided by."""
+    """Make a histogram family; bounds are divided by `unit`."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for key, values in samples:
         bounds = [*(f"{bound / unit:g}" for bound in values.bounds), "+Inf"]

@@ -18,7 +18,8 @@ _RANK = (*_INSTANCE, "rank")
 
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
-    """By endpoint, for those with followed KV events or answered requests, refused ones included."""
+    """Return index states by endpoint, for those with followed KV events or answered requests, refused ones
+    included."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)

@@ -1,4 +1,4 @@
-"""Speed of a pool's engines, estimated from finished requests (router/pool/pace.py)."""
+"""The speed of a pool's engines, estimated from finished requests (router/pool/pace.py)."""
 
 from router.policy.types import UNKNOWN, Rates
 from router.pool.pace import PACES_S, Pace
@@ -14,7 +14,7 @@ class RateEstimates:
         self._paced_at = 0.0  # s, Unix
 
     def ended(self, call: Call) -> Rates:
-        """Learn from a finished request; returns the current estimates."""
+        """Learn from a finished request; return the current estimates."""
         tokens, cached, seconds = lone_prefill(call)
         learned = bool(tokens) and self._computed(call.pool, computed_on(call), tokens, cached, seconds, call.at)
         if call.outcome.offload is not None:
@@ -24,13 +24,13 @@ class RateEstimates:
         return self.rates
 
     def probed(self, pool: Pool, name: str, tokens: int, seconds: float, now: float) -> Rates:
-        """As `ended`, of a prompt that this endpoint computed alone. `now` is Unix time."""
+        """Learn, like `ended`, from a prompt that this endpoint computed alone. `now` is Unix time."""
         if self._computed(pool, name, tokens, 0, seconds, now):
             self._estimate(pool)
         return self.rates
 
     def _computed(self, pool: Pool, name: str, tokens: int, cached: int, seconds: float, now: float) -> bool:
-        """False when the prompt is too short to say anything."""
+        """Learn from a computed prompt; False if it is too short."""
         endpoint = pool.endpoints.get(name)
         if not self._pace.prefill(tokens, cached, seconds, name, endpoint.speed if endpoint is not None else ""):
             return False
@@ -59,7 +59,8 @@ class RateEstimates:
 
 
 def lone_prefill(call: Call) -> tuple[int, int, float]:
-    """(new tokens, cached ones, seconds) of a prompt that the engine computed alone; zeros when it was not alone."""
+    """Return (new tokens, cached ones, seconds) of a prompt that the engine computed alone; zeros if it was not
+    alone."""
     outcome = call.outcome
     offload, usage = outcome.offload, outcome.usage
     prompt = usage.prompt_tokens if usage is not None else None
@@ -71,12 +72,12 @@ def lone_prefill(call: Call) -> tuple[int, int, float]:
     if not outcome.alone or outcome.ttft_ms is None or usage is None or prompt is None:
         return 0, 0, 0.0
     if usage.cached_tokens is None and call.decision is not None and call.decision.cached_tokens:
-        return 0, 0, 0.0  # the engine does not say what it computed, and probably not the whole prompt
+        return 0, 0, 0.0  # unreported, and probably less than the whole prompt
     cached = usage.cached_tokens or 0
     return prompt - cached, cached, outcome.ttft_ms / 1000
 
 
 def computed_on(call: Call) -> str:
-    """The endpoint of that prompt."""
+    """Return the endpoint that computed the prompt."""
     offload = call.outcome.offload
     return offload.prefill if offload is not None and offload.outcome == "ok" else call.instance

@@ -1,6 +1,6 @@
-"""Receipts: the record of one decision and its outcome (router/contract/redis/receipt.py).
+"""Makes receipts, records of a decision and its outcome (router/contract/redis/receipt.py).
 
-Written as dictionaries: building a Receipt of 40 fields for each request takes twice as long.
+They are dictionaries: building a Receipt of 40 fields for each request takes twice as long.
 """
 
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from router.request.outcome import Attempt
 from router.upstream.usage import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
-# Stands for the decision of a request rejected before it had one
+# Placeholder for the decision of a request rejected before
 _UNDECIDED: Any = SimpleNamespace(
     strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
 )
@@ -28,7 +28,7 @@ _UNTOLD = Usage()
 
 
 def receipt(call: Call, router: str) -> dict[str, Any]:
-    """The receipt without the inputs of the decision."""
+    """Return the receipt without the inputs of the decision."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
     decision = call.decision or _UNDECIDED
@@ -89,14 +89,14 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
 
 
 def _result_of(call: Call, attempt: Attempt) -> Result | None:
-    """The result of an attempt: that of the request for the last one, unless it failed by itself."""
+    """Return an attempt's result: for the last one that of the request, unless the attempt failed by itself."""
     if attempt.result in (None, "served") and attempt is call.outcome.attempts[-1]:
         return call.outcome.result
     return attempt.result
 
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
-    """What most requests have not."""
+    """Add fields that most requests lack."""
     made |= _names(call)
     if call.prediction.why:
         made["index_reason"] = call.prediction.why
@@ -129,7 +129,7 @@ def _of_waiting(call: Call) -> dict[str, Any]:
 
 
 def _offload(offload: Offload) -> JsonObject:
-    """The prefill that the policy placed on another instance."""
+    """Return the offload's part of the receipt."""
     made: JsonObject = {
         "prefill_instance": offload.prefill,
         "prefill_ms": _rounded(offload.prefill_ms),
@@ -144,8 +144,8 @@ def _offload(offload: Offload) -> JsonObject:
 
 
 def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
-    """JSON of the receipt without the inputs of the decision, and the inputs as further fields up to the closing brace;
-    the latter is empty without a decision."""
+    """Return the receipt as JSON without the decision's inputs, and the inputs as further fields up to the closing
+    brace; the latter is empty without a decision."""
     brief = orjson.dumps(receipt(call, router))
     candidates = call.decision.candidates if call.decision is not None else None
     if not isinstance(candidates, Candidates):
@@ -154,14 +154,14 @@ def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
 
 
 def whole(call: Call, router: str, earlier: Call | None = None) -> bytes:
-    """`earlier`: the request before it with the same id."""
+    """Return the whole receipt. `earlier` is the previous request with the same id."""
     brief, further = encoded(call, router)
     parts = [brief[:-1], *([b'"earlier":"%b"' % name(earlier).encode()] if earlier is not None else ())]
     return b",".join([*parts, further]) if further else b",".join(parts) + b"}"
 
 
 def name(call: Call) -> str:
-    """Of its receipt, once a later request has the same id."""
+    """Return the name of a receipt whose id a later request reuses."""
     return call.own_id if call.own_id != call.id else f"{call.id}~earlier"
 
 
@@ -170,5 +170,5 @@ def _since(call: Call, when: float | None) -> float | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Three decimals; round() is slower, as it formats and parses the number."""
+    """Round to three decimals; round() is slower, as it formats and parses the number."""
     return int(value * 1000 + 0.5) / 1000 if value is not None else None

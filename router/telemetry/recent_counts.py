@@ -1,4 +1,4 @@
-"""What was counted by name in the last minute, in slots. Time is an argument."""
+"""Counts by name in the last minute, in slots. Time is an argument."""
 
 from collections import Counter, deque
 
@@ -11,7 +11,7 @@ class RecentCounts:
     __slots__ = ("_slots",)
 
     def __init__(self) -> None:
-        self._slots: deque[tuple[float, Counter[str]]] = deque()  # (when it began, counts)
+        self._slots: deque[tuple[float, Counter[str]]] = deque()  # (start, counts)
 
     def add(self, name: str, now: float) -> None:
         slots = self._slots

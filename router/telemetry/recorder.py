@@ -1,4 +1,4 @@
-"""Results of requests: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
+"""Records the results of requests: tallies per pool and class, counters for /metrics, receipts for Redis."""
 
 import itertools
 from collections import Counter, defaultdict, deque
@@ -20,7 +20,7 @@ from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
-KEPT_GENERATIONS = 4  # besides the newest: blocks of a switchback last 30 s at least, answers minutes
+KEPT_GENERATIONS = 4  # besides the newest: switchback blocks last 30 s or more, answers may last minutes
 NO_CLASS = "unknown"  # request rejected before classification, or without model work
 
 
@@ -31,7 +31,7 @@ class Recorder:
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.use = UseCounter()
         self.unwritable = 0  # receipts dropped because they could not be encoded
-        self.spans: Counter[str] = Counter()  # by what became of them (router/spans/outbox.py)
+        self.spans: Counter[str] = Counter()  # spans by fate (router/spans/outbox.py)
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
@@ -43,8 +43,8 @@ class Recorder:
         self.bands: defaultdict[tuple[str, int, str], int] = defaultdict(int)  # (pool, band, outcome)
         self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
         self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (pool that failed, name, condition)
-        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # by pool, of these names
-        self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
+        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # fallbacks of these names by pool
+        self.deliveries: dict[str, DeliveryTallies] = {}  # newest generation by pool
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
         )  # earlier generations by pool, newest first
@@ -56,7 +56,7 @@ class Recorder:
             tallies.decided(call, call.assigned)
 
     def delivery(self, pool: Pool) -> DeliveryTallies | None:
-        """The tallies of the delivery that is under way there."""
+        """Return the tallies of the pool's delivery under way."""
         split, tallies = pool.split, self.deliveries.get(pool.name)
         if split is None:
             self._forget_delivery(pool.name)
@@ -68,7 +68,7 @@ class Recorder:
         return tallies
 
     def _close(self, pool: str, delivery: int) -> None:
-        """A generation of the same delivery ends: answers that it decided are still counted, for some generations."""
+        """Close a generation of the same delivery; its late answers are still counted, for some generations."""
         ended = self.deliveries.get(pool)
         if ended is None or ended.identity[0] != delivery:
             self.closed.pop(pool, None)
@@ -81,13 +81,13 @@ class Recorder:
         self.closed.pop(pool, None)
 
     def generations(self, pool: Pool) -> list[DeliveryTallies]:
-        """The newest, then those that still count answers."""
+        """Return the newest generation, then those that still count answers."""
         newest = self.delivery(pool)
         return [] if newest is None else [newest, *self.closed[pool.name]]
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
-        # A request without model work would count as a fast one
+        # A request without model work would count as fast
         counted = NO_CLASS if decision is None or call.api_path in CLASSLESS else decision.request_class
         self.tallies[pool, counted].ended(call)
         if decision is not None and decision.instance:
@@ -95,7 +95,7 @@ class Recorder:
         if call.assigned is not None:
             self._ended_in_delivery(call, call.assigned)
         if pool:
-            if outcome.ttft_ms is not None or outcome.offload is not None:  # else nothing tells a rate
+            if outcome.ttft_ms is not None or outcome.offload is not None:  # other requests yield no rate
                 call.pool.measured(self.estimates[pool].ended(call))
             self.bands[pool, call.band, outcome.label] += 1
         if outcome.code or outcome.offload is not None or len(outcome.attempts) > 1:
@@ -124,7 +124,7 @@ class Recorder:
             self.fallbacks[failed, alias.name, condition] += 1
 
     def computed(self, pool: Pool, endpoint: str, tokens: int, seconds: float, now: float) -> None:
-        """A prompt of the router's own, which the endpoint computed alone; `now` is Unix time."""
+        """Learn from the router's own prompt, which the endpoint computed alone; `now` is Unix time."""
         pool.measured(self.estimates[pool.name].probed(pool, endpoint, tokens, seconds, now))
 
     def _ended_in_delivery(self, call: Call, assigned: Assignment) -> None:
@@ -135,7 +135,7 @@ class Recorder:
                 tallies.ended(call, assigned)
 
     def classes(self, now: float) -> dict[str, dict[str, Window]]:
-        """Windows by pool and class."""
+        """Return windows by pool and class."""
         windows: dict[str, dict[str, Window]] = {}
         for (pool, request_class), tally in self.tallies.items():
             if request_class != NO_CLASS:
@@ -143,13 +143,13 @@ class Recorder:
         return windows
 
     def outcomes(self) -> dict[tuple[str, str, str], int]:
-        """Requests since the start by (pool, class, outcome)."""
+        """Return requests since the start by (pool, class, outcome)."""
         return {
             (*key, outcome): count for key, tally in self.tallies.items() for outcome, count in tally.outcomes.items()
         }
 
     def tokens(self) -> dict[tuple[str, str], int]:
-        """Tokens since the start by (pool, kind)."""
+        """Return tokens since the start by (pool, kind)."""
         total: Counter[tuple[str, str]] = Counter()
         for (pool, _), tally in self.tallies.items():
             for kind, count in tally.tokens.items():

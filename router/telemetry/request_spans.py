@@ -1,4 +1,4 @@
-"""The spans of one request, made once it has ended: from its times, attempts and decision. Pure.
+"""Builds the spans of an ended request from its times, attempts and decision. Pure.
 
     POST /v1/chat/completions   SERVER
     ├── queue
@@ -8,7 +8,7 @@
         ├── transfer            of the prefill's KV
         └── decode              first to last byte of a stream
 
-Prompts, answers and the texts of errors appear nowhere: errors are given by their codes.
+Prompts, answers and error texts never appear: errors are given by their codes.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +24,14 @@ from router.spans.otlp import Attribute, Kind, Span
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Of an instance; what is not known is None."""
+    """Span attributes of an instance; None: unknown."""
 
     provider: str | None = None  # vllm, sglang, …
     address: str | None = None
     port: int | None = None
 
 
-Find = Callable[[str, str], Server]  # by pool and endpoint
+Find = Callable[[str, str], Server]  # (pool, endpoint) → server
 
 
 def spans(call: Call, tracing: Tracing, find: Find) -> list[Span]:
@@ -105,7 +105,7 @@ class _Spans:
         return made
 
     def _decide(self, number: int, attempt: Attempt | None, began: float) -> Span:
-        """The decision is kept of the last attempt only."""
+        """Build the span of the decision, which is kept for the last attempt only."""
         call, decision = self._call, self._call.decision
         last = attempt is None or attempt is call.outcome.attempts[-1]
         known: dict[str, Attribute | None] = {"weir.instance": attempt.instance if attempt is not None else None}
@@ -167,7 +167,7 @@ class _Spans:
             yield from self._parts(number, id_)
 
     def _answered(self, began: float) -> dict[str, Attribute | None]:
-        """Of the attempt whose answer the client has."""
+        """Return attributes of the attempt whose answer the client got."""
         call, outcome = self._call, self._call.outcome
         usage, streamed = outcome.usage, outcome.streamed and outcome.first_content is not None
         return {
@@ -203,7 +203,7 @@ def _model(call: Call) -> str:
 
 
 def _error_type(code: str, status: int, failed: bool, result: str = "_OTHER") -> str | None:
-    """`result`: stands for the error of an answer of status 200."""
+    """Return the error type; `result` replaces it for an answer of status 200."""
     if code:
         return code
     if not failed:

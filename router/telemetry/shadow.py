@@ -1,6 +1,6 @@
-"""Lets a delivery's candidate decide once more what the live version has decided, when the receipt is written.
+"""Lets a delivery's candidate repeat the live version's decision when the receipt is written.
 
-The client has its answer by then. The situation is the one that the receipt keeps, so nothing is looked up again.
+By then the client has its answer. The situation comes from the receipt, so nothing is looked up again.
 Sampling halves while this costs more than COST of the router's CPU, and doubles again once it costs much less.
 """
 
@@ -17,7 +17,7 @@ from router.request.call import Call
 from router.telemetry.delivery_tallies import ShadowCounts
 
 COST = 0.05  # share of the router's CPU
-CHEAP = 0.02  # below it sampling doubles
+CHEAP = 0.02  # below this share sampling doubles
 WINDOW_S = 1.0
 LEAST_SAMPLE = 2.0**-12
 
@@ -28,8 +28,8 @@ class ShadowDecider:
     def __init__(self, own_s: Clock = time.thread_time, process_s: Clock = time.process_time) -> None:
         """The clocks count the CPU time of this thread and of the whole process."""
         self._own_s, self._process_s = own_s, process_s
-        self._scale = 1.0  # factor on the share that the delivery asks for
-        self._spent_s = 0.0  # in this window
+        self._scale = 1.0  # factor on the delivery's sampling share
+        self._spent_s = 0.0  # CPU s in this window
         self._window_at = float("-inf")  # s, monotonic
         self._process_at = 0.0  # CPU s
 
@@ -37,11 +37,11 @@ class ShadowDecider:
         return rollout.shadow * self._scale
 
     def decide(self, call: Call, counts: ShadowCounts, now: float) -> float:
-        """Set the call's shadow decision if it is in the sample and of the present generation; its CPU seconds."""
+        """Set the call's shadow decision if it is sampled and of the present generation; return its CPU seconds."""
         split, assigned, decision = call.pool.split, call.assigned, call.decision
         if split is None or assigned is None or decision is None or assigned.considered or call.candidate is not None:
             return 0.0
-        assigned.considered = True  # a receipt that could not be written comes again
+        assigned.considered = True  # an unwritten receipt comes again
         self._adjust(now)
         policy = split.shadow_of(assigned, now)
         candidates = decision.candidates

@@ -1,4 +1,4 @@
-"""Counts and latencies of one class of a pool: the last minute for the dashboard, and totals for /metrics."""
+"""The counts and latencies of one class of a pool: the last minute for the dashboard, and totals for /metrics."""
 
 from collections import defaultdict
 
@@ -7,7 +7,7 @@ from router.request.call import Call
 from router.telemetry.window import LatencyWindow
 
 TOKEN_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
-REQUEST_MS = (*TOKEN_MS, 600_000, 1_200_000, 1_800_000, 3_600_000)  # up to the longest time-out that a policy may set
+REQUEST_MS = (*TOKEN_MS, 600_000, 1_200_000, 1_800_000, 3_600_000)  # up to the longest time-out of a policy
 
 
 class Tally:

@@ -1,7 +1,7 @@
 """Gives requests their trace on arrival and, once they have ended, exports their spans to the collector.
 
-Spans are built in slices between requests, by a task of their own rather than the reporter's: they are wanted most
-while Redis is away. While the collector is away they wait, or are dropped and counted; no request waits for them.
+Spans are built in slices between requests, by a separate task, as the reporter may be waiting for Redis. While the
+collector is away they wait, or are dropped and counted; no request waits for them.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from router.upstream.fetch import whole
 log = logging.getLogger("weir.router")
 
 SCOPE = "weir.router"
-SLICE = 8  # requests whose spans are made before the event loop serves others
+SLICE = 8  # requests whose spans are built between two turns of the event loop
 MAKE_S = 0.5
-ENDED_KEPT = 1024  # requests whose spans are not made yet: several seconds of the most that are sampled
+ENDED_KEPT = 1024  # requests awaiting their spans: several seconds at the highest sampling
 LARGEST = 64 * 1024  # bytes of the collector's answer
 LONGEST_STATE = 512  # characters of a tracestate
-LAST_S = 1.5  # for the last export of a router that stops
+LAST_S = 1.5  # time for the last export at shutdown
 WARN_S = 60.0
 
 Headers = list[tuple[bytes, bytes]]
@@ -61,8 +61,8 @@ class Tracer:
     # A request's way
 
     def begin(self, call: Call, headers: Headers, own: Mapping[bytes, bytes]) -> Headers:
-        """Join the caller's trace, or begin one. Returns the headers with the `traceparent` that goes to engines; `own`
-        is the request's headers by name. Engines that get no header, or a sampled one, would export spans without a
+        """Join the caller's trace, or begin one. Return the headers with the `traceparent` for engines; `own` is the
+        request's headers by name. Without a header, or with a sampled one, engines would export spans without a
         parent."""
         if b"traceparent" in own:
             once = len(own) == len(headers) or sum(name == b"traceparent" for name, _ in headers) == 1
@@ -71,7 +71,7 @@ class Tracer:
                 return self._join(call, headers, parent)
         if b"traceparent" in own or b"tracestate" in own:
             headers = [header for header in headers if header[0] not in TRACE]
-        low, line = context.unsampled()  # before anything else is made: few requests are sampled
+        low, line = context.unsampled()  # first, as few requests are sampled
         sampled = self._sampler.by_chance(low) and self._sampler.allowed(call.started)
         if sampled or self._settings.errors:
             call.tracing = Tracing(line[3:35].decode(), None, sampled)
@@ -90,7 +90,7 @@ class Tracer:
         return [*(header for header in headers if header[0] != b"traceparent"), (b"traceparent", line)]
 
     def ended(self, call: Call) -> None:
-        """Call it for requests that have `tracing`."""
+        """Queue an ended request that has `tracing`."""
         if call.tracing is None or not (call.tracing.sampled or self._adds_failed(call)):
             return
         self._ended.append(call)
@@ -125,7 +125,7 @@ class Tracer:
             await _logged(last)
 
     async def make(self) -> None:
-        """Make the spans of the requests that have ended."""
+        """Build the spans of ended requests."""
         for place in range(len(self._ended)):
             call = self._ended.popleft()
             if call.tracing is not None:
@@ -135,7 +135,7 @@ class Tracer:
                 await asyncio.sleep(0)
 
     async def send(self) -> None:
-        """Send what waits, batch by batch, until the collector asks for a pause."""
+        """Send waiting spans in batches, until the collector asks for a pause."""
         while batch := self._outbox.take(time.monotonic()):
             await self._export(batch)
 

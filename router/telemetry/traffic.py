@@ -1,4 +1,4 @@
-"""Recorded traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request.
+"""Records traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request.
 
 Prompts are not kept. The hashes cannot be matched against a known prompt: their key is a random value that is only in
 Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
@@ -29,12 +29,12 @@ SIZE_WEIGHT = 0.01  # weight of one entry in the mean size
 
 class TrafficRecorder:
     def __init__(self, counts: Counter[str]) -> None:
-        self._counts = counts  # entries "written" and "dropped"
+        self._counts = counts  # counts of entries "written" and "dropped"
         self._mean_bytes = 0.0
         self._take("")
 
     async def agree(self, link: "RedisLink") -> None:
-        """Read the salt from Redis, or write one when there is none."""
+        """Read the salt from Redis, or write one if there is none."""
         if not self.salt:
             await link.client.set(redis_keys.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
             self._take(await link.get(redis_keys.TRAFFIC_SALT) or "")
@@ -43,10 +43,10 @@ class TrafficRecorder:
         self.salt = salt  # hex; empty until read from Redis
         self._begun = blake2b(digest_size=HASH_BYTES, key=salt.encode()[: blake2b.MAX_KEY_SIZE])
         self._known: dict[bytes, bytes] = {}  # salted blocks by a prompt's last block, LRU first
-        self._hidden: dict[str, str] = {}  # salted texts of late
+        self._hidden: dict[str, str] = {}  # recently salted texts
 
     def entry(self, call: Call) -> bytes:
-        """An encoded TrafficEntry; empty for a request that is not recorded."""
+        """Return an encoded TrafficEntry; empty for a request that is not recorded."""
         if not is_recorded(call):
             return b""
         outcome = call.outcome
@@ -77,7 +77,7 @@ class TrafficRecorder:
         return made
 
     def _hide(self, text: str) -> str:
-        """16 hex digits. A session's turns have the same, and most tenants ask more than once."""
+        """Return 16 hex digits, cached, as sessions and tenants recur."""
         hidden = self._hidden.get(text)
         if hidden is None:
             if len(self._hidden) >= REMEMBERED:
@@ -86,12 +86,12 @@ class TrafficRecorder:
         return hidden
 
     def _salted(self, value: bytes) -> bytes:
-        hashed = self._begun.copy()  # the key is hashed once: a copy takes half as long
+        hashed = self._begun.copy()  # reuses the hashed key, which takes half as long
         hashed.update(value)
         return hashed.digest()
 
     def _blocks(self, blocks: bytes) -> bytes:
-        """A block's hash covers all blocks before it, so a known block saves hashing the whole prefix."""
+        """Hash the blocks. A block's hash covers all before it, so a known block saves hashing the prefix."""
         if not blocks:
             return b""
         known, end = b"", len(blocks)
@@ -105,7 +105,7 @@ class TrafficRecorder:
 
     @property
     def kept(self) -> int:
-        """Maximum number of entries in the stream: fewer when they are large."""
+        """Return the maximum number of entries in the stream, fewer if they are large."""
         return min(redis_keys.TRAFFIC_KEPT, int(redis_keys.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
 
     def flushed(self, entries: int, salt: str) -> None:
@@ -118,5 +118,5 @@ class TrafficRecorder:
 
 
 def is_recorded(call: Call) -> bool:
-    """Traffic of experiments is itself replayed or generated, so it is not recorded."""
+    """Tell whether the request is recorded; experiments, which replay or generate traffic, are not."""
     return call.api_path in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

@@ -1,15 +1,15 @@
-"""What API keys consume, by hour, key, pool and model: cumulative counts, kept until the database has them."""
+"""Counts what API keys consume, by hour, key, pool and model, cumulatively until the database has them."""
 
 from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
 
-MOST_IMAGES = 1_000  # images of one request; the field is the client's own word
+MOST_IMAGES = 1_000  # images of one request, as the client's field is not trusted
 _Identity = tuple[str, str, str]  # key, pool, model
 
 
 class _Tally:
-    """UseCounts while they are counted."""
+    """A UseCounts under construction."""
 
     __slots__ = ("audio_s", "cached", "cancelled", "client_errors", "dollars", "estimated", "failed", "gpu_s", "images",
                  "input", "name", "output", "refused", "requests")  # fmt: skip
@@ -33,7 +33,7 @@ class _Tally:
             self.input += usage.prompt_tokens
             self.output += usage.output_tokens or 0
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
-        elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or it broke off
+        elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or broken off
             self.input += call.prediction.prompt_tokens
             self.output += outcome.streamed_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
@@ -80,9 +80,9 @@ class _Hour:
 class UseCounter:
     def __init__(self) -> None:
         self._hours: dict[int, _Hour] = {}
-        self._least = 0  # an earlier hour may be in the database already, and what it had is forgotten here
-        self.merged = 0  # requests counted for OTHER
-        self.lost_hours = 0  # forgotten unconfirmed
+        self._least = 0  # earlier hours may already be in the database, and are forgotten here
+        self.merged = 0  # requests counted under OTHER
+        self.lost_hours = 0  # hours forgotten unconfirmed
 
     def ended(self, call: Call) -> None:
         number = int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S)
@@ -105,7 +105,7 @@ class UseCounter:
         return self._hours.setdefault(max(self._least, number), _Hour())
 
     def take(self, now: float) -> list[UseHour]:
-        """The hours that have changed, whole; `failed` those that could not be written. `now` is Unix time."""
+        """Return the changed hours, whole; `failed` lists those that could not be written. `now` is Unix time."""
         self._forget_oldest()
         taken = []
         for number, hour in self._hours.items():
@@ -122,7 +122,7 @@ class UseCounter:
                 self._hours[value.hour].changed = True
 
     def again(self) -> None:
-        """Redis has lost them: write every hour once more."""
+        """Write every hour again, since Redis has lost them."""
         for hour in self._hours.values():
             hour.changed = True
 
@@ -135,7 +135,7 @@ class UseCounter:
         return list(self._hours)
 
     def confirmed(self, kept: dict[int, int], now: float) -> list[int]:
-        """Forget the closed hours that the database has; returns them. `kept`: by hour, what was written last."""
+        """Forget the closed hours that the database has, and return them. `kept`: last write by hour."""
         present = int(now // HOUR_S)
         done = [
             number
@@ -157,7 +157,7 @@ class UseCounter:
 
 
 def _model(call: Call) -> str:
-    """The name that the engine knows. Never the client's own word: clients could make endless rows of those."""
+    """Return the engine's name of the model, as clients could create endless rows with their own."""
     if call.alias is not None:
         return call.alias.serves
     return call.adapter if call.adapter in call.pool.adapters else call.pool.model

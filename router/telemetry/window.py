@@ -1,4 +1,4 @@
-"""Requests that ended in the last minute, per pool and class: counts and sketches in slots. Time is an argument."""
+"""Requests that ended in the last minute, per pool and class, as counts and sketches in slots. Time is an argument."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ class LatencyWindow:
             slot.counts["retries"] += outcome.retries
         values = _decided(slot, call, call.decision) if call.decision is not None else []
         sketches = slot.sketches
-        if outcome.label == "ok":  # latencies of served requests only, as a rejection is fast
+        if outcome.label == "ok":  # served requests only, as rejections are fast
             values.append((sketches["e2e"], outcome.e2e_ms))
             if outcome.ttft_ms is not None:
                 values.append((sketches["ttft"], outcome.ttft_ms))
@@ -77,7 +77,7 @@ class LatencyWindow:
         for slot in self._slots:
             counts.update(slot.counts)
             refusals.update(slot.refusals)
-        counts["ok"] += counts["picked"]  # a gateway carried them
+        counts["ok"] += counts["picked"]  # requests that a gateway carried
         recent = int(now) - 10
         measured: dict[str, Any] = {name: counts[name] for name in COUNTS}
         measured["n"] = sum(counts[name] for name in OUTCOMES)
@@ -105,7 +105,7 @@ def _decided(slot: _Slot, call: Call, decision: Decision) -> list[tuple[sketch.S
     values: list[tuple[sketch.Sketch, float]] = [(sketches["new_tokens"], decision.new_tokens)]
     values.append((sketches["hit_percent"], share * 100))
     slot.hit_share += share
-    if outcome.queued_s:  # `read` counts the others
+    if outcome.queued_s:  # `read` counts requests that did not wait
         values.append((sketches["queued"], outcome.queued_s * 1000))
     if not decision.instance:
         return values
