@@ -1,8 +1,7 @@
 """API key checks of a request: the key's identity, its access to the pool, and its remaining limits.
 
-Nothing is checked in a standalone router without a key file. As long as a router with Redis has read no keys it
-refuses every request: it cannot know which pools require one. Then a request without a key passes unless one is
-required.
+A standalone router without a key file checks nothing. A router with Redis refuses every request until it has read the
+keys, as it cannot know which pools require one. After that a request without a key passes unless one is required.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ from router.request.spending import settle
 ROUNDING_S = 0.001
 NOT_READ = "has not read the API keys yet"
 CANNOT_READ = "cannot read the published API keys"
-UNREADABLE_RETRY_S = 5  # a person must help
+UNREADABLE_RETRY_S = 5  # an operator has to act
 
 
 @dataclass(slots=True)
@@ -45,15 +44,15 @@ class Meter:
     key: PublishedKey
     allowances: dict[str, Allowance] = field(default_factory=dict)  # by limited kind
     buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis, the others wait for its result
-    asking: Counter[str] = field(default_factory=Counter)  # by kind, the total need of all requests that ask or wait
-    closed_until: float = 0.0  # s, loop time: until then `closed_for` or more is rejected
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis for all that wait
+    asking: Counter[str] = field(default_factory=Counter)  # total need by kind of all requests that ask or wait
+    closed_until: float = 0.0  # s, loop time: end of rejections of `closed_for` or more
     closed_for: dict[str, float] = field(default_factory=dict)
-    wait_s: float = 0.0  # the wait reported by that rejection
+    wait_s: float = 0.0  # wait reported by those rejections
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     used_at: float = 0.0  # s, Unix
-    published_use_at: float = 0.0  # the last use written to Redis
+    published_use_at: float = 0.0  # last use written to Redis
 
     def follow(self, key: PublishedKey) -> None:
         self.key = key
@@ -70,10 +69,10 @@ class Meter:
 
 class ApiKeyAuth:
     def __init__(self) -> None:
-        self.ring: Keyring | None = None  # the last that could be read; None: there was none yet
-        self.unreadable = False  # the newest published keys cannot be read
-        self.required_everywhere = False  # whether or not the published keys require it
-        self.exposed = False  # the router listens on more than the loopback interface
+        self.ring: Keyring | None = None  # last readable keys; None: none yet
+        self.unreadable = False  # the newest published keys are unreadable
+        self.required_everywhere = False  # keys are required, whatever the published keys say
+        self.exposed = False  # the router listens beyond the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
         self.budgets = Budgets()
@@ -92,7 +91,7 @@ class ApiKeyAuth:
 
     @property
     def closed(self) -> str:
-        """Why every request is refused; empty: it is known which ones need a key, and which keys there are."""
+        """Return why every request is refused; empty once the keys, and the pools that require one, are known."""
         if self.bucket_store is None or self.ring is not None:
             return ""
         return f"this router {CANNOT_READ if self.unreadable else NOT_READ}"
@@ -110,7 +109,8 @@ class ApiKeyAuth:
         return ["it listens beyond this host and needs no API key: require API keys, or put a gateway in front"]
 
     def identify(self, incoming: IncomingRequest, own: dict[bytes, bytes], now: float) -> PublishedKey | None:
-        """The request's key, removed from its headers. `now` is Unix time. Raises ErrorResponse for an invalid key."""
+        """Return the request's key, removed from its headers. `now` is Unix time. Raise ErrorResponse for an
+        invalid key."""
         if self.bucket_store is None:
             return None
         secret = secret_of(own)
@@ -129,7 +129,7 @@ class ApiKeyAuth:
         return key
 
     def require(self, pools: Sequence[str]) -> None:
-        """Raises ErrorResponse when all of the pools require a key."""
+        """Raise ErrorResponse if all of the pools require a key."""
         ring = self.ring
         if ring is None or ring.requires_none or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
             return
@@ -137,7 +137,7 @@ class ApiKeyAuth:
             raise _missing(f"the pool {pools[0]}" if len(pools) == 1 else "every pool")
 
     def refusal(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
-        """Why the request cannot use the pool; None when it can."""
+        """Return why the request cannot use the pool; None if it can."""
         if key is not None and not key.serves(pool):
             return ErrorResponse(403, "pool_not_allowed", f"the API key {key.name} does not allow the pool {pool}")
         if key is None and self.ring is not None and self.ring.requires(pool, is_ephemeral(pool)):
@@ -145,7 +145,7 @@ class ApiKeyAuth:
         return None
 
     async def admit(self, call: Call) -> None:
-        """Check access to the pool and charge the limits. Raises ErrorResponse."""
+        """Check access to the pool and charge the limits. Raise ErrorResponse."""
         key = call.key
         if key is None:
             self.require([call.pool.name])
@@ -173,13 +173,13 @@ class ApiKeyAuth:
             await self._charge(call, meter, call.most)
 
     async def moved(self, call: Call) -> None:
-        """The call falls back to another pool, whose budgets count from now on. Raises ErrorResponse."""
+        """Move the call to the budgets of its fallback pool. Raise ErrorResponse."""
         if self.pool_budgets:
             settle(call.reserved, 0, 0.0, 0)
             await self._reserve(call)
 
     async def _reserve(self, call: Call) -> None:
-        """In the budgets of its key and of its pool. Raises ErrorResponse."""
+        """Reserve in the budgets of key and pool. Raise ErrorResponse."""
         key, pool = call.key, call.pool.name
         of_key, of_pool = key.budgets if key is not None else (), self.pool_budgets.get(pool, ())
         if not (of_key or of_pool):
@@ -304,7 +304,7 @@ class ApiKeyAuth:
                 return  # the bucket refills by itself
 
     def uses(self) -> dict[str, float]:
-        """Last use by key id, for the keys used since the previous call."""
+        """Return the last use by key id, for keys used since the previous call."""
         found = {name: meter.used_at for name, meter in self.meters.items() if meter.used_at > meter.published_use_at}
         for name, at in found.items():
             self.meters[name].published_use_at = at
@@ -316,7 +316,7 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 
 
 def _most(call: Call) -> int:
-    """Tokens that it may need."""
+    """Return the tokens that the request may need."""
     return call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
 
 
@@ -325,8 +325,8 @@ def _is_charged(call: Call) -> bool:
 
 
 def _used(call: Call) -> float:
-    """Tokens used: as the engine reports, else as the events of a stream brought, else as estimated. None were used
-    where no engine computed anything."""
+    """Return the used tokens: reported by the engine, else counted from a stream's events, else estimated; zero if no
+    engine computed anything."""
     outcome, usage = call.outcome, call.outcome.usage
     if not _is_charged(call):
         return 0.0

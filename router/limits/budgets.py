@@ -1,11 +1,11 @@
-"""Budgets of API keys and pools: a request is sent only when what it may cost at most fits into what this router may
+"""Budgets of API keys and pools: a request is sent only if its highest possible cost fits into what this router may
 spend.
 
 A router holds a part of the budget's rest and asks for more when that is used up (`BudgetStore.hold`), so most
-requests ask nobody. Of what all routers hold and have spent the sum never exceeds the limit; what was spent does by no
-more than requests in flight cost beyond their estimate. While nobody can be asked, a router spends what it holds, then
-once its share of the rest that it saw last, then it refuses: together they exceed the limit by no more than what some
-were granted since others asked last, REPORT_S ago at most.
+requests need no round trip. What all routers hold and have spent never exceeds the limit; spending exceeds it at most
+by the cost of requests in flight beyond their estimates. While the store is unreachable, a router spends what it
+holds, then once its share of the rest last seen, then it refuses: together routers exceed the limit at most by grants
+since the others last asked, at most REPORT_S ago.
 """
 
 import time
@@ -18,21 +18,21 @@ from router.contract.redis.budgets import EVER, PublishedBudget
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
 
-AHEAD = 100  # a router asks for at most this part of its share of the limit beyond what a request needs
-AHEAD_REQUESTS = 8  # and for no more than so many like it
-UNPRICED = 8  # requests under way at most, in a period whose price is not known yet, if each takes its share of it
-AGAIN_S = 0.2  # between two questions for what there was not
-REPORT_S = 5.0  # an unchanged spending is reported as often, which also shows that its router lives
+AHEAD = 100  # a router holds at most this fraction of its share of the limit in advance
+AHEAD_REQUESTS = 8  # and at most this many requests like the present one
+UNPRICED = 8  # requests under way at most while a period's price is unknown
+AGAIN_S = 0.2  # between two requests for an exhausted rest
+REPORT_S = 5.0  # interval of reports without change, which show that the router lives
 DAY_S = 86_400
-LATE_S = 3600.0  # after a period's end its requests may still be under way
+LATE_S = 3600.0  # time for requests under way after a period's end
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An answer: what the router may spend beyond what it had spent when it asked."""
+    """An answer: the amount that the router may spend beyond its spending at the request."""
 
     hold: int
-    rest: int | None  # rest of the whole budget beyond all that is spent and held; None: not known yet
+    rest: int | None  # rest of the whole budget, neither spent nor held; None: unknown
 
 
 class BudgetStore(Protocol):
@@ -41,12 +41,12 @@ class BudgetStore(Protocol):
     routers: int  # routers that share a budget
 
     async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
-        """Report what was spent and hold `want` of the rest, as far as it goes, in place of what it `had`. None: nobody
-        answers."""
+        """Report the spending and hold up to `want` of the rest in place of `had`. None if the store is
+        unreachable."""
 
 
 class LocalBudgets:
-    """Of a standalone router, which shares with nobody."""
+    """The budgets of a standalone router, which are not shared."""
 
     routers = 1
 
@@ -59,13 +59,13 @@ class LocalBudgets:
 class Budgets:
     def __init__(self) -> None:
         self.store: BudgetStore = LocalBudgets()
-        self._spendings: dict[tuple[str, str], Spending] = {}  # by id of the budget and name of the period
+        self._spendings: dict[tuple[str, str], Spending] = {}  # by budget id and period name
 
     def keep_only(self, ids: Container[str]) -> None:
         self._spendings = {place: one for place, one in self._spendings.items() if place[0] in ids}
 
     def of(self, budget: PublishedBudget, at: float) -> Spending:
-        """`at` is Unix time."""
+        """Return the spendings of the budgets at `at`, Unix time."""
         period = budget.period(at)
         place = budget.id, period.name
         found = self._spendings.get(place)
@@ -85,8 +85,9 @@ class Budgets:
         *,
         price: float = 0.0,
     ) -> None:
-        """Put what a request of so many tokens may cost into `reserved`. Raises ErrorResponse; then what is already in
-        it must be settled too. `price`: micro-dollars for a token, where the budget knows none of its own yet."""
+        """Add what a request of so many tokens may cost to `reserved`. Raise ErrorResponse; what is already
+        reserved must then be settled, too. `price`: micro-dollars per token if the budget has no price of its own
+        yet."""
         for budget in budgets:
             spending = self.of(budget, at)
             amount = _estimate(spending, tokens, price)
@@ -107,8 +108,8 @@ class Budgets:
             raise _refusal(whose, spending, amount, at)
 
     async def _ask(self, spending: Spending, want: int) -> None:
-        """Hold the lock. What is settled meanwhile counts against the new ceiling, which is absolute. What is given
-        back is not spent meanwhile: another router may have it before the answer is here."""
+        """Ask under the lock. Settlements meanwhile count against the new ceiling, which is absolute. Returned
+        amounts are not spent meanwhile, as another router may get them before the answer arrives."""
         reported = (spending.spent, spending.reserved, spending.refused)
         before = spending.ceiling
         spending.ceiling = min(before, reported[0] + max(want, reported[1]))
@@ -126,8 +127,8 @@ class Budgets:
             spending.ceiling += max(0, spending.rest) // self.store.routers
 
     async def report(self, now: float) -> None:
-        """One step, every second: what was spent, so that others know it; what is held beyond the next requests goes
-        back. `now` is Unix time."""
+        """Report, every second, the spending to others, and return what is held beyond the next requests. `now` is Unix
+        time."""
         for place, spending in list(self._spendings.items()):
             due = time.monotonic() - spending.reported_at >= REPORT_S
             if not spending.changed and not due:
@@ -142,9 +143,8 @@ class Budgets:
 
 
 def _estimate(spending: Spending, tokens: int, price: float) -> int:
-    """At most, in the unit of the budget; dollars by the mean price of its tokens here in this period. A price from
-    elsewhere may be too high, and would stay so if it kept every request from being sent: UNPRICED of them always fit.
-    """
+    """Estimate the highest cost in the budget's unit; dollars by the mean price of its tokens here in this period.
+    A price from elsewhere may be too high, and must not block every request for good: UNPRICED of them always fit."""
     if spending.budget.unit == "requests":
         return 1
     if spending.budget.unit == "tokens":
@@ -162,5 +162,5 @@ def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorRes
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
     whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
     why = f"{whose} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
-    after = DAY_S if period is EVER else max(1, ceil(period.ends - at))  # it may be raised
+    after = DAY_S if period is EVER else max(1, ceil(period.ends - at))  # a budget for ever may be raised
     return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

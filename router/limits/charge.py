@@ -1,4 +1,4 @@
-"""What a request may cost in output tokens, and what a stream that broke off has cost. Pure."""
+"""The possible cost of a request in output tokens, and the cost of a broken stream. Pure."""
 
 from router.contract import lax
 from router.contract.api_paths import LIMITS
@@ -9,13 +9,13 @@ LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none
 
 
 def most_output(document: JsonObject, api_path: str) -> int:
-    """The tokens that an engine may generate, in all answers; by the largest where an API has two names for a limit."""
+    """Return the tokens that an engine may generate in all answers; the larger value if an API has two limits."""
     limit = output_limit(document, api_path)
     return min(DEFAULT_OUTPUT * answers(document), LARGEST_OUTPUT) if limit is None else limit
 
 
 def output_limit(document: JsonObject, api_path: str) -> int | None:
-    """The tokens that a request allows the engine to generate, in all answers; None: as many as it can."""
+    """Return the tokens that the request lets the engine generate in all answers; None: no limit."""
     if api_path not in LIMITS:
         return 0
     given = [value for name in LIMITS[api_path] if (value := _positive(document.get(name)))]
@@ -23,7 +23,7 @@ def output_limit(document: JsonObject, api_path: str) -> int | None:
 
 
 def answers(document: JsonObject) -> int:
-    """To one request: `n`, or what `best_of` chooses from, for each of its prompts."""
+    """Return the number of answers: `n` or `best_of` for each prompt."""
     prompt = document.get("prompt")
     several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
     each = max(1, _positive(document.get("n")), _positive(document.get("best_of")))
@@ -31,12 +31,12 @@ def answers(document: JsonObject) -> int:
 
 
 def streamed(data: bytes, *, several: bool) -> int:
-    """Tokens in a part of a stream, about: one an event, and one for each answer that the event goes on with."""
+    """Estimate the tokens in a part of a stream: one per event and answer that the event continues."""
     events = data.count(b"\ndata:") + data.startswith(b"data:")
-    # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
+    # Quotes inside a JSON string are escaped, so a match is a key and never generated text.
     return max(events, data.count(b'"index":')) if several else events
 
 
 def _positive(value: object) -> int:
-    """0 for anything else."""
+    """Return a positive number; 0 for anything else."""
     return int(min(lax.number(value), LARGEST_OUTPUT))

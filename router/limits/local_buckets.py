@@ -23,7 +23,7 @@ class LocalBuckets:
         return self.lend(key_id, token_requests, asyncio.get_running_loop().time())
 
     def lend(self, key_id: str, token_requests: Sequence[TokenRequest], now: float) -> Grant:
-        """`now`: s, any monotonic clock."""
+        """Grant or refuse the requests. `now`: s, any monotonic clock."""
         kept = self._buckets.setdefault(key_id, {})
         buckets = [
             kept.setdefault(token_request.kind, Bucket(token_request.limit, now)) for token_request in token_requests
@@ -39,6 +39,6 @@ class LocalBuckets:
 
 
 def _wait_s(bucket: Bucket, token_request: TokenRequest, now: float) -> float:
-    """Refill up to `now`; seconds until the bucket holds the needed amount, 0 when it does."""
+    """Refill up to `now`; return the seconds until the bucket holds the needed amount, or 0."""
     bucket.take(0.0, token_request.limit, now)
     return max(0.0, token_request.needed - bucket.level) * MINUTE_S / token_request.limit

@@ -1,23 +1,23 @@
-"""What a token costs in each pool, for budgets in dollars that have no price of their own yet.
+"""The price of a token in each pool, for dollar budgets without a price of their own yet.
 
-The mean of what the pool's requests have cost in this router, periods of budgets aside; before the first has ended, the
-list price of its dearest instance, as if that served one request alone, at the pace of a single stream.
+It is the mean cost of the pool's requests in this router over all periods; before the first has ended, the list price
+of the dearest instance at the rate of a single stream.
 """
 
 from router.contract.redis.budgets import MICRO
 from router.pool.pool import Pool
 
-ALONE_TOKENS_PER_S = 50.0  # rate of one stream; requests that share an instance are cheaper
-REMEMBERED_TOKENS = 10_000_000.0  # then the older half counts half as much
-MOST_POOLS = 1_000  # pools of experiments come and go
+ALONE_TOKENS_PER_S = 50.0  # rate of one stream; shared instances are cheaper
+REMEMBERED_TOKENS = 10_000_000.0  # tokens after which older ones count half
+MOST_POOLS = 1_000  # limit, as pools of experiments come and go
 
 
 class PoolPrices:
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}  # dollars and tokens, by pool
+        self._seen: dict[str, tuple[float, float]] = {}  # dollars and tokens by pool
 
     def saw(self, pool: str, tokens: float, dollars: float) -> None:
-        """A request has ended."""
+        """Add an ended request."""
         if tokens <= 0:
             return
         had_dollars, had_tokens = self._seen.pop(pool, (0.0, 0.0))
@@ -27,7 +27,7 @@ class PoolPrices:
             del self._seen[next(iter(self._seen))]
 
     def of(self, pool: Pool) -> float:
-        """Micro-dollars for a token."""
+        """Return micro-dollars per token."""
         if pool.name in self._seen:
             dollars, tokens = self._seen[pool.name]
             return dollars / tokens * MICRO

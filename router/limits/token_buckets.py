@@ -17,16 +17,16 @@ MINUTE_S = 60.0
 
 @dataclass(slots=True)
 class Allowance:
-    """Requests or tokens of one key in one router."""
+    """The allowance of one key in one router, in requests or tokens."""
 
     limit: int  # per minute
     held: float = 0.0  # borrowed and not spent; below 0 after a request that used more than estimated
-    left: float = 0.0  # in the shared bucket when it was last asked
+    left: float = 0.0  # rest of the shared bucket when last asked
     asked_at: float = 0.0  # s, any monotonic clock
 
     @property
     def rate(self) -> float:
-        """Per second."""
+        """Return the rate per second."""
         return self.limit / MINUTE_S
 
     @property
@@ -34,11 +34,11 @@ class Allowance:
         return max(1.0, self.rate * BLOCK_S)
 
     def lack(self, amount: float) -> float:
-        """Minimum to borrow, at most the bucket's capacity."""
+        """Return the minimum to borrow, at most the bucket's capacity."""
         return min(max(0.0, amount - self.held), float(self.limit))
 
     def owed_s(self, amount: float) -> float:
-        """Seconds of refill needed before `amount` can be spent; 0 or less when it is already held."""
+        """Return the seconds of refill before `amount` can be spent; 0 or less if it is held."""
         return (min(amount, self.limit) - self.held) / self.rate
 
     def lent(self, granted: float, left: float, now: float) -> None:
@@ -46,12 +46,12 @@ class Allowance:
         self.left, self.asked_at = left, now
 
     def remaining(self, now: float) -> float:
-        """Estimate of this router, between 0 and the limit."""
+        """Return this router's estimate, between 0 and the limit."""
         refilled = self.left + (now - self.asked_at) * self.rate
         return max(0.0, min(float(self.limit), refilled + self.held))
 
     def surplus(self) -> float:
-        """Tokens held beyond the next block."""
+        """Return the tokens held beyond the next block."""
         return max(0.0, self.held - self.block)
 
 
@@ -94,11 +94,11 @@ class BucketStore(Protocol):
     routers: int  # number of routers that share a limit
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
-        """None when the buckets are unreachable."""
+        """Borrow; None if the buckets are unreachable."""
 
 
 def duration(seconds: float) -> bytes:
-    """A duration in OpenAI's format: 12ms, 1.5s, 1m30s."""
+    """Format a duration as OpenAI does: 12ms, 1.5s, 1m30s."""
     if seconds < 1:
         return b"%dms" % round(seconds * 1000)
     minutes, rest = divmod(round(seconds, 1), 60)

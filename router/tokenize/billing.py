@@ -1,4 +1,4 @@
-"""Leaves out what a client puts into a prompt for its vendor alone, before either index sees it. Pure."""
+"""Removes what a client adds to a prompt for its vendor's billing, before either index sees it. Pure."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; som
 
 
 def without_billing(system: Any) -> Any:
-    """A system prompt without the line: vLLM leaves it out of what it computes."""
+    """Return a system prompt without the line, which vLLM ignores as well."""
     if isinstance(system, str):
         return "" if system.startswith(LINE) else system
     return [block for block in system if not _is_billing(block)] if isinstance(system, list) else system
 
 
 def removed(body: bytes, document: JsonObject) -> JsonObject | None:
-    """The body's document without the line, for an engine that would compute it; None where it has none."""
+    """Return the document without the line, for an engine that would compute it; None if it has none."""
     if LINE.encode() not in body:
         return None
     made = {**document}
@@ -27,7 +27,7 @@ def removed(body: bytes, document: JsonObject) -> JsonObject | None:
 
 
 def _without_line(message: Any) -> Any:
-    """A gateway may have made the system prompt a message, with the line before the rest."""
+    """Remove the line from a message, into which a gateway may have turned the system prompt."""
     if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
         return message
     content = message.get("content")

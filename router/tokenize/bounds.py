@@ -1,5 +1,5 @@
-"""Bounds of a JSON body, checked before it is parsed: the parser makes an object of each value while no other thread
-runs. Pure.
+"""Limits of a JSON body, checked before parsing: the parser makes an object of each value while no other thread runs.
+Pure.
 """
 
 import re
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 MAX_VALUES = 1_000_000  # values of any kind: each token id is one
 MAX_CONTAINERS = 100_000  # objects and arrays
-SMALL = 128 * 1024  # bytes; too few to reach either by much
+SMALL = 128 * 1024  # bytes; smaller bodies cannot exceed either limit by much
 
-_WINDOW = 64 * 1024  # bytes looked at before other threads may run
+_WINDOW = 64 * 1024  # bytes scanned before other threads may run
 _OTHERS = bytes(set(range(256)) - set(b"[{,"))
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_WHOLE = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)  # strings, and what is between them
+_WHOLE = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)  # strings, and the text between them
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # a string
 
 
 def exceeded(body: bytes) -> str:
-    """The bound that the body exceeds; empty when it exceeds none."""
-    # Commas and brackets are first counted in strings too, which is quick and mostly enough.
+    """Return the limit that the body exceeds; empty if none."""
+    # A first count includes commas and brackets in strings, which is quick and usually suffices.
     if len(body) <= SMALL or not _too_many(body[start : start + _WINDOW] for start in range(0, len(body), _WINDOW)):
         return ""
     if not _too_many(_outside_strings(body)):
@@ -46,10 +46,10 @@ def _outside_strings(body: bytes) -> Iterator[bytes]:
 
 
 def _after_string(body: bytes, at: int) -> int:
-    """The position after a string that is longer than a window."""
+    """Return the position after a string longer than a window."""
     while at < len(body):
         end = _end(_INSIDE, body, at)
-        if end == at or body[end : end + 1] == b'"':  # no progress: its last escape has no end
+        if end == at or body[end : end + 1] == b'"':  # no progress, as the last escape is incomplete
             return end + 1
         at = end
     return at

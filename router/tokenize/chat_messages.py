@@ -1,4 +1,4 @@
-"""Messages and tools of a chat as vLLM gives them to a template, whatever the client wrote besides. Pure."""
+"""Converts messages and tools of a chat into the form that vLLM gives to a template. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,22 +37,22 @@ _OPTIONAL = ("strict", "defer_loading")
 
 
 def normal(given: object, *, in_parts: bool, as_built: bool = False) -> list[Message]:
-    """The messages; `in_parts`: their content as a list of parts, as the template wants it; `as_built`: vLLM made the
-    tool calls of other items, and left the order of their fields. Raises NotTokenized."""
+    """Return the messages; `in_parts`: with content as a list of parts; `as_built`: vLLM built the tool calls from
+    other items and kept the order of their fields. Raise NotTokenized."""
     if not isinstance(given, list):
         raise NotTokenized("messages: missing")
     return [_message(message, in_parts, as_built) for message in given]
 
 
 def function_tool(function: Message) -> Message:
-    """A tool as templates get it; templates may write it whole, so the order of its fields counts."""
+    """Return a tool as templates get it; the order of its fields matters, as templates may write it whole."""
     made = {name: function.get(name) for name in _FUNCTION}
     made |= {name: function[name] for name in _OPTIONAL if function.get(name) is not None}
     return {"type": "function", "function": made}
 
 
 def tool(given: Message) -> Message:
-    """A tool of a chat: whether it is deferred may stand beside its function, too."""
+    """Return a chat's tool; the field that defers it may also stand beside its function."""
     function, deferred = given["function"], given.get("defer_loading")
     if deferred is None:
         return function_tool(function)
@@ -61,7 +61,7 @@ def tool(given: Message) -> Message:
 
 
 def system_for(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a template that knows no developer: all that he and the system say comes first, as one."""
+    """Return the messages for a template without the role developer: developer and system texts come first, as one."""
     said = [each for each in messages if each["role"] in ("system", "developer")]
     if not any(each["role"] == "developer" for each in said):
         return list(messages)
@@ -94,7 +94,7 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
-    """Parts, or one text; what a tool said is always one text."""
+    """Return the content as parts, or as one text; a tool's result is always one text."""
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")
@@ -105,7 +105,7 @@ def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]
 
 
 def _part(part: object) -> Iterable[Message]:
-    """The text of a part, with the fields that are the client's own."""
+    """Return the text of a part, with the client's own fields."""
     if isinstance(part, str):
         return [{"type": "text", "text": part}]
     field = TEXTS.get(str(part.get("type"))) if isinstance(part, dict) else None
@@ -121,7 +121,7 @@ def _part(part: object) -> Iterable[Message]:
 
 
 def _without_billing(parts: Iterable[Message]) -> Iterator[Message]:
-    """The system's parts without the line that begins one, for a client's vendor."""
+    """Return the system's parts without the billing line that begins one."""
     for part in parts:
         if not part["text"].startswith(LINE):
             yield part
@@ -130,7 +130,7 @@ def _without_billing(parts: Iterable[Message]) -> Iterator[Message]:
 
 
 def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
-    """Thoughts go by both names that templates know; the client's `reasoning` wins."""
+    """Add thoughts under both names that templates know; the client's `reasoning` wins."""
     thoughts = given.get("reasoning")
     thoughts = given.get("reasoning_content") if thoughts is None else thoughts
     made = {} if thoughts is None else {"reasoning": thoughts, "reasoning_content": thoughts}
@@ -141,7 +141,8 @@ def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
 
 
 def _call(call: Any, as_built: bool) -> Message:
-    """Templates expect the arguments as an object, and some write the call as it is: the order of its fields counts."""
+    """Return the call with its arguments as an object; the order of fields matters, as some templates write it
+    whole."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type", "function") != "function":
         raise NotTokenized("a tool call is not a function's")
@@ -153,7 +154,7 @@ def _call(call: Any, as_built: bool) -> Message:
 
 
 def _arguments(given: Any) -> Message:
-    """Empty where the client's are no object's JSON."""
+    """Return the arguments; empty if they are not the JSON of an object."""
     if isinstance(given, str) and given:
         try:
             given = json.loads(given)

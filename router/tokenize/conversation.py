@@ -1,4 +1,4 @@
-"""Makes the chat completion that vLLM renders for a request, also of Anthropic messages and OpenAI responses. Pure.
+"""Builds the chat completion that vLLM renders for a request, also for Anthropic messages and OpenAI responses. Pure.
 
 Requests whose prompt depends on more than the request (images, a stored response) are refused.
 """
@@ -11,18 +11,18 @@ from router.tokenize.billing import without_billing
 from router.tokenize.chat_messages import function_tool
 from router.tokenize.tokenizer import NotTokenized
 
-Document = dict[str, Any]  # a fault in its shape is found by using it (`as_chat`)
+Document = dict[str, Any]  # its shape is not validated; `as_chat` finds faults on use
 
 
 class Manner(NamedTuple):
-    """How the model's template takes what not every template has."""
+    """What the model's template supports."""
 
-    system_first: bool = False  # it wants system messages at the beginning
-    least_effort: str = "none"  # what stands for thinking that is disabled
+    system_first: bool = False  # system messages must come first
+    least_effort: str = "none"  # effort that stands for disabled thinking
 
 
 def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
-    """Raises NotTokenized."""
+    """Return the chat completion of a request. Raise NotTokenized."""
     made = _CONVERSIONS.get(api_path)
     if made is None:
         raise NotTokenized(f"{api_path}: only the engine renders its prompt")
@@ -60,7 +60,7 @@ def _schema(tool: Document) -> Document:
 
 
 def _said(content: Any) -> Iterator[str]:
-    """System texts."""
+    """Return the system texts."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
     for block in without_billing(content):
@@ -72,7 +72,7 @@ def _said(content: Any) -> Iterator[str]:
 
 
 def _turn(message: Document) -> list[Document]:
-    """Tool results come before the user's text."""
+    """Return the messages of a turn: tool results before the user's text."""
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
@@ -133,7 +133,7 @@ def _responses(document: Document, manner: Manner) -> Document:
 
 
 def _functions(tool: Document) -> list[Document]:
-    """What the model is shown of a tool: nothing of those that run in the engine."""
+    """Return the tools that the model sees, without those that run in the engine."""
     kind = tool["type"]
     if kind == "namespace":
         return [{**one, "name": _in(tool["name"], one["name"])} for one in tool["tools"] if one["type"] == "function"]
@@ -147,7 +147,7 @@ def _in(namespace: str | None, name: str) -> str:
 
 
 def _take(item: Document, made: list[Document]) -> None:
-    """Add one item of the input; an assistant's thoughts, tool calls and text make one message."""
+    """Add one item of the input; an assistant's thoughts, tool calls and text form one message."""
     kind = item.get("type", "message")
     if kind == "function_call":
         _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
@@ -197,7 +197,7 @@ def _call(call_id: str, name: str, arguments: str) -> Document:
 
 
 def _kept(document: Document) -> Document:
-    """Fields that a chat completion has too."""
+    """Return the fields that a chat completion has, too."""
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 

@@ -1,7 +1,8 @@
 """The tokenizer of a served model: `tokenizer.json` and the chat template of its folder.
 
-Special tokens (`<|im_start|>` and the like) are split off first, so the text between two of them is tokenised by itself
-and cached: a growing conversation costs its new messages only. A tokenizer that fails a test of it gets whole prompts.
+Special tokens (`<|im_start|>` and the like) are split off first, so the text between two of them is tokenised
+separately and cached: a growing conversation costs only its new messages. Tokenizers that fail a test of this get whole
+prompts.
 """
 
 import re
@@ -19,7 +20,7 @@ from router.tokenize.prompt import Prompt
 from router.tokenize.template import Template, model_config
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 
-QUICK_BYTES = 256  # takes about 100 µs, as does a thread switch
+QUICK_BYTES = 256  # takes about 100 µs, like a thread switch
 CACHE_BYTES = 64_000_000
 _ENTRY_BYTES = 200
 _PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "don't", "\tx", "  two", "end.")
@@ -27,11 +28,11 @@ _PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "d
 
 class FolderTokenizer:
     def __init__(self, folder: Path, cache_bytes: int = CACHE_BYTES) -> None:
-        """Raises OSError or ValueError for a folder without a usable tokenizer."""
+        """Load the tokenizer. Raise OSError or ValueError for a folder without a usable one."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more specific
+        except Exception as error:  # the library raises no specific exception
             raise ValueError(f"{file}: {error}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -41,8 +42,8 @@ class FolderTokenizer:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cache_bytes = cache_bytes
-        self._before = packed(self._tokenizer.encode("").ids)  # beginning of every plain prompt
-        self.special = self._cuts()  # prompts are tokenised in pieces between these; None: whole
+        self._before = packed(self._tokenizer.encode("").ids)  # token ids that begin every plain prompt
+        self.special = self._cuts()  # tokens between which prompts are tokenised in pieces; None: whole
         if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
             self.special = None
 
@@ -67,7 +68,7 @@ class FolderTokenizer:
         return self._before + self.text_tokens(text)
 
     def text_tokens(self, text: str) -> bytes:
-        """Tokens of a text, without those that the tokenizer adds around it."""
+        """Return the tokens of a text, without those that the tokenizer adds around it."""
         pieces = self._pieces(text)
         keys = [xxhash.xxh3_128_digest(piece.encode("utf-8", "surrogatepass")) for piece in pieces]
         with self._lock:
@@ -80,18 +81,18 @@ class FolderTokenizer:
         return b"".join(tokens for tokens in known if tokens is not None)
 
     def whole(self, text: str) -> bytes:
-        """Like `text_tokens`, without pieces and cache."""
+        """Do the same as `text_tokens`, without pieces and cache."""
         return self._encoded([text])[0]
 
     def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        """Encode as a batch: only that releases the GIL."""
+        """Encode as a batch, which alone releases the GIL."""
         try:
             return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):
             raise NotTokenized("the prompt contains a lone surrogate") from None
 
     def _pieces(self, text: str) -> list[str]:
-        """Each but the last ends with a special token."""
+        """Split the text; each piece but the last ends with a special token."""
         if self.special is None:
             return [text]
         ends = [0, *(found.end() for found in self.special.finditer(text)), len(text)]
@@ -113,7 +114,8 @@ class FolderTokenizer:
             self._cached_bytes -= len(gone) + _ENTRY_BYTES
 
     def _cuts(self) -> "re.Pattern[str] | None":
-        """Pattern of the special tokens after which a text can be cut: neither they nor others absorb adjacent text."""
+        """Return the pattern of special tokens after which a text can be cut, if no special token absorbs adjacent
+        text."""
         added = self._tokenizer.get_added_tokens_decoder().values()
         names = [token.content for token in added]
         safe = [

@@ -19,15 +19,15 @@ from router.tokenize import billing, bounds, salt
 from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
-# Fields of a body that no client decides: the order of requests, and their ids at vLLM and SGLang
+# Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS = frozenset({"priority", "request_id", "rid"})
 _LOOKED_AT = ROUTERS.union(salt.FIELDS)
-_APART = "\0"  # ends the id of a key, which has none
+_APART = "\0"  # ends a key's id, which does not contain it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
 class InvalidBody(ValueError):
-    """The message says what is wrong with the body."""
+    """An invalid body; the message says what is wrong."""
 
     code = "invalid_json"
 
@@ -41,18 +41,18 @@ class BadParts(InvalidBody):
 
 
 class Prompt(Value, frozen=True):
-    model: str  # empty when the body names none
-    rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
-    token_ids: int | None  # their number when the prompt came as token ids; else tokens are estimated
+    model: str  # empty if the body names none
+    rendered: bytes  # conversations with equal prefixes have equal prefixes here
+    token_ids: int | None  # number of token ids in the prompt; None: tokens are estimated
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
     document: JsonObject = {}  # the body
-    priority: object = None  # as the body gave it
-    rewritten: bool = False  # `document` is not what the client sent
+    priority: object = None  # value in the body
+    rewritten: bool = False  # `document` differs from what the client sent
 
 
 def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Prompt:
-    """`content_types`: of a request whose path takes files."""
+    """Read a body. `content_types` is given for paths that take files."""
     if content_types and any(map(multipart.is_multipart, content_types)):
         return _with_files(body, content_types)
     document = _parsed(body)
@@ -61,7 +61,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
         raise InvalidBody("model: must be text")
     try:
         rendered, token_ids = RENDERERS[api_path](document)
-    except orjson.JSONEncodeError:  # the writer goes less deep than the parser
+    except orjson.JSONEncodeError:  # the writer supports less depth than the parser
         raise TooComplex(TOO_DEEP) from None
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
@@ -70,7 +70,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
 
 
 def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
-    """Named by its fields only: what files hold is the engine's."""
+    """Read only the fields of a form, not the content of its files."""
     try:
         parts = multipart.parts(body, multipart.boundary_of(content_types))
         model = multipart.text_of(body, parts, b"model")
@@ -99,7 +99,7 @@ def _parsed(body: bytes) -> JsonObject:
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:
-    """The body of a stream with `stream_options.include_usage`: spliced in where possible, else written anew from
+    """Return a stream's body with `stream_options.include_usage`, spliced in where possible, else written anew from
     `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
@@ -113,7 +113,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 
 
 def of_key(read: Prompt, body: bytes, key_id: str, *, asks_usage: bool) -> tuple[Prompt, bytes]:
-    """The request with the salt of its API key: spliced in where it had none, else written anew."""
+    """Return the request with the salt of its API key, spliced in if it had none, else written anew."""
     given = read.document.get("cache_salt")
     salted = salt.of_key(given, key_id)
     if salted == given:
@@ -141,17 +141,17 @@ def _written_anew(document: JsonObject, asks_usage: bool) -> bytes:
 
 
 def apart(key_id: str, name: str) -> str:
-    """What a client named, by a name that is no other key's, nor one without a key; `key_id` is empty without one."""
+    """Return a client's name made distinct per API key; `key_id` is empty without a key."""
     return f"{key_id}{_APART}{name}" if key_id or _APART in name else name
 
 
 def is_for_engine(read: Prompt, key_id: str) -> bool:
-    """The body goes to the engine as the client wrote it."""
+    """Tell whether the body goes to the engine unchanged."""
     document = read.document
     if not _LOOKED_AT.isdisjoint(document) and not (ROUTERS.isdisjoint(document) and salt.is_apart(document, key_id)):
         return False
     messages = document.get("messages")
-    for message in messages if isinstance(messages, list) else ():  # a generator would cost a call for each
+    for message in messages if isinstance(messages, list) else ():  # a generator would cost a call per message
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list) and _names_media(content, key_id):
             return False
@@ -163,11 +163,10 @@ def _names_media(content: list[Any], key_id: str) -> bool:
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
-    """The request without the fields that are the router's, and what it names in caches apart from those of other keys.
+    """Return the request without the router's fields, and with cache names made distinct per key.
 
-    It is the router's to order requests: engines that do not would refuse the field. It is its to name them, too: of
-    two with one name an engine refuses the second, stores its answer over the first one's, or pairs it with the KV of
-    the other.
+    The router orders requests, and engines without priorities refuse the field. It also names them: of two requests
+    with one name an engine refuses the second, overwrites the first one's answer, or uses the other's KV.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
     _set_apart(document, key_id)
@@ -179,8 +178,8 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
 
 
 def _set_apart(document: JsonObject, key_id: str) -> None:
-    """By the salt an engine finds a prompt's KV again, by the `uuid` of an image or a sound what it made of that: it
-    compares neither with what comes."""
+    """Make salts and `uuid`s distinct per key. An engine finds a prompt's KV by the salt, and a processed image or
+    sound by its `uuid`, without comparing contents."""
     salt.set_apart(document, key_id)
     if "messages" in document:
         document["messages"] = _with_own_media(document["messages"], key_id)
@@ -204,14 +203,14 @@ def _own_part(part: Any, key_id: str) -> Any:
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:
-    """The body with `model` in the place of `name`: spliced in where possible, else written anew.
+    """Return the body with `model` in place of `name`, spliced in where possible, else written anew.
 
-    A quote within a JSON text is escaped, so that what is found is a key and its value.
+    Quotes within a JSON text are escaped, so a match is a key with its value.
     """
     if body.startswith(b"--"):
         return _renamed_field(body, model)
     quoted, first = orjson.dumps(name), _MODEL_FIRST.match(body)
-    if first is not None and body.startswith(quoted, first.end()):  # as most clients send it: no search of the prompt
+    if first is not None and body.startswith(quoted, first.end()):  # as most clients send it: no search
         return b"%b%b%b" % (body[: first.end()], orjson.dumps(model), body[first.end() + len(quoted) :])
     found = [*itertools.islice(re.finditer(_MODEL % re.escape(quoted), body), 2)]
     if len(found) == 1:
@@ -224,7 +223,7 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
 
 
 def _renamed_field(body: bytes, model: str) -> bytes:
-    """Of a body with files, which has been read before."""
+    """Rename the model field of a form, which has been read before."""
     boundary = body[2 : body.index(b"\r\n")]
     found = multipart.text_of(body, multipart.parts(body, boundary), b"model")
     return b"%b%b%b" % (body[: found[1]], model.encode(), body[found[2] :]) if found is not None else body
@@ -234,7 +233,7 @@ _ASKS_USAGE = b'"stream_options":{"include_usage":true},'
 _MODEL_FIRST = re.compile(rb'\s*\{(?:%b)?\s*"model"\s*:\s*' % re.escape(_ASKS_USAGE))
 _MODEL = rb'"model"\s*:\s*(%b)'
 
-Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token ids if it has any
+Rendered = tuple[bytes, int | None]  # prompt, and number of its token ids if it has any
 
 
 def _chat(document: JsonObject) -> Rendered:
@@ -259,12 +258,12 @@ def _responses(document: JsonObject) -> Rendered:
 
 
 def _decisions(document: JsonObject) -> Rendered:
-    """An input, then the questions about it."""
+    """Render an input, then the questions about it."""
     return _responses(document)[0] + _written(document.get("questions")).encode(), None
 
 
 def _scores(document: JsonObject) -> Rendered:
-    """One text and several others, by any of the names of the rerank and score APIs."""
+    """Render one text and several others, under any name of the rerank and score APIs."""
     sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
     texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
     return _joined([f"{_content(text)}\n" for text in texts]), None
@@ -288,7 +287,7 @@ RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
 
 
 def _text_or_ids(prompt: object) -> Rendered:
-    """One prompt or several."""
+    """Render one prompt or several."""
     if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
         return _one_prompt(prompt)
     parts = [_one_prompt(part) for part in prompt]
@@ -314,11 +313,11 @@ def _packed(ids: list[Any]) -> bytes:
 
 
 def _joined(parts: list[str]) -> bytes:
-    return "".join(parts).encode()  # no lone surrogates: the parser takes none
+    return "".join(parts).encode()  # the parser accepts no lone surrogates
 
 
 def _tools(document: JsonObject) -> list[str]:
-    """Templates put the tools before the conversation."""
+    """Render the tools, which templates put before the conversation."""
     tools = document.get("tools")
     return [_written(tools)] if tools else []
 
@@ -331,14 +330,14 @@ def _messages(messages: object) -> list[str]:
             continue
         role, content = message.get("role"), message.get("content")
         text = content if isinstance(content, str) else _content(content)
-        parts.append(f"<|{role if isinstance(role, str) else ''}|>\n{text}\n")  # as MESSAGE, which takes longer
+        parts.append(f"<|{role if isinstance(role, str) else ''}|>\n{text}\n")  # faster than MESSAGE
         if content is None or "tool_calls" in message:
             parts += _besides(message)
     return parts
 
 
 def _besides(message: JsonObject) -> list[str]:
-    """Tool calls, and the other fields of a message without content."""
+    """Render tool calls, and other fields of a message without content."""
     calls = message.get("tool_calls") or (message if "content" not in message else None)
     return [_written(calls)] if calls else []
 
@@ -352,7 +351,7 @@ def _content(content: object) -> str:
 
 
 def _part(part: object) -> str:
-    """Text as it is, large other parts by their hash: the size of an image does not give its number of tokens."""
+    """Render text unchanged, other large parts by their hash, as an image's size does not give its tokens."""
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
         return text

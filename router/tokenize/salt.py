@@ -1,6 +1,6 @@
-"""Salts, which keep caches of equal prompts apart: as a client gives them, and apart by API key. Pure.
+"""Salts, which separate caches of equal prompts: given by clients, made distinct per API key. Pure.
 
-A salt in the header goes before one in the body, as a gateway in front of the router sets it.
+A salt in the header, set by a gateway in front of the router, takes precedence over one in the body.
 """
 
 from hashlib import blake2b
@@ -9,27 +9,27 @@ from typing import Any
 from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.json_value import JsonObject
 
-FIELDS = ("cache_salt", "extra_key")  # SGLang has both, and hashes the second into blocks without a word in its events
+FIELDS = ("cache_salt", "extra_key")  # SGLang has both; its events do not report the second
 HEADER = b"x-cache-salt"
-LONGEST = 128  # characters, as vLLM has it
+LONGEST = 128  # characters, vLLM's limit
 _FORBIDDEN = frozenset("@/\\\0")
 _APART = "weir-"
 
 
 class BadSalt(ValueError):
-    """The header cannot be obeyed; the message has the reason."""
+    """An unusable header; the message has the reason."""
 
 
 def of(document: JsonObject) -> str:
-    """What an engine hashes into the first block of the prompt; "" without any."""
+    """Return what an engine hashes into the first block of the prompt; "" without any."""
     salt = document.get("cache_salt")
-    if isinstance(salt, list):  # SGLang's, of each prompt in the request
+    if isinstance(salt, list):  # SGLang's salts of each prompt in the request
         return "\0".join([text for text in salt if isinstance(text, str)])
     return salt if isinstance(salt, str) else ""
 
 
 def is_apart(document: JsonObject, key_id: str) -> bool:
-    """The salts of a body are as the engine is to see them."""
+    """Tell whether the body's salts are already as the engine must get them."""
     return all(name not in document or own(key_id, document[name]) == document[name] for name in FIELDS)
 
 
@@ -40,10 +40,10 @@ def set_apart(document: JsonObject, key_id: str) -> None:
 
 
 def own(key_id: str, salt: Any) -> Any:
-    """A salt that is no other key's, nor one without a key; `key_id` is empty without one.
+    """Return a salt made distinct per API key; `key_id` is empty without a key.
 
-    A digest has no characters that engines refuse, and is short enough for them, whatever the salt. What is no salt
-    stays as it is, for the engine to refuse.
+    The digest has only characters that engines accept, and is short enough for any salt. What is no salt
+    stays, for the engine to refuse.
     """
     if isinstance(salt, list):
         return [own(key_id, text) for text in salt]
@@ -58,15 +58,15 @@ def _digest(key_id: str, salt: str) -> str:
 
 
 def of_key(given: Any, key_id: str) -> Any:
-    """The salt where caches are kept apart by key: that of the key alone, or its and the client's together, as `own`
-    made it. What is no salt stays as it is."""
+    """Return the salt for separate caches per key: the key's alone, or combined with the client's, as `own` made
+    it. What is no salt stays."""
     if isinstance(given, list):
         return [of_key(text, key_id) for text in given]
     return _digest(key_id, "") if given in (None, "") else given
 
 
 def of_header(value: bytes, api_path: str, *, has_body: bool) -> str:
-    """`has_body`: of JSON. Raises BadSalt."""
+    """Return the header's salt. `has_body`: the request has a JSON body. Raise BadSalt."""
     name = HEADER.decode()
     if not has_body or api_path in UNCOMPUTED or api_path in MEDIA:
         raise BadSalt(f"{name}: engines take no salt at {api_path}: leave it out")

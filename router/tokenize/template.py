@@ -12,7 +12,7 @@ from router.tokenize.chat_messages import normal, system_for, tool
 from router.tokenize.conversation import Manner
 from router.tokenize.tokenizer import NotTokenized
 
-# Options that only the engine can apply to the prompt.
+# Options that only the engine can apply to the prompt
 _OWN = (
     "chat_template",
     "continue_final_message",
@@ -30,7 +30,7 @@ _CALLERS = frozenset(
 _UNSET = (None, "auto")
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")  # the efforts of `/v1/messages`
-# Model types and architectures whose prompts engines write by code of their own
+# Model types and architectures whose prompts engines render in code
 _WITHOUT_TEMPLATE = frozenset(
     (
         *("gpt_oss", "KimiK3ForConditionalGeneration", "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM"),
@@ -70,7 +70,7 @@ class Template:
             return None
 
     def render(self, document: JsonObject, *, as_built: bool = False) -> str:
-        """`as_built`: of the messages, see chat_messages.normal. Raises NotTokenized."""
+        """Render the prompt. `as_built`: see chat_messages.normal. Raise NotTokenized."""
         if self._own_renderer:
             raise NotTokenized(f"{self._own_renderer}: engines render it without its template")
         used = next((name for name in _OWN if document.get(name)), None)
@@ -90,7 +90,7 @@ class Template:
 
 
 def _arguments(document: JsonObject) -> JsonObject:
-    """The template's, the client's own among them. Raises NotTokenized for one that is not the template's."""
+    """Return the template's arguments, including the client's. Raise NotTokenized for one that the template lacks."""
     given = document.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or not _CALLERS.isdisjoint(given):
         raise NotTokenized("chat_template_kwargs: only the engine can apply them")
@@ -114,7 +114,7 @@ def _sources(folder: Path, configured: Any) -> dict[str, str]:
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """Empty where the folder has a tokenizer only. Raises ValueError."""
+    """Return the model's configuration; empty if the folder has only a tokenizer. Raise ValueError."""
     file = folder / "config.json"
     config = orjson.loads(file.read_bytes()) if file.exists() else {}
     if not isinstance(config, dict):
@@ -123,7 +123,7 @@ def model_config(folder: Path) -> dict[str, Any]:
 
 
 def _own_renderer(folder: Path) -> str:
-    """The model, if engines render it by code of their own; empty otherwise."""
+    """Return the model if engines render it in code; empty otherwise."""
     config = model_config(folder)
     names = [config.get("model_type"), *(config.get("architectures") or ())]
     return next((name for name in names if name in _WITHOUT_TEMPLATE), "")

@@ -1,4 +1,5 @@
-"""What the text of a chat template tells about it, and how Jinja reads it: as Hugging Face's `apply_chat_template`."""
+"""Reads a chat template's source with Jinja, as Hugging Face's `apply_chat_template` does, and finds what it
+supports."""
 
 import datetime as dt
 import json
@@ -12,7 +13,7 @@ from jinja2.parser import Parser
 
 
 class Generation(jinja2.ext.Extension):
-    """`{% generation %}` marks what a model is trained to say, and changes no text."""
+    """The tag `{% generation %}`, which marks trained output and changes no text."""
 
     tags = {"generation"}
 
@@ -32,7 +33,7 @@ def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
-    """Without Jinja's HTML escapes."""
+    """Write JSON without Jinja's HTML escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
 
 
@@ -45,7 +46,7 @@ def knows_developers(source: str) -> bool:
 
 
 def wants_system_first(source: str) -> bool:
-    """Whether it refuses a system message in the middle; tested as vLLM does, which gives it nothing of its own."""
+    """Tell whether the template refuses a system message in the middle, tested as in vLLM without further arguments."""
     messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
     plain = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
@@ -58,7 +59,7 @@ def wants_system_first(source: str) -> bool:
 
 
 def wants_parts(source: str) -> bool:
-    """Whether it loops over the parts of a message's content: such a template gets parts, any other gets one text."""
+    """Tell whether the template loops over the parts of a message's content; others get one text."""
     tree = environment().parse(source)
     try:
         return _loops_over_content(tree, _messages_of(tree))
@@ -67,7 +68,7 @@ def wants_parts(source: str) -> bool:
 
 
 class _Unclear(Exception):
-    """vLLM gives up on the template, too."""
+    """A template that vLLM cannot analyse either."""
 
 
 def _named(target: nodes.Node) -> str:
@@ -77,7 +78,7 @@ def _named(target: nodes.Node) -> str:
 
 
 def _bare(node: nodes.Node | None) -> nodes.Node | None:
-    """What a filter, a test or a slice is of."""
+    """Return the expression under filters, tests and slices."""
     while isinstance(node, nodes.Filter | nodes.Test) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):
@@ -86,7 +87,7 @@ def _bare(node: nodes.Node | None) -> nodes.Node | None:
 
 
 def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
-    """It reads one of the variables, or a field of one."""
+    """Tell whether the node reads one of the variables, or a field of one."""
     node = _bare(node)
     if field and isinstance(node, nodes.Getattr):
         read = node.attr == field
@@ -98,9 +99,9 @@ def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
 
 
 def _messages_of(tree: nodes.Template) -> set[str]:
-    """The variables of loops over the messages, by whatever name these go."""
+    """Return the variables of loops over the messages, under any name."""
     lists = {"messages"}
-    for _ in range(len(list(tree.find_all(nodes.Assign))) + 1):  # one may be assigned from a later one
+    for _ in range(len(list(tree.find_all(nodes.Assign))) + 1):  # a variable may be assigned from a later one
         found = {_named(each.target) for each in tree.find_all(nodes.Assign) if _is_of(each.node, lists)}
         if found <= lists:
             break
@@ -121,7 +122,7 @@ def _loops_over_content(tree: nodes.Template, messages: set[str]) -> bool:
 
 
 def _given_content(tree: nodes.Template, macro: nodes.Macro, messages: set[str]) -> set[str]:
-    """The parameters of a macro that it is called with the content of a message for."""
+    """Return the parameters for which a macro is called with a message's content."""
     names = [each.name for each in macro.args]
     found: set[str] = set()
     for call in tree.find_all(nodes.Call):

@@ -1,4 +1,4 @@
-"""Interface of tokenizers: a request's prompt as the tokens that its engine computes."""
+"""The interface of tokenizers, which give a prompt's tokens as its engine computes them."""
 
 import sys
 from array import array
@@ -14,19 +14,19 @@ class NotTokenized(Exception):
 
 
 class Tokenizer(Protocol):
-    attention_chunk: int  # tokens in a chunk of the model's attention, as Llama 4 has it; 0 without
+    attention_chunk: int  # tokens in a chunk of the model's attention (Llama 4); 0: none
 
     def is_quick(self, prompt: Prompt) -> bool:
-        """It takes less time than a thread switch."""
+        """Tell whether tokenising takes less time than a thread switch."""
         ...
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
-        """32-bit little-endian token ids. Raises NotTokenized. Called in one thread at a time."""
+        """Return 32-bit little-endian token ids. Raise NotTokenized. Called in one thread at a time."""
         ...
 
 
 def packed(ids: Iterable[Any]) -> bytes:
-    """Raises NotTokenized for invalid token ids."""
+    """Pack token ids. Raise NotTokenized for invalid ones."""
     try:
         words = array("I", ids)
     except (TypeError, OverflowError):
@@ -37,7 +37,7 @@ def packed(ids: Iterable[Any]) -> bytes:
 
 
 def given_ids(document: JsonObject) -> bytes | None:
-    """The prompt's token ids, None when it is text. Raises NotTokenized for several prompts."""
+    """Return the prompt's token ids; None if it is text. Raise NotTokenized for several prompts."""
     prompt = document.get("prompt")
     if not isinstance(prompt, list):
         return None
