@@ -1,4 +1,4 @@
-"""What an engine's answer says: that it has content, that it failed, that it is whole, what it used. Pure.
+"""The meaning of an engine's answer: content, failure, completeness, usage. Pure.
 
 The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
 answers of all of them. A value of an unknown shape counts as content.
@@ -14,10 +14,10 @@ import orjson
 
 from router.contract.json_value import JsonObject
 
-# quiet: the engine lives, and has generated nothing yet; end: nothing follows
+# quiet: a sign of life without output; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]
 
-ABORTED = ("error", "abort", "cancelled", "timeout")  # finish reasons of an answer that the engine gave up
+ABORTED = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
 WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
 LONGEST_MESSAGE = 500  # characters of an error's message
 EMPTY = "the answer is empty"
@@ -31,7 +31,7 @@ _CLIENTS_CODES = frozenset(
         *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
     )
 )
-# As vLLM and SGLang say it
+# Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
@@ -46,12 +46,12 @@ class AnswerError(msgspec.Struct, frozen=True):
 
     message: str
     status: int | None = None  # HTTP, if the error names one
-    is_clients: bool = False  # the request is wrong; another engine would say the same
-    body: bytes = b""  # the error as the body of an answer; empty if the engine sent no object
+    is_clients: bool = False  # True if the request is wrong, as any engine would report
+    body: bytes = b""  # the error as an answer's body; empty without an object
 
 
 def is_too_long(status: int, body: bytes) -> bool:
-    """The engine refused a prompt that does not fit its context."""
+    """Return whether the engine refused a prompt that does not fit its context."""
     return status == 400 and _TOO_LONG.search(body) is not None
 
 
@@ -71,7 +71,7 @@ class _Response(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """The fields of an event, or of a whole answer, that tell what became of a request. All others are skipped."""
+    """The fields of an event or whole answer that tell the outcome of a request; others are skipped."""
 
     type: Any = None
     object: Any = None
@@ -92,7 +92,7 @@ _SAID = msgspec.json.Decoder(Said)
 
 
 def said(data: bytes) -> Said | None:
-    """The fields of a JSON object; None if it is not one, or has another shape."""
+    """Parse the fields of a JSON object; None for anything else."""
     try:
         return _SAID.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -115,12 +115,12 @@ def sign_of(event: Said) -> Sign:
 
 
 def _is_flat(event: Said) -> bool:
-    """Whether the object is an error itself."""
+    """Return whether the object is an error itself."""
     return event.code is not None and isinstance(event.message, str)
 
 
 def _given_up(event: Said) -> str | None:
-    """Why the engine gave the answer up, as chunks, events and answers of all APIs say it; None if it did not."""
+    """Return why the engine abandoned the answer, in the chunks, events or answers of any API; None if it did not."""
     for choice in event.choices or ():
         if choice.finish_reason is not None and choice.finish_reason in ABORTED:
             return f"finish_reason {choice.finish_reason}"
@@ -129,7 +129,7 @@ def _given_up(event: Said) -> str | None:
 
 
 def _generates(kind: str, event: Said) -> bool:
-    """Whether an event of the Responses or Messages API, or of a kind that is not known, holds something generated."""
+    """Return whether an event of the Responses or Messages API, or of an unknown kind, has generated content."""
     if kind in ("content_block_delta", "content_block_start"):
         block = event.delta if kind == "content_block_delta" else event.content_block
         return _has_content(block) or (isinstance(block, dict) and block.get("type") not in _EMPTY_BLOCKS)
@@ -150,7 +150,7 @@ def _of_choices(choices: list[_Choice]) -> Sign:
 
 
 def _has_content(delta: object) -> bool:
-    """Whether a delta holds something generated: text, reasoning, a tool call, a refusal, audio."""
+    """Return whether a delta has generated content: text, reasoning, a tool call, a refusal, audio."""
     if not isinstance(delta, dict):
         return bool(delta)
     for name, value in delta.items():  # noqa: SIM110 - a generator costs a call for each field
@@ -160,7 +160,7 @@ def _has_content(delta: object) -> bool:
 
 
 def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
-    """The error of an event or of a whole answer; None without one. `data`: its JSON."""
+    """Return the error of an event or whole answer, if any. `data`: its JSON."""
     response = event.response
     if event.error or (response is not None and response.error):
         reported = event.error or (response.error if response is not None else None)
@@ -179,13 +179,13 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
 
 
 def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerError | None:
-    """Why a whole answer of status 200 is none; None when it is one. `generates`: at a path of WHOSE_END."""
+    """Return why a whole answer of status 200 is invalid; None if it is valid. `generates`: for paths of WHOSE_END."""
     if event is None:
         return _not_an_object(data, may_be_list=not generates)
     others = event.error, event.response, event.type, event.delta, event.stop_reason
     if event.choices and len(event.choices) == 1 and others == _NOTHING and event.object != "error":
         (choice,) = event.choices
-        if choice.finish_reason not in ABORTED:  # most answers: without further calls
+        if choice.finish_reason not in ABORTED:  # most answers end here, without further calls
             return None
     if (error := error_of(event, data)) is not None:
         return error
@@ -200,7 +200,7 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
 
 
 def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
-    """Of what is no object with the known fields, which may hold NaN and Infinity as engines in Python write them."""
+    """Judge an answer that is not an object with known fields; it may hold Python's NaN and Infinity."""
     if not data:
         return AnswerError(EMPTY)
     try:
@@ -228,7 +228,7 @@ def _error(reported: object, data: bytes) -> AnswerError:
 
 
 def usage_of(event: Said) -> JsonObject | None:
-    """The answer's own usage: its own field, or that of the response or message inside the event."""
+    """Return the usage of the answer, or of the response or message inside the event."""
     reported = event.usage
     if reported is None and event.response is not None:
         reported = event.response.usage
@@ -238,7 +238,7 @@ def usage_of(event: Said) -> JsonObject | None:
 
 
 def payload(event: bytes) -> bytes:
-    """The data of an event of a stream, with or without the framing of an HTTP chunk; empty for a comment."""
+    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
         return b""
@@ -249,7 +249,7 @@ def payload(event: bytes) -> bytes:
 
 
 def events(stream: bytes) -> Iterator[bytes]:
-    """The payloads of the whole events in a part of a stream. What follows the last blank line is left out."""
+    """Return the payloads of the whole events in a part of a stream, up to the last blank line."""
     whole, _, _ = stream.replace(b"\r\n\r\n", b"\n\n").rpartition(b"\n\n")
     for event in whole.split(b"\n\n"):
         if data := payload(event):
@@ -257,7 +257,7 @@ def events(stream: bytes) -> Iterator[bytes]:
 
 
 def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
-    """What the payload of an event says."""
+    """Classify the payload of an event."""
     if data == b"[DONE]":
         return "end", None
     event = said(data)
@@ -268,29 +268,29 @@ def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
 
 
 def may_be_all(end: bytes) -> bool:
-    """Whether the last event of a stream may be its only one: those of /v1/responses hold the whole answer."""
+    """Return whether a stream's last event may be its only one, as in /v1/responses, where it has the whole answer."""
     return b'"response.' in end
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of a stream."""
 
-    error: AnswerError | None = None  # among the last events
-    is_whole: bool = False  # the last event of its API has come
-    finishes: bool = False  # a choice has its finish reason
+    error: AnswerError | None = None  # error among the last events
+    is_whole: bool = False  # True once the API's last event has come
+    finishes: bool = False  # True if a choice has its finish reason
     usage: JsonObject | None = None
 
     @property
     def is_over(self) -> bool:
-        """Engines end a stream of chunks by [DONE]; a few do not, but send the usage last."""
+        """Return whether the stream is over. Engines end chunks by [DONE]; a few only send the usage last."""
         return self.is_whole or (self.finishes and self.usage is not None)
 
 
-LAST = 8  # events at the end of a stream that are looked at
+LAST = 8  # events examined at the end of a stream
 
 
 def ending(stream: bytes) -> Ending:
-    """What the last part of a stream says of its end: from its last event back to the usage, or to content that does
+    """Read the end of a stream from its last part: from the last event back to the usage, or to content that does
     not finish."""
     error, whole, finishes, usage = None, False, False, None
     for data in _last_events(stream):
@@ -306,7 +306,7 @@ def ending(stream: bytes) -> Ending:
         if choices and not finishes:
             finishes = _finishes(choices)
         usage = usage_of(event) if usage is None else usage  # the last one counts
-        # A finish reason may stand before the usage of chunks, and say that the engine gave up
+        # A finish reason before the usage of chunks may say that the engine abandoned the answer
         if usage is not None and whole and error is None and (finishes or choices is None):
             break
         if of == "content" and not finishes:
@@ -322,11 +322,11 @@ def _finishes(choices: list[_Choice]) -> bool:
 
 
 def _last_events(stream: bytes) -> list[bytes]:
-    """The payloads of the last whole events, last first."""
+    """Return the payloads of the last whole events, last first."""
     if stream.endswith(b"\r\n\r\n"):
         stream = stream.replace(b"\r\n\r\n", b"\n\n")
     *parts, _ = stream.rsplit(b"\n\n", LAST + 1)
-    # The payloads of events of one line are found here: a call for each would cost more
+    # Inlined for one-line events, as a call for each would cost more
     last = parts[: -LAST - 1 : -1]
     read = [part[6:].strip() if part.startswith(b"data: ") and b"\n" not in part else payload(part) for part in last]
     return [data for data in read if data]

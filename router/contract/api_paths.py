@@ -1,8 +1,8 @@
-"""What Weir does with each path: the one table that the router, with Redis and alone, the endpoint picker and batches
-go by. Pure.
+"""Weir's treatment of each API path: the one table for the router, with Redis or standalone, the endpoint picker and
+batches. Pure.
 
-A path that is not in it is served by nobody. It holds every path of the servers of engines as well, so that a client
-who knows one of them from there is told why it is not to be had here.
+A path outside the table is not served. The table also lists the other paths of engines' servers, so that a client who
+asks for one learns why it is not available.
 """
 
 import re
@@ -34,16 +34,16 @@ class ApiPath:
     handling: Handling
     methods: tuple[str, ...] = ("POST",)
     limits: tuple[str, ...] = ()  # fields that limit the tokens of a generated answer
-    computed: bool = True  # False: answered without the model, so any instance will do, and times say nothing about it
-    media: bool = False  # audio and images: no prompt is cached, so load decides
+    computed: bool = True  # False: answered without the model, by any instance; times mean nothing
+    media: bool = False  # audio and images: no cached prompt, so load decides
     takes_files: bool = False  # bodies with a file, as multipart/form-data
-    batched: bool = False  # a batch may have requests for it
+    batched: bool = False  # allowed in batches
     behind_gateway: BehindGateway = BehindGateway.SAME
-    why: str = ""  # it is refused
+    why: str = ""  # reason of a refused path
 
     @property
     def classless(self) -> bool:
-        """Its times belong to no class of prompts."""
+        """Return whether its times belong to no class of prompts."""
         return self.media or not self.computed
 
 
@@ -105,7 +105,7 @@ API_PATHS: tuple[ApiPath, ...] = (
             ("/v1/responses/{id}/input_items", ("GET",)),
         )
     ),
-    # Other APIs for what is served above
+    # Other APIs for the services above
     *_instead("/v1/chat/completions", "/invocations", "/vertex_generate", "/api/chat", "/cohere/v2/chat"),
     *_instead("/v1/chat/completions", "/generate", "/inference/v1/generate", "/api/generate", "/v1/systemone"),
     *_instead("/v1/decisions", "/generative_scoring"),
@@ -171,7 +171,7 @@ _PATTERNS = [(_pattern(row.path), row) for row in API_PATHS if "{" in row.path]
 
 
 def find(path: str) -> ApiPath | None:
-    """The row of a request's path; None: nobody serves it."""
+    """Return the row of a request's path; None if it is not served."""
     return _EXACT.get(path) or next((row for pattern, row in _PATTERNS if pattern.fullmatch(path)), None)
 
 

@@ -1,4 +1,4 @@
-"""KV connectors: how KV blocks move between engines. Named here once, with what each of them can do.
+"""KV connectors, by which KV blocks move between engines, with the abilities of each.
 
 A new connector is a line here, a flow in router/flows and, to simulate it, a dialect in fleet/simengine/kv.
 """
@@ -11,17 +11,17 @@ MOONCAKE_STORE = "mooncake_store"
 NEURON = "neuron"
 TRTLLM = "trtllm"
 
-NONE = "none"  # the option of an engine that moves no blocks
+NONE = "none"  # option of an engine that moves no blocks
 
 
 @dataclass(frozen=True, slots=True)
 class KvConnector:
     name: str
-    cached_as: str = "p2p"  # `source` of vLLM's counters for tokens that arrived through it
+    cached_as: str = "p2p"  # `source` in vLLM's counters of tokens received through it
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
-    is_shared: bool = False  # an instance reads what others have computed by itself, so that nothing is to be pulled
-    counts_fetched: bool = True  # an answer's cached tokens include those that came from the prefill
+    is_shared: bool = False  # instances read others' blocks by themselves, without pulls
+    counts_fetched: bool = True  # cached tokens of an answer include those from the prefill
 
 
 _OPENAI = frozenset({"/v1/chat/completions", "/v1/completions"})

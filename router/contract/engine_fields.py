@@ -1,14 +1,14 @@
-"""Fields and headers of requests that are about an engine's inside or about other machines, not about the answer. Pure.
+"""Request fields and headers that steer an engine's internals or other machines instead of the answer. Pure.
 
-They name a host to fetch KV from, blocks that may be another tenant's prompt, a rank, code to run. A client's own are
-refused in bodies and left out of headers. Engines ignore what they do not know, and who can say which engine is behind
-an address: so the fields of all of them are refused at each. router/tests/engines/ finds fields that a newer engine
+They name a host to fetch KV from, blocks that may be another tenant's prompt, a rank, code to run. Clients' fields are
+refused in bodies and removed from headers. The engine behind an address may be unknown, so the fields of all engines
+are refused everywhere. router/tests/engines/ finds fields that a newer engine
 has and no list here or there names.
 """
 
 from collections.abc import Iterable, Mapping
 
-# By the engine that has them. The last ones of vLLM are of versions before 0.33, which may still run
+# Fields by engine. The last ones of vLLM are of versions before 0.33, which may still run.
 INSIDE: Mapping[str, frozenset[str]] = {
     "vLLM": frozenset(("kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode", "logits_processors")),
     "SGLang": frozenset(
@@ -22,10 +22,10 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Dynamo": frozenset(("nvext",)),
 }
 FIELDS = frozenset[str]().union(*INSIDE.values())
-EXTRA = "vllm_xargs"  # a map that vLLM lays over what it passes on to its core
+EXTRA = "vllm_xargs"  # a map that vLLM merges into what it passes to its core
 LOOKED_AT = FIELDS | {EXTRA}
 
-# llm-d's and SGLang's sidecars, gateways and engines obey these
+# obeyed by llm-d's and SGLang's sidecars, gateways and engines
 HEADERS = frozenset(
     f"x-{name}".encode()
     for name in (
@@ -40,13 +40,13 @@ HEADERS = frozenset(
 
 
 def named(document: Mapping[str, object]) -> list[str]:
-    """The fields of a body that are about an engine's inside, by their paths."""
+    """Return the paths of a body's fields that steer an engine's internals."""
     extra = document.get(EXTRA)
     inner = sorted(FIELDS.intersection(extra)) if isinstance(extra, Mapping) else []
     return [*sorted(FIELDS.intersection(document)), *(f"{EXTRA}.{name}" for name in inner)]
 
 
 def whose(paths: Iterable[str]) -> str:
-    """The engines that have the fields."""
+    """Return the engines that have the fields."""
     names = {path.rpartition(".")[2] for path in paths}
     return ", ".join(engine for engine, fields in INSIDE.items() if names & fields)

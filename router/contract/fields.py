@@ -1,4 +1,4 @@
-"""A field of a document, declared once: its check, its form, its table in the docs and its schema come from here.
+"""A field of a document, declared once for its check, form, documentation and schema.
 
 Imports nothing of ours but problems, as `router.policy` uses it too.
 """
@@ -13,24 +13,24 @@ from typing import Any, TypeGuard
 
 from router.contract.problem import Problem
 
-REQUIRED: Any = object()  # the default of a field that must be given
+REQUIRED: Any = object()  # default of a required field
 _KINDS = {bool: "bool", int: "int", float: "float", str: "text", tuple: "list"}
 _WITHOUT_WORD = ("", "share", "ratio")  # units not written after a range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    name: str  # in its document; of a policy's parameter the path
+    name: str  # name in the document; the path for a policy's parameter
     title: str = ""
-    default: Any = REQUIRED  # None: may be null, and is unless given
+    default: Any = REQUIRED  # None: nullable, and null by default
     kind: str = ""  # a key of KINDS; else from choices or default, "int" for None
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
-    range: tuple[float, float] = (-math.inf, math.inf)  # range of a number; both ends are allowed
+    range: tuple[float, float] = (-math.inf, math.inf)  # range of a number, inclusive
     choices: tuple[Any, ...] = ()
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes
-    words: str = ""  # what is allowed, where kind, range and choices do not say it
-    instead: str = ""  # shown in place of a refused value, which may be a secret
+    words: str = ""  # allowed values, if kind, range and choices do not say
+    instead: str = ""  # shown instead of a refused value, which may be secret
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -38,7 +38,7 @@ class Field:
 
     @property
     def named_apart(self) -> bool:
-        """Whether the document calls it otherwise than its title."""
+        """Return whether its name in the document differs from its title."""
         return self.name.replace("_", " ") != self.title.lower()
 
     @property
@@ -77,7 +77,7 @@ class Field:
 
 
 def accept(field: Field, value: object, path: str = "") -> Any | Problem:
-    """The value in the field's type (20000.0 is a whole number, 2 is a number), or what is wrong with it."""
+    """Convert a value to the field's type (20000.0 is a whole number, 2 is a number), or return what is wrong."""
     if value is None and field.default is None:
         return None
     cleaned = _chosen(field, value) if field.choices else KINDS[field.kind][0](value)
@@ -88,7 +88,7 @@ def accept(field: Field, value: object, path: str = "") -> Any | Problem:
 
 
 def read(fields: Iterable[Field], given: Mapping[str, Any], path: str, problems: list[Problem]) -> dict[str, Any]:
-    """The values by name, with defaults for what is left out. All that is wrong is added to `problems`."""
+    """Read the values by name, with defaults. Adds every fault to `problems`."""
     known = {field.name: field for field in fields}
     values = {name: _read(field, given, _at(path, name), problems) for name, field in known.items()}
     problems += unknown(given, known, path)
@@ -106,7 +106,7 @@ def _read(field: Field, given: Mapping[str, Any], path: str, problems: list[Prob
 
 
 def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str = "field") -> list[Problem]:
-    """One problem for each name that is not known, with the known one that it resembles; of many the first ones."""
+    """Report unknown names, each with the known one that it resembles, up to a limit."""
     names = list(known)
     found = [name for name in given if name not in names][:50]
     message = f"unknown {noun}"
@@ -114,7 +114,7 @@ def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """The known name that it resembles, else what there is to choose from."""
+    """Suggest the known name that it resembles, else the choices."""
     names = list(known)
     near = difflib.get_close_matches(str(name)[:60], names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
@@ -128,12 +128,12 @@ def _at(path: str, name: str) -> str:
 
 
 def number(value: float) -> str:
-    """With thousands separators and without a needless fraction."""
+    """Format a number with thousands separators and without a needless fraction."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,}"
 
 
 def shown(value: object) -> Any:
-    """The value for a message or a JSON answer: short, and never NaN."""
+    """Shorten a value for a message or a JSON answer; never NaN."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -149,7 +149,7 @@ def shown(value: object) -> Any:
 
 
 def quoted(value: object) -> str:
-    """The value as JSON, for a message."""
+    """Format the value as JSON, for a message."""
     return json.dumps(shown(value), ensure_ascii=False)
 
 
@@ -172,7 +172,7 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}")
 
 
 def typed_number(text: str) -> int | float | str:
-    """A finite number, with or without separators of thousands; other text as it is, which the check then refuses."""
+    """Parse a finite number, with or without thousands separators; other text is returned for the check to refuse."""
     text = text.strip()
     digits = re.sub(_SEPARATOR, "", text) if _GROUPED.fullmatch(text) else text
     if _WHOLE.fullmatch(digits):
@@ -185,7 +185,7 @@ def typed_number(text: str) -> int | float | str:
 
 
 def typed_flag(text: str) -> bool | str:
-    """`true` or `false`; other text as it is."""
+    """Parse `true` or `false`; other text is returned as it is."""
     return {"true": True, "false": False}.get(text.strip(), text)
 
 
@@ -193,19 +193,19 @@ def typed_flag(text: str) -> bool | str:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """True and False are not numbers here, although Python says so."""
+    """Return whether the value is a number; unlike in Python, True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _whole(value: object) -> int | None:
-    """An int of any size; of a float only what is whole."""
+    """Accept an int of any size, or a whole float."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _float(value: object) -> float | None:
-    """-0.0 and 0.0 are one document."""
+    """Accept a float; -0.0 becomes 0.0, so that both give one document."""
     if not is_number(value) or abs(value) > 1e300 or not math.isfinite(value):
         return None
     return float(value) + 0.0
@@ -229,7 +229,7 @@ def _map(value: object) -> Mapping[str, str] | None:
 
 
 def _chosen(field: Field, value: object) -> Any | None:
-    """The choice that is equal and of the same type: true is not 1."""
+    """Return the equal choice of the same type: true is not 1."""
     return next((choice for choice in field.choices if type(choice) is type(value) and choice == value), None)
 
 

@@ -1,4 +1,4 @@
-"""JSON of a shape that is not known: a reader must look at each value before it uses it."""
+"""JSON of unknown shape, each value of which must be checked before use."""
 
 from typing import TypeAlias
 

@@ -1,17 +1,17 @@
-"""What engines take for a boolean or a number. Their request models (pydantic) read more than JSON's own. Pure."""
+"""Booleans and numbers as engines read them: their request models (pydantic) accept more than JSON's own. Pure."""
 
 _TRUE = frozenset(("1", "on", "t", "true", "y", "yes"))
 
 
 def is_true(value: object) -> bool:
-    """Whether an engine takes the value for true. What it takes for neither true nor false, it refuses."""
+    """Return whether an engine reads the value as true; it refuses what is neither true nor false."""
     if isinstance(value, str):
         return value.lower() in _TRUE
     return isinstance(value, bool | int | float) and value == 1
 
 
 def number(value: object) -> float:
-    """The positive number that an engine reads, as `12`, `12.0` or `"12"`; 0 for anything else."""
+    """Return the positive number that an engine reads from `12`, `12.0` or `"12"`; 0 for anything else."""
     if isinstance(value, str) and len(value) <= LONGEST:
         try:
             value = float(value)
@@ -22,4 +22,4 @@ def number(value: object) -> float:
     return float(value) if 0 < value < float("inf") else 0.0
 
 
-LONGEST = 40  # characters of a number in a text
+LONGEST = 40  # characters of a number in text

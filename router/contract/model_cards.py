@@ -1,4 +1,4 @@
-"""What an engine lists at /v1/models: the names that it serves, and how long a sequence of each may be. Pure."""
+"""An engine's list at /v1/models: the names that it serves and the longest sequence of each. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from router.contract.json_value import JsonObject
 
 MOST_MODELS = 1000
 LONGEST_NAME = 256  # characters
-Lengths = Mapping[str, int | None]  # by name, in tokens; None: it does not say
+Lengths = Mapping[str, int | None]  # tokens by name; None if not reported
 
 
 def cards(body: bytes) -> list[JsonObject]:
-    """Raises ValueError for what is no list of models."""
+    """Parse a list of models. Raises ValueError for anything else."""
     document = orjson.loads(body)
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list) or not all(isinstance(card, dict) and "id" in card for card in data):

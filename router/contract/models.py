@@ -3,7 +3,7 @@
     {"schema": 1, "models": {NAME: {"pool", "model", "adapter"} or {"split": [{"pool", "weight", …}, …]},
                                    "fallback": [{"pool", …}, …], "on": [CONDITION, …]}}
 
-`parse` gives every problem at once, `dump` the canonical form: `dump(parse(x))` stays what it is.
+`parse` reports every problem at once, `dump` writes the canonical form, so `dump(parse(x))` is stable.
 
 InvalidModels   `.errors` holds every Problem
 """
@@ -36,16 +36,16 @@ _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Adapter:
     """A LoRA adapter of the pool's model."""
 
-    name: str  # as the engines list it
-    source: str = ""  # a path or name for the engine to load; empty: somebody else loads it
-    replicas: int = 1  # instances that hold it
+    name: str  # name listed by the engines
+    source: str = ""  # path or name for the engine to load; empty if Weir does not load it
+    replicas: int = 1  # number of instances that hold it
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     pool: str
-    weight: int = 1  # share of the sessions, beside the other targets of a split
-    model: str = ""  # as its engines serve it; empty: the pool's model
+    weight: int = 1  # weight among the targets of a split
+    model: str = ""  # name at the engines; empty for the pool's model
     adapter: Adapter | None = None
 
     @property
@@ -57,8 +57,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Alias:
     split: tuple[Target, ...]  # one at least
-    fallback: tuple[Target, ...] = ()  # in this order, before the first byte
-    on: tuple[Condition, ...] = CONDITIONS  # why the next one is tried
+    fallback: tuple[Target, ...] = ()  # tried in order, before the first byte
+    on: tuple[Condition, ...] = CONDITIONS  # conditions for trying the next
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -99,7 +99,7 @@ def sha256(document: JsonObject) -> str:
 
 
 def placed(models: Models) -> Iterator[tuple[str, str, Target]]:
-    """(path, alias, target) of every target."""
+    """Return (path, alias, target) of every target."""
     for name, alias in models.items():
         where = f"models.{name}"
         if len(alias.split) == 1:
@@ -110,12 +110,12 @@ def placed(models: Models) -> Iterator[tuple[str, str, Target]]:
 
 
 def adapters_of(models: Models) -> dict[tuple[str, str], Adapter]:
-    """The adapters by pool and name."""
+    """Return the adapters by pool and name."""
     return {(one.pool, one.adapter.name): one.adapter for _, _, one in placed(models) if one.adapter is not None}
 
 
 def _disagreeing(models: Models) -> Iterator[Problem]:
-    """One adapter of a pool is one: equal wherever it is named, and no model of that name."""
+    """Report adapters that differ between places that name them, or that have a model's name."""
     known: dict[tuple[str, str], Adapter] = {}
     for path, _, target in placed(models):
         adapter = target.adapter
@@ -148,7 +148,7 @@ def _target(target: Target) -> JsonObject:
 
 
 class _Reader:
-    """Each method returns what it can read of its part, and notes what it cannot."""
+    """A reader whose methods return what is valid in their part and note what is not."""
 
     def __init__(self) -> None:
         self.errors: list[Problem] = []

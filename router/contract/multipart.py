@@ -1,7 +1,7 @@
 """Fields of a multipart/form-data body, by which a request with a file is routed. Pure.
 
-The body goes to the engine as it is, which reads it with a parser of its own. So what two parsers may read differently
-is refused: otherwise a request could name one model to the router and another to the engine.
+The engine reads the unchanged body with its own parser. What two parsers may read differently is therefore refused;
+otherwise a request could name one model to the router and another to the engine.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 MOST_PARTS = 64
 LARGEST_HEAD = 8 * 1024  # bytes of the headers of a part
-LONGEST_VALUE = 1024  # bytes of a value that is read
+LONGEST_VALUE = 1024  # bytes of a readable value
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = re.compile(rb'[ \t]*;[ \t]*(%b)=(?:"([^"\\\r\n]*)"|(%b))' % (_TOKEN, _TOKEN))
@@ -37,7 +37,7 @@ def is_multipart(content_type: bytes) -> bool:
 
 
 def boundary_of(content_types: Sequence[bytes]) -> bytes:
-    """Of the one header content-type."""
+    """Return the boundary from the only header content-type."""
     if len(content_types) != 1:
         raise InvalidMultipart("send one content-type")
     kind, found = content_types[0].strip(b" \t"), {}
@@ -58,8 +58,8 @@ def parts(body: bytes, boundary: bytes) -> list[Part]:
 
 
 def text_of(body: bytes, found: Sequence[Part], name: bytes) -> tuple[str, int, int] | None:
-    """The value of a field and its place in the body; None without it. Raises InvalidMultipart for a file, for two
-    fields of the name, and for a value that is long or no text."""
+    """Return a field's value and its position in the body, or None. Raises InvalidMultipart for a file, for two
+    fields of the name, and for a value that is long or not text."""
     named = [part for part in found if part.name == name]
     shown = name.decode()
     if not named:
@@ -118,7 +118,7 @@ def _head(head: bytes) -> tuple[bytes, bool]:
 
 
 def _parameters(text: bytes) -> dict[bytes, bytes]:
-    """`; NAME=VALUE` and so on; a name twice, or anything else, is nothing."""
+    """Parse `; NAME=VALUE` and so on; a repeated name, or anything else, gives nothing."""
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(text):

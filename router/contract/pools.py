@@ -1,4 +1,4 @@
-"""Names of ephemeral pools, which experiments make: routers take them by header only and do not list them."""
+"""Names of the ephemeral pools of experiments, which routers accept by header only and do not list."""
 
 EPHEMERAL_PREFIX = "exp-"
 
@@ -8,7 +8,7 @@ def is_ephemeral(pool: str) -> bool:
 
 
 def of_experiment(experiment: int) -> str:
-    """The prefix of the pools of one experiment."""
+    """Return the prefix of an experiment's pools."""
     return f"{EPHEMERAL_PREFIX}{experiment}-"
 
 

@@ -17,21 +17,21 @@ VALUE_CHARS = 200  # characters of a rejected value in an answer
 @dataclass(frozen=True, slots=True)
 class Problem:
     path: str  # "spec.pools[0].engine.seed"; empty: the whole document
-    value: Any  # as given
+    value: Any  # the given value
     message: str  # what is wrong
-    allowed: str = ""  # what would be accepted, unless the message says it
+    allowed: str = ""  # accepted values, unless in the message
 
     @property
     def text(self) -> str:
         return f"{self.message}; allowed: {self.allowed}" if self.allowed else self.message
 
     def __str__(self) -> str:
-        """One line, for the command line and the log."""
+        """Format as one line, for the command line and the log."""
         return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
 
 
 class InvalidDocument(ValueError):
-    """Everything that is wrong with a document."""
+    """All faults of a document."""
 
     def __init__(self, errors: list[Problem]) -> None:
         super().__init__("; ".join(f"{error.path or 'document'}: {error.text}" for error in errors))
@@ -43,7 +43,7 @@ def as_json(problem: Problem) -> JsonObject:
 
 
 def by_path(problems: Iterable[Problem]) -> dict[str, str]:
-    """The first message of each field, for a form."""
+    """Return the first message of each field, for a form."""
     found: dict[str, str] = {}
     for problem in problems:
         found.setdefault(problem.path, problem.text)
@@ -51,7 +51,7 @@ def by_path(problems: Iterable[Problem]) -> dict[str, str]:
 
 
 def shown(value: object) -> Any:
-    """A rejected value as JSON can carry it: short, never NaN, no half of a surrogate pair."""
+    """Shorten a rejected value to valid JSON: never NaN, no half of a surrogate pair."""
     if isinstance(value, str):
         return value[:VALUE_CHARS].encode("utf-8", "replace").decode()
     plain = value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() <= 53)

@@ -1,7 +1,7 @@
 """Names of data-parallel ranks: `chat-0#2` is rank 2 of the instance chat-0. Pure."""
 
-HEADER = b"x-data-parallel-rank"  # header of a request: the rank that computes it
-LABEL = b"engine"  # label of a metric: the rank that it belongs to
+HEADER = b"x-data-parallel-rank"  # request header with the rank to use
+LABEL = b"engine"  # metric label with the rank
 SEPARATOR = "#"
 
 
@@ -10,7 +10,7 @@ def named(instance: str, rank: int) -> str:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The instance and the rank of an endpoint; the rank is empty where it stands for a whole instance."""
+    """Split an endpoint into instance and rank; the rank is empty for a whole instance."""
     instance, _, rank = name.partition(SEPARATOR)
     return instance, rank
 

@@ -21,19 +21,19 @@ from router.contract.redis.sample import EngineMetrics, RankSample
 
 @dataclass(frozen=True, slots=True)
 class KvTransferTotals:
-    """Counters of one way in which KV leaves or reaches an engine; several names of one figure are added up."""
+    """Counters of one transfer path of an engine's KV; several names of one figure are added up."""
 
-    prefix: str  # shared by all these names: a page without it is not searched for them
+    prefix: str  # shared by all these names; pages without it are not searched
     n: tuple[str, ...]
     seconds: tuple[str, ...]
     bytes: tuple[str, ...]
     failed: tuple[str, ...]
-    operations: tuple[str, ...] = ()  # values of the label `operation` that move KV; empty: there is no such label
+    operations: tuple[str, ...] = ()  # values of the label `operation` that move KV; empty without the label
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Names on the engine's /metrics page; empty when it has no such figure."""
+    """Names on the engine's /metrics page; empty if it lacks the figure."""
 
     kv_usage: str
     running: str
@@ -48,8 +48,8 @@ class Scrape:
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
     transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[TierNames, ...] = ()  # tiers of KV below the GPU
-    is_store: bool = False  # its KV usage is that of its first tier
-    block_size: str = ""  # gauges, where `cache_config` has no labels for them
+    is_store: bool = False  # True if its KV usage is that of its first tier
+    block_size: str = ""  # gauges used where `cache_config` has no such labels
     kv_blocks: str = ""
 
 
@@ -138,7 +138,7 @@ TRTLLM_SCRAPE = replace(
 
 
 def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) -> EngineMetrics:
-    """Adds to `refused` what it leaves out."""
+    """Parse a metrics page; `refused` counts what is left out."""
     read = MetricsPage(page, Counter() if refused is None else refused)
     config = read.labels(names.cache_config)
     tiers = parse_tiers(read, names.tiers)
@@ -163,12 +163,12 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         kv_tiers=tiers,
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
-        ranks=_ranks(MetricsPage(page, Counter()), names),  # lines that the sums above have refused count once
+        ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
     )
 
 
 def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
-    """By the number of the data-parallel rank; empty where there is one."""
+    """Return the samples by data-parallel rank; empty for a single rank."""
     running = page.by_label(names.running, LABEL)
     if len(running) < 2:
         return {}
@@ -214,6 +214,6 @@ def _moved(page: MetricsPage, way: KvTransferTotals, names: tuple[str, ...]) -> 
 
 
 def _share(tiers: dict[str, tuple[float, float]]) -> float | None:
-    """How full the first tier is: the store's memory."""
+    """Return the usage of the first tier, the store's memory."""
     used, capacity = next(iter(tiers.values()))
     return min(1.0, used / capacity) if capacity else None

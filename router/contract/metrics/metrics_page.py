@@ -1,9 +1,9 @@
-"""The wanted metrics of a Prometheus page by a scan for their names, and a histogram for a page of ours. Pure.
+"""The wanted metrics of a Prometheus page, by a scan for their names, and a histogram for Weir's own page. Pure.
 
 A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less than 0.2 ms.
 
-The page is input like any other: a number out of its range, a line too long and series too many are refused, which
-leaves the metric unknown, and counted.
+The page is untrusted input: numbers out of range, long lines and too many series are refused and counted, and leave the
+metric unknown.
 """
 
 import math
@@ -32,7 +32,7 @@ class MetricsPage:
         self._refused = refused
 
     def series(self, name: str) -> Iterator[tuple[bytes, float]]:
-        """(labels, value) of each line of that very name."""
+        """Return (labels, value) of each line of exactly this name."""
         if not name:
             return
         page, wanted = self.raw, b"\n" + name.encode()
@@ -51,7 +51,7 @@ class MetricsPage:
             self.refuse(f"{name}: more than {MOST_SERIES} series")
 
     def _value(self, name: str, line: bytes) -> tuple[bytes, float] | None:
-        """(labels, value); None when the name goes on (another series) or the value is refused."""
+        """Return (labels, value); None for a longer name (another series) or a refused value."""
         if line[:1] not in (b"{", b" "):
             return None
         if len(line) > LONGEST_LINE:
@@ -63,7 +63,7 @@ class MetricsPage:
         except (IndexError, ValueError):
             self.refuse(f"{name}: not a number")
             return None
-        if not math.isfinite(value):  # some engines say NaN where they have no figure
+        if not math.isfinite(value):  # some engines write NaN for a missing figure
             return None
         if not 0 <= value <= LARGEST_NUMBER:
             self.refuse(f"{name}: out of range (0 to 2^53)")
@@ -78,7 +78,7 @@ class MetricsPage:
         return sum(values) if values else None
 
     def gauge(self, name: str) -> int | None:
-        """A count that every series repeats; 0 is no figure."""
+        """Return a count that every series repeats; 0 means no figure."""
         value = next((value for _, value in self.series(name)), 0.0)
         if value > LARGEST_COUNT:
             self.refuse(f"{name}: out of range (0 to {LARGEST_COUNT})")
@@ -86,7 +86,7 @@ class MetricsPage:
         return int(value) or None
 
     def share(self, name: str) -> float | None:
-        """0–1, the mean of all series."""
+        """Return a share, 0–1, as the mean of all series."""
         values = [value for _, value in self.series(name)]
         if any(value > 1 for value in values):
             self.refuse(f"{name}: out of range (0 to 1)")
@@ -94,7 +94,7 @@ class MetricsPage:
         return sum(values) / len(values) if values else None
 
     def by_label(self, name: str, label: bytes) -> dict[str, float]:
-        """Sums by a label whose values are whole numbers; lines without it are left out."""
+        """Sum by a label with whole numbers as values; lines without it are skipped."""
         wanted = re.compile(rb'[{,]%b="([0-9]{1,4})"' % label)
         found: dict[str, float] = {}
         for labels, value in self.series(name):
@@ -121,7 +121,7 @@ class MetricsPage:
 
     def count(self, labels: dict[bytes, bytes], key: bytes) -> int | None:
         text = labels.get(key, b"")
-        if not text.isdigit():  # vLLM says None where it has no figure
+        if not text.isdigit():  # vLLM writes None for a missing figure
             return None
         if len(text) > 10 or int(text) > LARGEST_COUNT:
             self.refuse(f"{key.decode()}: out of range (0 to {LARGEST_COUNT})")
@@ -130,7 +130,7 @@ class MetricsPage:
 
 
 class Histogram:
-    """With fixed bounds: one addition per value."""
+    """A histogram with fixed bounds, at one addition per value."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -144,5 +144,5 @@ class Histogram:
         self.total += value * times
 
     def cumulative(self) -> list[int]:
-        """How many values are at most each bound, and of all values."""
+        """Return the number of values up to each bound, and of all values."""
         return list(accumulate(self.counts))

@@ -9,17 +9,17 @@ from router.contract.redis.sample import TierSample
 
 MOST_TIERS = 8
 _TIER = re.compile(rb'[{,]tier="(?:\d+:)?([\w./-]{1,32})"')
-# As vLLM and simulated engines name them; another one keeps its own name.
+# Names used by vLLM and simulated engines; other tiers keep their own.
 _KNOWN = {"primary": "host", "cpu": "host", "dram": "host", "p2p": "remote", "obj": "remote"}
 _DISKS = ("fs", "disk", "ssd")
 
 
 @dataclass(frozen=True, slots=True)
 class TierNames:
-    """Names on the page by field of the sample; several of one field are added up."""
+    """Names on the page by field of the sample; several names of a field are added up."""
 
-    tier: str  # empty: the label `tier` says which
-    prefix: str  # common beginning of the names: a page without it is not searched for them
+    tier: str  # empty if the label `tier` names it
+    prefix: str  # common prefix of the names; pages without it are not searched
     names: Mapping[str, tuple[str, ...]]
     second: float = 1.0  # one unit of its times, in s
 
@@ -140,7 +140,7 @@ MOONCAKE_CLIENT_TIERS = (
 
 
 def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, TierSample]:
-    """Tiers without any number but 0 are left out: the engine knows them but does not use them."""
+    """Parse the tiers; those with only zeros are unused and left out."""
     found: dict[str, dict[str, float]] = {}
     for way in ways:
         if way.prefix.encode() in page.raw:

@@ -1,6 +1,6 @@
-"""Which addresses Weir's processes may connect to, by IANA's registries of special-purpose addresses. Pure.
+"""The addresses that Weir's processes may connect to, by IANA's registries of special-purpose addresses. Pure.
 
-Python's `is_global` is not asked: what it says of 192.0.0.0/24 and others depends on its version.
+Python's `is_global` is not used, as its answer for 192.0.0.0/24 and others depends on the version.
 """
 
 import re
@@ -12,7 +12,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 # iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry: (block, globally reachable). Of
-# several blocks that hold an address the smallest counts. Deprecated blocks without an answer there are not reachable.
+# several blocks with an address the smallest counts. Deprecated blocks without an entry are not reachable.
 _REGISTRY = (
     *(("0.0.0.0/8", False), ("10.0.0.0/8", False), ("100.64.0.0/10", False), ("127.0.0.0/8", False)),
     *(("169.254.0.0/16", False), ("172.16.0.0/12", False), ("192.0.0.0/24", False), ("192.0.0.9/32", True)),
@@ -27,7 +27,7 @@ _REGISTRY = (
 )
 _BLOCKS = sorted(((ip_network(block), reachable) for block, reachable in _REGISTRY), key=lambda row: -row[0].prefixlen)
 
-# Services of hosts and clouds for their own machines, among them credentials: AWS, Alibaba Cloud, Oracle Cloud last.
+# Metadata services of hosts and clouds, which give out credentials: AWS, Alibaba Cloud, Oracle Cloud last.
 _OWN_SERVICES = tuple(
     ip_network(block)
     for block in (
@@ -35,7 +35,7 @@ _OWN_SERVICES = tuple(
         *("fd00:ec2::/32", "100.100.100.200/32", "192.0.0.192/32"),
     )
 )
-# IPv6 addresses that hold one of IPv4: (block, bits behind it)
+# IPv6 addresses that embed one of IPv4: (block, bits behind it)
 _EMBEDDED = (
     *((ip_network("::ffff:0:0/96"), 0), (ip_network("::/96"), 0)),  # mapped, compatible
     *((ip_network("64:ff9b::/96"), 0), (ip_network("64:ff9b:1::/96"), 0)),  # NAT64
@@ -46,26 +46,26 @@ _EMBEDDED = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What one kind of caller may connect to; services of the host and its cloud are beyond every reach."""
+    """The addresses that one kind of caller may connect to; metadata services are never among them."""
 
-    private: bool = False  # any other address
-    networks: Sequence[Network] = ()  # beside public addresses
+    private: bool = False  # True to allow any other address
+    networks: Sequence[Network] = ()  # allowed beside public addresses
     setting: str = ""  # name of the setting that holds `networks`
 
 
-ENGINES = Reach(private=True)  # also what stands beside them: etcd, bootstrap servers, routers
+ENGINES = Reach(private=True)  # also for etcd, bootstrap servers and routers beside engines
 
 
 _BASE = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~-]{1,100}){0,8}/?", re.ASCII)
 
 
 def is_base_path(path: str) -> bool:
-    """Whether a server's paths may begin like this: up to eight plain segments, and not the `/v1` of the API."""
+    """Return whether this is a valid base path: up to eight plain segments, and not the API's `/v1`."""
     return _BASE.fullmatch(path) is not None and not path.rstrip("/").endswith("/v1")
 
 
 def refusal(address: Address, reach: Reach) -> str:
-    """Why it is beyond reach; empty when it is not."""
+    """Return why the address is not allowed; empty if it is."""
     forms = list(_forms(address))
     if any(is_own_service(form) for form in forms):
         return f"{address} is an address of services of the host or its cloud"
@@ -88,7 +88,7 @@ def is_own_service(address: Address) -> bool:
 
 
 def literal(host: str) -> Address | None:
-    """The address that `host` spells, without its zone; None for a name."""
+    """Return the address in `host`, without its zone; None for a name."""
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:
@@ -96,11 +96,11 @@ def literal(host: str) -> Address | None:
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """The address, and those that a gateway or the kernel would make of it."""
+    """Return the address, and those that a gateway or the kernel would derive from it."""
     yield address
     if isinstance(address, IPv6Address):
         for block, behind in _EMBEDDED:
-            if address in block and int(address) > 1:  # not :: and ::1
+            if address in block and int(address) > 1:  # except :: and ::1
                 yield IPv4Address(int(address) >> behind & 0xFFFF_FFFF)
         if address in _EMBEDDED[-1][0]:
             yield IPv4Address(~int(address) & 0xFFFF_FFFF)  # Teredo: the client

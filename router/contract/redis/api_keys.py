@@ -1,6 +1,6 @@
 """The API keys that clients send, as the control plane publishes them. Pure.
 
-A secret is found by its SHA-256: it has 256 random bits, so there is nothing to guess and no need for a slow hash.
+A secret is looked up by its SHA-256; with 256 random bits it needs no slow hash.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from msgspec import Meta, Struct, structs
 from router.contract.redis.budgets import PublishedBudget
 from router.contract.redis.codec import OrderedValue
 
-MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
+MARK = b"sk-weir-"  # prefix of every secret; other credentials are for engines
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 BatchSha256 = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
 PerMinute = Annotated[int, Meta(gt=0)]
-BAND_MAX = 100  # and -100 the lowest
+BAND_MAX = 100  # highest band; -100 is the lowest
 Band = Annotated[int, Meta(ge=-BAND_MAX, le=BAND_MAX)]
 
 
@@ -28,12 +28,12 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     name: str
     sha256: Sha256  # digest of the secret
     pools: frozenset[str] = frozenset()  # empty: every pool
-    models: frozenset[str] = frozenset()  # names that its requests may ask for; empty: every one
+    models: frozenset[str] = frozenset()  # allowed model names; empty: all
     requests_per_min: PerMinute | None = None  # None: no limit
     tokens_per_min: PerMinute | None = None
     expires_at: float | None = None  # Unix s
-    priority: Band = 0  # band of its requests that ask for none
-    priority_max: Band = 0  # the highest that they may ask for
+    priority: Band = 0  # default band of its requests
+    priority_max: Band = 0  # highest band that requests may ask for
     budgets: tuple[PublishedBudget, ...] = ()
     more_budgets: tuple[PublishedBudget, ...] = ()  # budgets whose unit or period routers of 0.2 cannot read
 
@@ -48,7 +48,7 @@ class BatchKey(PublishedKey, frozen=True, kw_only=True):
     """The key in whose name a worker sends the lines of a batch: without limits per minute, in the lowest band."""
 
 
-KEY_ID = b"x-weir-key-id"  # header; counts only beside the secret of the workers
+KEY_ID = b"x-weir-key-id"  # header, valid only with the workers' secret
 
 
 class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     required: frozenset[str]  # pools that need a key, or "*" for all
     keys: tuple[PublishedKey, ...]
     batch_sha256: BatchSha256 = ""  # digest of the secret by which workers send lines of batches; empty: none do
-    pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # by pool, of all that it serves, without a key too
+    pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # budgets of pools, for all requests, also without a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Keyring:
     pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = field(default_factory=dict)
 
     def on_behalf(self, secret: bytes, key_id: bytes) -> PublishedKey | None:
-        """The key of that id, for a worker that sends a line of a batch."""
+        """Return the key of this id, for a worker that sends a line of a batch."""
         if not self.batch or not hmac.compare_digest(hashlib.sha256(secret).digest(), self.batch):
             return None
         found = next((key for key in self.by_hash.values() if key.id.encode() == key_id), None)
@@ -87,7 +87,7 @@ class Keyring:
         return not (self.required or self.required_everywhere)
 
     def requires(self, pool: str, ephemeral: bool) -> bool:
-        """Ephemeral pools belong to experiments: they live for minutes and have their own engines."""
+        """Return whether a pool requires a key; ephemeral pools of experiments do not."""
         return pool in self.required or (self.required_everywhere and not ephemeral)
 
 
@@ -98,12 +98,12 @@ def keyring(value: ApiKeysValue) -> Keyring:
 
 
 def _whole(key: PublishedKey) -> PublishedKey:
-    """With all its budgets in one place."""
+    """Return the key with all its budgets in one field."""
     return structs.replace(key, budgets=key.budgets + key.more_budgets, more_budgets=()) if key.more_budgets else key
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The secret in a request's headers, sent as OpenAI, Anthropic or Azure clients do; None without one."""
+    """Return the secret in a request's headers, as sent by OpenAI, Anthropic or Azure clients, if any."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
         token = bearer[7:].strip()

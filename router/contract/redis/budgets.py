@@ -1,7 +1,7 @@
 """Budgets of API keys and pools, for a period of the calendar or for ever, as the control plane publishes them and
 routers count them. Pure.
 
-Spending is a counter that only grows, one for each life of a router: in Redis (weir:budget:<id>:<period>, router/sync/
+Spending is a growing counter per start of a router: in Redis (weir:budget:<id>:<period>, router/sync/
 budget_store.py) and in the database, which are merged by taking the greater of each.
 """
 
@@ -16,8 +16,8 @@ Unit = Literal["tokens", "dollars", "requests"]
 Per = Literal["hour", "day", "week", "month", "ever"]
 OLDEST: tuple[tuple[str, ...], tuple[str, ...]] = (("tokens", "dollars"), ("day", "month"))  # routers of 0.2 read these
 MICRO = 1_000_000  # parts of a dollar in which budgets and their spending are counted
-KEPT_S = 2 * 86_400  # in Redis, after a period's end
-LARGEST = 2**52  # so that sums are exact in Redis' scripts
+KEPT_S = 2 * 86_400  # kept in Redis after a period's end
+LARGEST = 2**52  # bound that keeps sums exact in Redis' scripts
 
 Amount = Annotated[int, Meta(gt=0, le=LARGEST)]
 
@@ -49,7 +49,7 @@ class Period(NamedTuple):
     ends: float
 
     def kept_until(self, at: float) -> int:
-        """When Redis may forget it, as far as one knows at that time. Unix s."""
+        """Return when Redis may forget the period, by current knowledge. Unix s."""
         return int(min(self.ends, at + 31 * 86_400) + KEPT_S)
 
 
@@ -75,7 +75,7 @@ def period_of(per: Per, at: float, zone: str = "UTC") -> Period:
 
 @cache
 def zone_of(name: str) -> tzinfo:
-    """UTC where this host does not know the zone: a budget by other days is better than none."""
+    """Return the zone, or UTC if this host does not know it: a budget by other days is better than none."""
     if name == "UTC":
         return UTC
     try:

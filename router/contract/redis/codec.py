@@ -1,7 +1,7 @@
 """Values in Redis: JSON with a schema version, one decode per value. Pure.
 
-A value is a struct whose tag is its schema version. Fields that a reader does not know are ignored, so a newer writer
-may add some; a field with a new name or meaning needs a new version and a step in `UPGRADES` for each older one.
+A value is a struct whose tag is its schema version. Readers ignore unknown fields, so newer writers may add some; a
+field with a new name or meaning needs a new version and a step in `UPGRADES` for each older one.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-LARGEST_ORDER = 2**53  # the largest whole number of Redis' scripts
+LARGEST_ORDER = 2**53  # largest whole number in Redis' scripts
 
 Order = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ORDER)]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]  # from one schema version to the next
@@ -20,22 +20,22 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]  # from one schema version 
 class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
     """Base of every value in Redis; its subclasses name the key, the writer and the units."""
 
-    UPGRADES: ClassVar[dict[int, Upgrade]] = {}  # by the version that a step starts from
+    UPGRADES: ClassVar[dict[int, Upgrade]] = {}  # steps by the version that they start from
 
 
 class OrderedValue(RedisValue, frozen=True, kw_only=True):
     """Base of what the control plane publishes for routers. The greater of two orders of a key was read later from the
     database."""
 
-    TIME: ClassVar[str] = "at"  # the field that says when the value was written
+    TIME: ClassVar[str] = "at"  # field with the time of writing
 
-    order: Order = 0  # 0: written by version 0.1.0, which gave none
+    order: Order = 0  # 0: written by version 0.1.0, without an order
 
     def stamped(self, order: int, at: float) -> Self:
         return replace(self, order=order, **{self.TIME: at})
 
     def says_the_same(self, other: "OrderedValue | None") -> bool:
-        """True if the two are equal, apart from their orders and times."""
+        """Return True if two values are equal except for order and time."""
         return other is not None and self.stamped(0, 0.0) == other.stamped(0, 0.0)
 
 
@@ -47,7 +47,7 @@ class Unreadable(ValueError):
 
 
 def encode(value: RedisValue) -> bytes:
-    """NaN and infinity become null, as every unknown number."""
+    """Encode a value; NaN and infinity become null, like every unknown number."""
     return msgspec.json.encode(value)
 
 
@@ -63,7 +63,7 @@ def read(kind: type[Value], raw: bytes | str) -> Value:
 
 
 def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
-    """None when there is no value or it is unreadable."""
+    """Decode a value; None if it is missing or unreadable."""
     if raw is None:
         return None
     try:
@@ -78,7 +78,7 @@ def _decoder(kind: type[Value]) -> "msgspec.json.Decoder[Value]":
 
 
 def _upgraded(kind: type[Value], raw: bytes | str) -> Value | None:
-    """None when no chain of steps leads to the current version."""
+    """Upgrade a value; None if no chain of steps leads to the current version."""
     current = kind.__struct_config__.tag
     try:
         value = msgspec.json.decode(raw, type=dict[str, Any])

@@ -52,23 +52,23 @@ class CellTally(Struct, frozen=True, array_like=True):
     """One arm's requests of one class in one cell. Each count only grows during a generation."""
 
     n: int = 0  # requests, counted when they were decided
-    ttft: Moments = Moments()  # streamed answers, from their first byte on
+    ttft: Moments = Moments()  # streamed answers with a first byte
     tpot: Moments = Moments()  # streamed answers of two tokens and more that were served
-    errors: int = 0  # sessions with one; a request without a session is a session of its own
-    refused: int = 0  # sessions with one
-    slow: int = 0  # requests of `streamed` that have waited too long, first byte or not
-    cached_tokens: int = 0  # as engines report
+    errors: int = 0  # sessions with an error; a request without a session counts as one
+    refused: int = 0  # sessions with a refusal
+    slow: int = 0  # slow requests of `streamed`, with or without a first byte
+    cached_tokens: int = 0  # cached tokens reported by engines
     prompt_tokens: int = 0  # prompts of the same answers
     sessions: int = 0  # counted in the class and cell of their first request
-    streamed: int = 0  # requests that ask for a stream: only they can be slow
-    ended: int = 0  # requests, for the shares of the next two in a window
+    streamed: int = 0  # requests for a stream; only they can be slow
+    ended: int = 0  # ended requests, the base of the next two
     failed: int = 0  # requests that ended in an error
     turned_away: int = 0  # requests that ended in a refusal
-    client_errors: int = 0  # requests of `ended` at fault themselves; older routers count them as failed
+    client_errors: int = 0  # clients' faults among `ended`; older routers count them as failed
 
     @property
     def judged(self) -> int:
-        """The ended requests that say something of who served them."""
+        """Return the ended requests that tell something about their server."""
         return self.ended - self.client_errors
 
 
@@ -100,22 +100,22 @@ _TALLIED = attrgetter(*CellTally.__struct_fields__)
 
 
 class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Decisions made once more by the candidate."""
+    """Decisions repeated by the candidate."""
 
     n: int = 0
     changed: int = 0
     refused_more: int = 0  # refused by the candidate only
     raised: int = 0
-    to: dict[str, int] = {}  # by instance, of the candidate; the most frequent where there are many
-    live_to: dict[str, int] = {}  # by instance, of the live version: those of `to` and its most frequent
-    sample: float = 0.0  # 0–1 of the requests, at present: less than asked for while it costs too much
+    to: dict[str, int] = {}  # candidate's decisions by instance, the most frequent ones
+    live_to: dict[str, int] = {}  # live version's decisions by instance: those of `to` and its most frequent
+    sample: float = 0.0  # current share of requests, 0–1; reduced while it costs too much
     cpu_s: float = 0.0
 
 
 class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
     """weir:delivery:<id>, a field per pool, router's life and generation: the whole each 5 s, 60 KB at most.
 
-    Of generations before the newest only some are kept: answers that they decided still end.
+    Some earlier generations are kept, as their answers still end.
     """
 
     delivery: int
@@ -123,8 +123,8 @@ class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
     pool: str
     router: str
     life: str
-    at: float  # Unix s, for people: readers judge age by `written`
-    written: int  # 1, 2, 3, …: unchanged, when the router has stopped writing
+    at: float  # Unix s, for people; readers judge the age by `written`
+    written: int  # 1, 2, 3, …; unchanged once the router stops writing
     cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}  # by arm, class and cell; empty cells are left out
     shadow: ShadowTally = ShadowTally()
 
@@ -135,7 +135,7 @@ class StopValue(RedisValue, tag=1, frozen=True, kw_only=True):
     delivery: int = 0  # 0: any
     why: str
     by: str  # router, person, judge
-    request: str = ""  # id of the one that the candidate could not decide
+    request: str = ""  # id of the request that the candidate could not decide
     at: float  # Unix s
 
 
@@ -161,7 +161,7 @@ class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_at: float | None = None  # Unix s: the end of the step, of the bake
     since: float  # Unix s, start of the state
     why: str = ""
-    ended_by: str = ""  # the person who aborted or rolled it back; empty: a guard, a router or the time did
+    ended_by: str = ""  # person who aborted or rolled back; empty: a guard, a router or the time
 
 
 class DeliveryLines(RedisValue, tag=1, frozen=True, kw_only=True):

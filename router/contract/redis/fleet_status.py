@@ -9,7 +9,7 @@ from router.contract.redis.staleness import STEP_LATE_PERIODS, STEP_LATE_S
 class NodeReport(Struct, frozen=True, kw_only=True):
     name: str
     last_seen: float | None  # Unix s
-    missed_at: float | None  # Unix s, since when it does not report; None: it does
+    missed_at: float | None  # Unix s, start of its silence; None while it reports
 
 
 class NodesValue(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class SideLoad(Struct, frozen=True, kw_only=True):
     """The prefill or the decode instances of a pool."""
 
     instances: int
-    work: float  # in instances: 0.5 is one that is busy half of the time, or half full
+    work: float  # in instances; 0.5 is an instance busy half of the time, or half full
     waiting: float = 0.0  # requests, in all of them
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
 
@@ -36,8 +36,8 @@ class LoadPoint(Struct, frozen=True, kw_only=True):
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
     answers_per_s: float = 0.0  # over the last minute
-    held: int = 0  # requests that wait in routers
-    prefill: SideLoad | None = None  # None: the pool has no such sides
+    held: int = 0  # requests waiting in routers
+    prefill: SideLoad | None = None  # None without separate sides
     decode: SideLoad | None = None
 
 
@@ -51,9 +51,9 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     mode: str  # advisory or automatic
     advised: int  # replicas
     why: str
-    prefills: int | None = None  # prefill replicas; None: not scaled by themselves
+    prefills: int | None = None  # prefill replicas; None: not scaled separately
     advised_prefills: int | None = None  # prefill replicas among the advised
-    saturation: float | None = None  # the highest of its measures, each by its target; None: none is measured
+    saturation: float | None = None  # highest measure relative to its target; None if nothing is measured
     balance: str = ""  # balance of its prefill and decode instances, in a sentence
     points: tuple[LoadPoint, ...] = ()
 
@@ -83,12 +83,12 @@ class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
 class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
     """Hash weir:steps, a field for each step, written by the control worker that takes it."""
 
-    at: float  # Unix s, when it last ended well; before that, when this worker began it
+    at: float  # Unix s, latest successful end, or this worker's start of the step
     every_s: float
     took_s: float
     what: str  # for people
     worker: str
-    error: str = ""  # error of the latest run; empty: it ended well
+    error: str = ""  # error of the latest run; empty after success
 
     @property
     def late_after_s(self) -> float:
@@ -107,4 +107,4 @@ class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
     text: str
     actor: str = ""  # empty: the control plane itself
     pools: tuple[str, ...] = ()  # pools that it concerns; empty: the whole fleet
-    version: int = 0  # version of a pool's configuration whose rollout it begins or ends; 0: none
+    version: int = 0  # configuration version whose rollout begins or ends; 0: none

@@ -8,7 +8,7 @@ from router.contract.redis.codec import OrderedValue, RedisValue
 
 MOST_RANKS = 512
 InstanceRole = Literal["prefill", "decode", "both"]
-# JSON numbers have no bounds, their readers do: a larger one would end up in pages that cannot write it.
+# Bounds for JSON numbers, which have none: pages could not write a larger one.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Dollars = Annotated[float, Meta(ge=0, le=1e9)]
 UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
@@ -104,39 +104,40 @@ class DataParallel(Struct, frozen=True, omit_defaults=True):
     """The data-parallel ranks behind one address, each with a KV cache of its own."""
 
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
-    first: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0  # number of the first: 0 unless instances share a group
-    together: str = ""  # the group whose ranks wait in each step for the slowest (MoE); empty: each for itself
+    first: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0  # number of the first rank; 0 unless instances share a group
+    together: str = ""  # group whose ranks wait in each step for the slowest (MoE); empty: none
 
 
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One instance as routers get it. What follows `matches` depends on its kind."""
 
     id: str
-    epoch: Count  # epoch of its process: another start has another one
-    url: str  # empty: it has none yet
+    epoch: Count  # epoch of its process, new with each start
+    url: str  # empty until it has one
     state: str
     routable: bool
     reason: str = ""  # reason for its state
-    asleep: bool = False  # its cache is empty, and so it stays until it is awake
+    asleep: bool = False  # asleep: the cache is empty until it wakes
     kind: str = ""
     node: str = ""
     block_size: Count | None = None  # tokens
     kv_blocks: Count | None = None  # blocks of one rank
-    matches: bool | None = None  # the declared configuration; None: not known
+    matches: bool | None = None  # whether it has the declared configuration; None if unknown
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # connector that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
-    engine_key: str = ""  # where its key is, never the key (router/contract/net/engine_key.py)
-    adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
+    engine_key: str = ""  # reference of its key, never the key (router/contract/net/engine_key.py)
+    adapters: tuple[str, ...] = ()  # listed LoRA adapters
     speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
-    gpus: Count = 0  # GPUs that it spans, or that a simulated one stands for
-    dollars_per_hour: Dollars | None = None  # price of the GPUs and of the memory for KV; None: it spans no GPU
+    gpus: Count = 0  # GPUs that it spans or simulates
+    dollars_per_hour: Dollars | None = None  # price of GPUs and KV memory; None without a GPU
 
 
-ON_THE_WAY = frozenset(("stopped", "starting", "loading", "draining", "stopping"))  # to zero instances, or back
+# States on the way to zero instances or back
+ON_THE_WAY = frozenset(("stopped", "starting", "loading", "draining", "stopping"))
 
 
 class WakeRule(Struct, frozen=True, kw_only=True):
@@ -151,20 +152,20 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
 
     pool: str = ""
     model: str = ""
-    policy: str = ""  # as declared
+    policy: str = ""  # declared policy
     at: UnixTime
-    halted: str = ""  # why a change of its configuration stopped
-    observed: bool = False  # its engines are shown, and get no requests from routers
-    wake: WakeRule | None = None  # None: nothing wakes it
+    halted: str = ""  # reason of a stopped configuration change
+    observed: bool = False  # True if its engines are shown but get no requests
+    wake: WakeRule | None = None  # None if nothing wakes it
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have engine_fields.FIELDS
     salt_by_key: bool = False  # each API key has a cache of its own in the engines
-    removes_billing_line: bool = False  # Claude Code's line, which engines would compute
-    context_cost: float = 0.0  # as in Rates, router/policy/types.py; 0: the engines' law is not known
+    removes_billing_line: bool = False  # True to remove Claude Code's billing line from bodies
+    context_cost: float = 0.0  # see Rates (router/policy/types.py); 0 if the law is unknown
     equal_cost_tokens: float = 0.0  # likewise
     instances: tuple[PublishedInstance, ...]
 
     @property
     def at_zero(self) -> bool:
-        """It wakes on demand, and has no instance, or those that it has are on the way to zero or back."""
+        """Return whether the pool wakes on demand and has no instance that is not on the way to zero or back."""
         return self.wake is not None and all(one.state in ON_THE_WAY for one in self.instances)

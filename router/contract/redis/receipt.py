@@ -24,9 +24,9 @@ class ShadowDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     instance: str = ""  # empty: it refuses the request
     flow: str = ""
     request_class: str = field(name="class", default="")
-    changed: bool = False  # another instance, another prefill instance, or refused where the other was not
+    changed: bool = False  # True if instance, prefill instance or refusal differ
     refused: bool = False
-    error: str = ""  # it raised
+    error: str = ""  # error raised by the candidate
 
 
 def _name_strategy(receipt: JsonObject) -> JsonObject:
@@ -45,8 +45,8 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     UPGRADES: ClassVar[dict[int, Upgrade]] = {1: _name_strategy}
 
     request_id: str  # the client's, if it gave one
-    own_id: str | None = None  # at the engines, drawn by the router; absent where that is `request_id`
-    earlier: str | None = None  # name of the receipt of the request before with the same id
+    own_id: str | None = None  # id at the engines, drawn by the router; absent if equal to `request_id`
+    earlier: str | None = None  # name of the previous request's receipt with the same id
     at: float  # Unix s, of the arrival
     router: str | None = None
     pool: str | None = None
@@ -60,13 +60,13 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     delivery: int | None = None  # under way when the request was assigned
     arm: str | None = None  # arm of the delivery: candidate, control
     session: str | None = None  # hash of pool and session
-    session_by: str | None = None  # what names it, or why no name is taken; absent where the prompt alone tells it
+    session_by: str | None = None  # source of the session, or why there is none; absent if only the prompt tells it
     key: str | None = None  # name of the API key
-    band: int | None = None  # band of priority, as granted; absent where nobody asked for one, like the next two
+    band: int | None = None  # granted priority band; absent if not asked for, like the next two
     band_asked: int | None = None
     band_asked_by: str | None = None  # a header, a field of the body, or the API key
     prompt_tokens: int | None = None  # L, as estimated
-    cached_tokens: int | None = None  # as the engine reports, like the next two
+    cached_tokens: int | None = None  # reported by the engine, like the next two
     actual_prompt_tokens: int | None = None
     output_tokens: int | None = None
     retries: int | None = None
@@ -79,8 +79,8 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     fault: str | None = None  # client, engine, router, nobody
     error: str | None = None
     code: str | None = None  # code of the error
-    queue_ms: float | None = None  # in the router's admission queue
-    wake_ms: float | None = None  # part of the wait until the pool had woken; absent when it was awake
+    queue_ms: float | None = None  # time in the router's admission queue
+    wake_ms: float | None = None  # wait for the pool to wake; absent if it was awake
     first_byte_ms: float | None = None
     ttft_ms: float | None = None  # streamed answers only
     tpot_ms: float | None = None  # streamed answers only
@@ -91,23 +91,23 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     instance: str | None = None
     rule: str | None = None
     reasons: tuple[str, ...] = ()
-    index: str | None = None  # index that predicted: exact, approximate, none
+    index: str | None = None  # predicting index: exact, approximate, none
     index_reason: str | None = None  # why no exact index predicted
     predicted_cached: int | None = None  # tokens, h
     predicted_tiers: tuple[int, int, int] | None = None  # on device, host, disk; None: none below it
     predicted_store: int | None = None  # tokens from a store that the pool shares
     cached_tiers: tuple[int, int, int] | None = None  # tiers of `cached_tokens`, as the engine reports
     new_tokens: int | None = None  # n
-    # Where the policy wanted the prompt computed on another instance:
+    # Set if the policy wanted the prompt computed on another instance:
     prefill_instance: str | None = None
     prefill_ms: float | None = None
     transfer_ms: float | None = None  # streams only: time to the decoder's first byte, the transfer and one step
-    transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
+    transfer_bytes: int | None = None  # predicted bytes that the decoder lacked
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None
-    pull_ms: float | None = None  # predicted time of a pull: `prefill_ms` and `transfer_ms` are what it took
+    pull_ms: float | None = None  # predicted time of a pull; `prefill_ms` and `transfer_ms` are actual
     shadow: ShadowDecision | None = None  # sampled
-    # Inputs of the last decision, for router/policy/replay.py; None when nothing was decided:
+    # Inputs of the last decision, for router/policy/replay.py; None without a decision:
     inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates
     candidates: Any = None  # one list per figure (router/policy/columns.py); early routers wrote another shape
 
@@ -121,13 +121,13 @@ class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):
     at: float  # Unix s, of the arrival
     pool: str
     model: str = ""
-    session: str = ""  # 16 hex digits; empty when unknown
-    input_tokens: int  # as the engine reports, else as estimated
+    session: str = ""  # 16 hex digits; empty if unknown
+    input_tokens: int  # reported by the engine, else estimated
     output_tokens: int | None = None
     block_tokens: int  # in a block of 2,048 prompt bytes: 512 at four bytes each
     blocks: bytes  # 8 bytes for each whole block: equal hash, equal prompt up to its end; base64 on the wire
     outcome: str
-    policy: str = ""  # deciding policy; empty when none did
+    policy: str = ""  # deciding policy, if any
     version: int = 0
     delivery: int = 0  # under way when the request was assigned; 0: none
     arm: str = ""  # arm of the delivery: candidate, control

@@ -28,9 +28,9 @@ USE = PREFIX + "use"
 RESPONSES = PREFIX + "responses"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
-FRAME = PREFIX + "frame:3"  # by schema: pages of a web process that is not yet upgraded cannot read newer frames
+FRAME = PREFIX + "frame:3"  # numbered by schema, as pages of an older web process cannot read newer frames
 
-WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
+WORKER_TTL_S = 10  # Celery workers report every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
 RESPONSE_TTL_S = 86_400
@@ -38,7 +38,7 @@ RESPONSES_KEPT = 100_000  # at about 0.4 kB
 SENT_KEPT = 500  # messages of at most about 43 kB, so that Redis holds 21 MB of them
 LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
-TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
+TRAFFIC_BYTES = 32_000_000  # fewer entries are kept with longer prompts
 FRAMES_KEPT = 3_700  # an hour and a little
 FRAMES_COARSE_KEPT = 1_500  # one in 15 s: six hours and a little
 DELIVERY_TTL_S = 86_400  # after the last router's write
@@ -46,7 +46,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
-USE_TTL_S = 8 * 86_400  # longer than a router keeps an unconfirmed hour
+USE_TTL_S = 8 * 86_400  # exceeds the time a router keeps an unconfirmed hour
 REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
 
 
@@ -75,12 +75,12 @@ def fleet_key(pool: str) -> str:
 
 
 def pool_of(key: str) -> str:
-    """The pool of a policy's or fleet's key; empty if the key belongs to none."""
+    """Return the pool of a policy's or fleet's key; empty for other keys."""
     return next((key.removeprefix(kind) for kind in (policy_key(""), fleet_key("")) if key.startswith(kind)), "")
 
 
 def beside(key: str) -> str:
-    """The other key of its pool; a key that belongs to no pool itself."""
+    """Return the other key of its pool; a key without a pool itself."""
     pool = pool_of(key)
     others = {policy_key(pool): fleet_key(pool), fleet_key(pool): policy_key(pool)}
     return others.get(key, key)

@@ -65,13 +65,13 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     """The prefix index of an instance, or of one rank. Token counts are sums over the last n answers, 1,000 at most."""
 
     index: str  # in force: exact, approximate or none
-    why: str = ""  # a better one is not
-    but_for: str = ""  # what an exact one does not know
+    why: str = ""  # why no better index is in force
+    but_for: str = ""  # kinds that an exact index does not know
     n: int = 0
     predicted: int = 0  # cached tokens
     actual: int = 0  # cached tokens
     error: int = 0  # |predicted - actual|
-    refused: dict[str, int] = {}  # reason → how often answers, messages of KV events or parts of them were refused
+    refused: dict[str, int] = {}  # reason → number of refused answers, KV event messages or parts
     # While its KV events are followed:
     blocks: tuple[int, int, int] | None = None  # device, host, disk
     age_s: float | None = None  # since it was known to be up to date; None: never
@@ -86,7 +86,7 @@ class StalledInstance(Struct, frozen=True):
 
     epoch: int
     why: str
-    proven: bool = True  # its process has produced a token before
+    proven: bool = True  # whether its process has ever produced a token
 
 
 class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons in words
     unreadable: int = 0  # values in Redis
-    refused: dict[str, Order] = {}  # order in force of each key for which Redis holds an older value
+    refused: dict[str, Order] = {}  # order in force by key, where Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
@@ -109,15 +109,15 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
     aliases: dict[str, dict[str, int]] = {}  # by pool and name of the document Models: requests as in a Window
     models: int = 0  # version of the document Models in force; 0: none
-    stalled: dict[str, StalledInstance] = {}  # by name; an older router tells none
-    producing: dict[str, int] = {}  # name → epoch: a token came within the last second; an older router tells none
+    stalled: dict[str, StalledInstance] = {}  # by name; missing from older routers
+    producing: dict[str, int] = {}  # name → epoch, if a token came within the last second; missing from older routers
 
 
 class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     """Stream weir:loads, field l, beside r (the router's present life): every two seconds, and when it stops."""
 
     id: str
-    gone: bool = False  # it stops
+    gone: bool = False  # True when the router stops
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank; an older router sends none
     pulls: dict[str, int] = {}  # KV pulls under way from an instance or rank; an older router sends none
@@ -128,9 +128,9 @@ class RouterLoadChanges(RedisValue, tag=1, frozen=True):
     without a change once a second. Older routers read the field l only."""
 
     id: str
-    inflight: dict[str, Load] = {}  # by instance; zeros: nothing any more
+    inflight: dict[str, Load] = {}  # by instance; zeros: no load any more
     ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
-    pulls: dict[str, int] = {}  # by instance or rank; 0: none any more
+    pulls: dict[str, int] = {}  # by instance or rank; 0: no pull any more
 
 
 class SentPrompt(Struct, frozen=True, array_like=True):
@@ -139,7 +139,7 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     epoch: int
     session: str | None
     hashes: bytes  # hashes of the prompt's chunks, 8 bytes each; base64 on the wire
-    rank: str = ""  # rank of the instance; empty: it has one, or an older router sent it there
+    rank: str = ""  # rank of the instance; empty for a single rank or from older routers
 
 
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""An engine's load: as its metrics page says, and as the sample that its node writes each second. Pure."""
+"""An engine's load, from its metrics page and in the sample that its node writes each second. Pure."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     read_s_total: float | None = None
     written_bytes_total: float | None = None
     write_s_total: float | None = None
-    queries_total: float | None = None  # chunks, objects or tokens, as the engine counts
+    queries_total: float | None = None  # chunks, objects or tokens, by engine
     hits_total: float | None = None  # hits among the queries
     failed_total: float | None = None  # transfers and allocations
-    backlog: float | None = None  # writes under way, jobs
+    backlog: float | None = None  # write jobs in progress
     backlog_bytes: float | None = None  # bytes that wait to be written
     read_bytes_per_s: float | None = None  # the last three: over the last 60 s
     written_bytes_per_s: float | None = None
@@ -27,7 +27,7 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def read_speed(self) -> float | None:
-        """Bytes per second of reading, since the start."""
+        """Return the bytes read per second, since the start."""
         return self.read_bytes_total / self.read_s_total if self.read_bytes_total and self.read_s_total else None
 
     @property
@@ -67,7 +67,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     transfers: dict[str, float] = {}  # KV transfers since its start: n, seconds, bytes, failed
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
-    ranks: dict[str, RankSample] = {}  # by number; empty: there is one
+    ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):
@@ -80,8 +80,8 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     hit_rate: float | None = None  # 0–1 over the last 60 s; None: no prompt was looked up
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
     disk: tuple[int, int] | None = None  # bytes free and in total under its KV tier
-    models: dict[str, int | None] = {}  # models that it lists, with max_model_len; empty: not known
-    refused: dict[str, int] = {}  # reason → how often an answer, or a part of one, was refused in this epoch
+    models: dict[str, int | None] = {}  # listed models, with max_model_len; empty if unknown
+    refused: dict[str, int] = {}  # reason → number of refused answers or parts in this epoch
 
 
 def sample_of(metrics: EngineMetrics, **of_instance: Any) -> InstanceSample:

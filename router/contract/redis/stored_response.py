@@ -1,4 +1,4 @@
-"""Where an engine stores a response that a client may ask for again, or continue. Pure."""
+"""The location of a stored response that a client may fetch or continue. Pure."""
 
 import hashlib
 
@@ -14,5 +14,5 @@ class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 def name_of(key_id: str, response_id: str) -> str:
-    """Of a response in Redis. Without the key that it was made with nobody finds it; `key_id` is empty without one."""
+    """Return the name of a response in Redis, which depends on its API key; `key_id` is empty without one."""
     return hashlib.blake2b(f"{key_id}\0{response_id}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
