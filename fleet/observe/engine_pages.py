@@ -14,6 +14,7 @@ from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Probe
 from router.contract.redis.sample import EngineMetrics
 
 MODELS_LARGEST = 1024 * 1024  # bytes
+PAUSE_PATH = "/is_paused"  # vLLM's, with VLLM_SERVER_DEV_MODE
 
 
 class EnginePages:
@@ -47,6 +48,14 @@ class EnginePages:
         """Their `max_model_len` by name, and what it means that the engine asks for a key."""
         status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
+
+    async def paused(self, row: Instance, timeout_s: float) -> bool | None:
+        """None: its server cannot be paused, as it was started without developers' paths."""
+        try:
+            status, body = await self.prober.get(row.url + PAUSE_PATH, timeout_s, lines=line_if_any(row.engine_key))
+        except ProbeError:
+            return False
+        return b'"is_paused":true' in body.replace(b" ", b"") if status == 200 else None
 
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]

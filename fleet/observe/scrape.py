@@ -24,18 +24,18 @@ from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.kinds.servers import Server, answering
+from fleet.kinds.servers import VLLM, Server, answering
 from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
-from fleet.observe.engine_pages import EnginePages
+from fleet.observe.engine_pages import PAUSE_PATH, EnginePages
 from fleet.observe.identify import Identified, KeyAsked, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
-from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
+from fleet.plan.state import PAUSED, Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
@@ -71,6 +71,7 @@ class InstanceMemory:
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
     refused: Counter[str] = field(default_factory=Counter)
     produced_at: float = -inf  # Unix seconds: a router received tokens from it
+    can_pause: bool = True  # until it answers that it cannot
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class ScrapedAnswer:
     identified: Identified | None = None  # identity of an engine that something else started, while it is loading
     has_page: bool = True  # it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty: not asked for in this step
-    key_refused: str = ""  # it asks for a key that it was not shown, or does not take it
+    closed_why: str = ""  # it asks for a key that it was not shown, or does not take it, or is paused
 
     @property
     def is_late(self) -> bool:
@@ -147,7 +148,7 @@ class Scraper:
         try:
             identified, asked = await self._identify(row)
         except KeyAsked as why:
-            return ScrapedAnswer("ok", False, None, str(why), refused, key_refused=str(why))
+            return ScrapedAnswer("ok", False, None, str(why), refused, closed_why=str(why))
         if asked and identified is None:
             return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)
         kind = identified.server if identified is not None else _answering(row)
@@ -157,7 +158,17 @@ class Scraper:
         )
         serves, models, asks = await self._models(row, kind, refused) if health == "ok" else (False, {}, "")
         page = bool(kind.metrics_path)
-        return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, asks)
+        closed_why = asks or (await self._paused(row, kind) if health == "ok" else "")
+        return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
+
+    async def _paused(self, row: Instance, kind: Kind | Server) -> str:
+        """Why it holds requests back, though it looks idle and well; empty: it does not."""
+        known = self._memory.get(row.name)
+        if kind.name != VLLM.name or known is None or known.epoch != row.epoch or not known.can_pause:
+            return ""
+        paused = await self._pages.paused(row, PROBE_S)
+        known.can_pause = paused is not None
+        return PAUSED if paused else ""
 
     async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
         """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
@@ -208,7 +219,7 @@ class Scraper:
                 known = InstanceMemory(row.epoch, at, volume_of(row), metrics_at=at)
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
-            urls |= {row.url + path for path in _paths(_answering(row))}
+            urls |= {row.url + path for path in (*_paths(_answering(row)), *((PAUSE_PATH,) if known.can_pause else ()))}
             answer = answers.get(row.name)
             if answer is not None:
                 self._note(known, answer, at)
@@ -351,7 +362,7 @@ def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, kno
         waits_for=status.waits_for,
         end_text=status.end_text,
         full_folder=known.volume if status.alive and is_full(known.disk) else "",
-        key_refused=answer.key_refused,
+        closed_why=answer.closed_why,
         produces=at - known.produced_at <= PRODUCES_S,
     )
 

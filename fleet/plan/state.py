@@ -12,6 +12,7 @@ back.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 Health = Literal["ok", "error", "slow", "refused"]
@@ -54,7 +55,7 @@ class Observation:
     waits_for: str = ""  # before it runs
     end_text: str = "the process ended"
     full_folder: str = ""  # folder of its KV tier on a full disk
-    key_refused: str = ""  # it asks for a key that it was not shown
+    closed_why: str = ""  # it answers and yet takes no requests: it asks for a key that it was not shown, or is paused
     produces: bool = False  # a router has just received tokens from it
 
 
@@ -93,7 +94,7 @@ def _ended(record: InstanceRecord, observation: Observation) -> Move:
 def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
     if observation.health == "ok" and observation.serves_model and not observation.suspended:
         return _serving(record)
-    why = observation.waits_for or observation.key_refused
+    why = observation.waits_for or observation.closed_why
     return Move("loading", why) if why else None
 
 
@@ -140,8 +141,8 @@ def _lost(observation: Observation) -> str:
     """Why it must get no requests; empty: it may."""
     if observation.suspended:
         return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
-    if observation.key_refused:
-        return observation.key_refused
+    if observation.closed_why:
+        return observation.closed_why
     if observation.health == "ok" or _is_busy(observation) or observation.silent_s < SILENT_S:
         return ""
     return f"no answer for {observation.silent_s:.1f} s: {observation.error}"
@@ -157,11 +158,12 @@ def _unreachable(record: InstanceRecord, observation: Observation) -> Move | Non
         lost = _lost(observation)
         return Move("unreachable", lost) if lost else None
     answers = observation.health == "ok" or (observation.health == "slow" and observation.produces)
-    if answers and not observation.suspended and not observation.key_refused:
+    if answers and not observation.suspended and not observation.closed_why:
         return _serving(record)
-    return Move("unreachable", observation.key_refused) if observation.key_refused else None
+    return Move("unreachable", observation.closed_why) if observation.closed_why else None
 
 
+PAUSED = "paused (POST /pause): requests would wait until POST /resume"
 _STALLED = "stalled"
 _UNPROVEN = "stalled since its start"
 
@@ -187,6 +189,8 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
 def replace_after_s(reason: str, silent_s: float | None) -> float:
     """How long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's limit for
     one that does not answer."""
+    if reason == PAUSED:  # by somebody who will go on with it
+        return inf
     if reason.startswith(_UNPROVEN):
         return REPLACE_UNPROVEN_S
     return REPLACE_STALLED_S if is_stalled(reason) else silent_s or REPLACE_AFTER_S

@@ -1,10 +1,12 @@
 """The state machine: one look at a process and its endpoints, and what follows from it."""
 
 import dataclasses
+from math import inf
 
 import pytest
 
 from fleet.plan.state import (
+    PAUSED,
     SILENT_S,
     STABLE_S,
     InstanceRecord,
@@ -14,6 +16,7 @@ from fleet.plan.state import (
     beside,
     is_stable,
     next_move,
+    replace_after_s,
 )
 
 SEEN = InstanceRecord(state="ready", reason="answers", desired="running", failing=False, failures=0, since=1000.0)
@@ -48,12 +51,19 @@ def test_loading_ends_when_health_and_model_answer() -> None:
 
 def test_an_engine_that_asks_for_a_key_gets_no_requests_and_says_so() -> None:
     why = "GET /v1/models answers 401: …"
-    assert move("loading", serves_model=False, key_refused=why) == Move("loading", why)
-    assert move("ready", key_refused=why) == Move("unreachable", why)
-    assert move("draining", key_refused=why) == Move("unreachable", why)
-    assert move("unreachable", key_refused=why) == Move("unreachable", why)
-    assert move("unreachable", record={"reason": why}, key_refused=why) is None
+    assert move("loading", serves_model=False, closed_why=why) == Move("loading", why)
+    assert move("ready", closed_why=why) == Move("unreachable", why)
+    assert move("draining", closed_why=why) == Move("unreachable", why)
+    assert move("unreachable", closed_why=why) == Move("unreachable", why)
+    assert move("unreachable", record={"reason": why}, closed_why=why) is None
     assert move("unreachable", record={"reason": why}) == Move("ready", "answers /health and serves the model")
+
+
+def test_a_paused_engine_gets_no_requests_and_is_never_replaced_for_it() -> None:
+    assert move("ready", closed_why=PAUSED) == Move("unreachable", PAUSED)
+    assert move("unreachable", record={"reason": PAUSED}, closed_why=PAUSED) is None
+    assert replace_after_s(PAUSED, 10.0) == inf
+    assert move("unreachable", record={"reason": PAUSED}) == Move("ready", "answers /health and serves the model")
 
 
 def test_a_drained_instance_is_not_given_requests_when_it_comes_up() -> None:

@@ -1,0 +1,73 @@
+"""An engine whose trainer pauses it looks idle and well, and gets no requests meanwhile."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from fleet import services
+from fleet.models import State
+from fleet.plan.state import PAUSED
+from fleet.tests.world import World
+
+MODELS = {"object": "list", "data": [{"id": "m"}]}
+
+
+class Engine(BaseHTTPRequestHandler):
+    """vLLM's pages, as far as its node reads them."""
+
+    protocol_version = "HTTP/1.1"
+    paused: bool | None = False  # None: started without developers' paths
+    asked: Counter[str]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.asked[self.path] += 1
+        pages = {"/health": "", "/v1/models": json.dumps(MODELS), "/metrics": "# \nvllm:num_requests_running 0\n"}
+        if self.paused is not None:
+            pages["/is_paused"] = json.dumps({"is_paused": self.paused})
+        body = pages.get(self.path, "").encode()
+        self.send_response(200 if self.path in pages else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[str, type[Engine]]]:
+    made = type("Own", (Engine,), {"asked": Counter()})
+    with ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", made
+        server.shutdown()
+
+
+def served(world: World, url: str) -> None:
+    pool = {"name": "p", "model": "m", "kind": "external", "engine": {"urls": [url], "server": "vllm"}}
+    named = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": [pool]}}
+    services.apply_fleet(named, "ada")
+    world.until_ready(1)
+
+
+def test_an_engine_leaves_routing_while_it_is_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
+    url, made = engine
+    served(world, url)
+    made.paused = True
+    world.until(lambda: world.one().state == State.UNREACHABLE)
+    assert (world.one().reason, world.published()["p-0"]["routable"]) == (PAUSED, False)
+    made.paused = False
+    world.until_ready(1)
+
+
+def test_an_engine_that_cannot_be_paused_is_asked_once(world: World, engine: tuple[str, type[Engine]]) -> None:
+    url, made = engine
+    made.paused = None
+    served(world, url)
+    pages = made.asked["/health"]
+    world.until(lambda: made.asked["/health"] > pages + 3)
+    assert made.asked["/is_paused"] == 1
