@@ -44,14 +44,14 @@ def main() -> int:
     raise_descriptor_limit()  # an engine takes about eight
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    options.socket.unlink(missing_ok=True)  # left by a killed process
+    options.socket.unlink(missing_ok=True)  # left over from a killed process
     uvloop.run(_serve(IndexProcess(seed, options.max_blocks), options.socket))
     options.socket.unlink(missing_ok=True)
     return 0
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    """Raises OptionError."""
+    """Parse the options. Raise OptionError."""
     parser = Parser(prog="python -m router.index", description="Follows KV events for the routers of this host.")
     parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="where it listens, for `--index`")
     parser.add_argument(
@@ -68,7 +68,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _lock(socket: Path) -> int | None:
-    """A lock that the kernel releases when this process ends; None while another process holds it."""
+    """Take a lock that the kernel releases when this process ends; None while another process holds it."""
     descriptor = os.open(socket.with_name(f"{socket.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, OWN)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,11 +79,12 @@ def _lock(socket: Path) -> int | None:
 
 
 def _seed(file: Path) -> int:
-    """The seed of the hash chains: one for all index processes of the folder, since routers hash a prompt once."""
+    """Return the seed of the hash chains, common to all index processes of the folder, since routers hash a prompt
+    once."""
     if not file.exists():
         drawn = file.with_name(f"{file.name}.{os.getpid()}")
         drawn.write_text(f"{SystemRandom().getrandbits(SEED_BITS)}\n")
-        with contextlib.suppress(FileExistsError):  # another process was first
+        with contextlib.suppress(FileExistsError):  # another process made it first
             os.link(drawn, file)
         drawn.unlink()
     try:
@@ -93,7 +94,7 @@ def _seed(file: Path) -> int:
 
 
 async def _serve(process: IndexProcess, socket: Path) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)

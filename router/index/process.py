@@ -1,7 +1,7 @@
 """The index process: follows the KV events of the engines that its routers name, and answers their look-ups.
 
-It holds one exact index for each pool, however many routers there are. It keeps no state on disk: routers name
-the engines again when they are back, and the engines replay their events.
+It holds one exact index for each pool, however many routers there are. It keeps no state on disk: routers name the
+engines again when they return, and the engines replay their events.
 """
 
 import asyncio
@@ -46,17 +46,17 @@ from router.prefix.forecast.cache_forecast import InFlight
 log = logging.getLogger("weir.index")
 
 STEP_S = 0.5
-KEPT_S = 30.0  # how long a router's engines are followed after it left: it may be restarting
-LOOK_UPS_KEPT = 1_024  # the latest look-ups of a router: it says later where their prompts went
-FEEDS_AT_ONCE = 50  # feeds whose state is gathered before the event loop serves others
-SLICE_S = 0.0003  # share of an iteration of the event loop for KV events: about what a look-up may wait
+KEPT_S = 30.0  # time to follow the engines of a router that left, as it may be restarting
+LOOK_UPS_KEPT = 1_024  # latest look-ups per router, which later reports where their prompts went
+FEEDS_AT_ONCE = 50  # feeds reported before the event loop serves others
+SLICE_S = 0.0003  # time per iteration of the event loop for KV events, which look-ups may have to wait
 PAGE = resource.getpagesize()
 
-Hashes = dict[int, "array[int]"]  # hashes of a prompt, by tokens in a block
+Hashes = dict[int, "array[int]"]  # a prompt's hashes by block size
 
 
 class PoolIndex:
-    """A pool's index, and the feeds that fill it."""
+    """A pool's index and the feeds that fill it."""
 
     def __init__(self, seed: int, max_blocks: int) -> None:
         self.index = ExactIndex(seed, max_blocks)
@@ -79,7 +79,7 @@ class PoolIndex:
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
     async def status(self, pool: str) -> Status:
-        """Look-ups are answered meanwhile: a thousand feeds take some milliseconds."""
+        """Gather the state. Look-ups are answered meanwhile, as a thousand feeds take some milliseconds."""
         index, feeds = self.index, []
         for number, (key, feed) in enumerate(list(self.feeds.items())):
             if number % FEEDS_AT_ONCE == FEEDS_AT_ONCE - 1:
@@ -95,16 +95,16 @@ class PoolIndex:
 
 class IndexProcess:
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
-        """`max_blocks`: of each pool, counted once per engine, at about 70 bytes each."""
+        """`max_blocks` applies to each pool, counted once per engine, at about 70 bytes each."""
         self.seed = seed
         self.max_blocks = max_blocks
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
-        self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (until, what a router had followed)
+        self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (end, what a departed router had followed)
         self._feeds = Feeds(Turns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 try:
@@ -116,7 +116,7 @@ class IndexProcess:
             await self._feeds.close()
 
     async def step(self, now: float) -> None:
-        """Follow exactly the engines that routers want, and report the state to them."""
+        """Follow exactly the engines that routers want, and report their state."""
         self._left = [(until, follows) for until, follows in self._left if until > now]
         for pool in list(self.pools):
             await self._follow(pool)
@@ -171,7 +171,7 @@ class RouterConnection(asyncio.Protocol):
         self.follows: dict[str, dict[str, Engine]] = {}  # by pool and key
         self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
         self._under_way: dict[int, InFlight] = {}
-        self._named: dict[str, tuple[PoolIndex, int]] = {}  # the slots that the router knows
+        self._named: dict[str, tuple[PoolIndex, int]] = {}  # slots known to the router
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)

@@ -1,7 +1,7 @@
 """The messages between a gateway and the picker about one request. Pure.
 
-Envoy's `envoy.service.ext_proc.v3.ExternalProcessor` (api/envoy/service/ext_proc/v3/external_processor.proto), used as
-the Gateway API Inference Extension's endpoint picker protocol 1.0 says. Field numbers stand beside their names.
+They are Envoy's `envoy.service.ext_proc.v3.ExternalProcessor` (api/envoy/service/ext_proc/v3/external_processor.proto),
+used by the Gateway API Inference Extension's endpoint picker protocol 1.0. Field numbers are explained beside them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,16 +18,16 @@ SERVED = "x-gateway-destination-endpoint-served"
 LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
 
 MOST_HEADERS = 500
-LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, which frames each with some bytes more than HTTP does
+LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, which has more framing than HTTP
 
 NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # values of BodySendMode
 OVERWRITE_OR_ADD = 2  # a HeaderAppendAction
-CHUNK = 62 * 1024  # bytes of a body that is sent back: Envoy takes up to 64 KiB in one message
+CHUNK = 62 * 1024  # bytes per message of a returned body; Envoy accepts up to 64 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Which bodies the gateway sends."""
+    """The bodies that the gateway sends."""
 
     request_body: int
     response_body: int
@@ -35,14 +35,14 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message of the gateway."""
+    """A message of the gateway."""
 
     kind: str  # a name of KINDS, empty for an unknown one
     headers: Headers = field(default_factory=list)
     body: bytes = b""
     ends: bool = False  # the last message of the request, or of the response
     subset: frozenset[str] | None = None  # addresses that may be picked; None: all
-    served: str = ""  # the address that served the request
+    served: str = ""  # address that served the request
     modes: Modes | None = None  # in the first message of a stream
 
 
@@ -57,7 +57,7 @@ KINDS = {
 
 
 def read(raw: bytes) -> Said:
-    """A ProcessingRequest. Raises Malformed."""
+    """Read a ProcessingRequest. Raise Malformed."""
     of = fields(raw)
     kind = next((which for which in KINDS if which in of), 0)
     inner = fields(message(of, kind)) if kind else {}
@@ -75,7 +75,7 @@ def read(raw: bytes) -> Said:
 
 
 class TooManyHeaders(Malformed):
-    """They would keep everybody waiting while they are read."""
+    """Too many headers, whose reading would delay all requests."""
 
 
 def _headers(header_map: bytes) -> Headers:
@@ -96,7 +96,7 @@ def _subset(metadata: dict[str, Fields]) -> frozenset[str] | None:
 
 
 def _texts(struct: Fields, name: str) -> Iterable[str]:
-    """A google.protobuf.Struct's value: a text, with commas between several, or a list of texts."""
+    """Return the texts of a google.protobuf.Struct's value: one, comma-separated ones, or a list."""
     value = fields(dict(mapping(struct, 1)).get(name, b""))
     several = [fields(one) for one in messages(fields(message(value, 6)), 1)]  # list_value, of values
     for one in (value, *several):
@@ -111,14 +111,14 @@ def _modes(config: bytes) -> Modes:
 
 
 def go_on() -> bytes:
-    """The answer to request headers: send the body."""
+    """Return the answer to request headers, which asks for the body."""
     return put(1, b"")
 
 
 def picked(
     endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]], dropped: Sequence[bytes], body: bytes | None
 ) -> bytes:
-    """The answer to a buffered body: where the request goes, in the header and in the metadata. `body` replaces it."""
+    """Return the answer to a buffered body: the destination in header and metadata. `body` replaces it."""
     changed = b"" if body is None else put(3, put(1, body))  # body_mutation
     return put(3, put(1, _mutation(endpoints, headers, dropped) + changed)) + _metadata(endpoints)
 
@@ -131,7 +131,7 @@ def picked_streamed(
     *,
     trailers: bool = False,
 ) -> list[bytes]:
-    """The same, with the body sent back after it: what FULL_DUPLEX_STREAMED expects. None: the request has none."""
+    """Return the same followed by the body, as FULL_DUPLEX_STREAMED expects. None: the request has no body."""
     answers = [put(1, put(1, _mutation(endpoints, headers, dropped))) + _metadata(endpoints)]
     if body is not None:
         parts = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)] or [b""]
@@ -166,12 +166,12 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def answered(headers: Headers) -> bytes:
-    """The answer to response headers, with ours added."""
+    """Return the answer to response headers, with ours added."""
     return put(2, put(1, put(2, _set_headers(headers))))
 
 
 def refused(status: int, headers: Headers, body: bytes, why: str) -> bytes:
-    """The client's answer comes from the picker: an ImmediateResponse."""
+    """Return an ImmediateResponse: the picker itself answers the client."""
     return put(7, put(1, put(1, status)) + put(2, _set_headers(headers)) + put(3, body) + put(5, why))
 
 

@@ -1,9 +1,8 @@
 """Decides for a gateway: everything that a router does with a request before sending it, and a receipt.
 
-Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that sends no bodies of responses keeps
-its stream open until the response has ended, which ends the request's load too. From one that would send them the
-stream is closed at the decision: its request is taken off the load when it has probably ended, and its receipt says
-`picked`.
+Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that sends no response bodies keeps its
+stream open until the response has ended, which also ends the request's load. If it would send them, the stream is
+closed at the decision: the request's load ends after its expected time, and its receipt says `picked`.
 """
 
 import asyncio
@@ -39,15 +38,15 @@ from router.tokenize.prompt import TOO_DEEP, TooComplex
 from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
-PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an instance that was not measured
-DECODE_S = 0.02  # for an output token of a response whose end is not reported
+PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an unmeasured instance
+DECODE_S = 0.02  # per output token of a response whose end is not reported
 
 
 class Picking(Proxy):
     def __init__(
         self, pools: Pools, sessions: Sessions, recorder: Recorder, pages: Pages, *, single: bool = False
     ) -> None:
-        """`single`: name no further instances for the gateway's retries."""
+        """`single`: name no alternatives for the gateway's retries."""
         super().__init__(pools, sessions, recorder)
         self._pages = pages
         self._single = single
@@ -69,7 +68,7 @@ class Picking(Proxy):
             doors.refuse(incoming, refusal, stream)
 
     async def _pick_any(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
-        """For requests that need no decision, such as GET /health: the instances in turn."""
+        """Pick instances in turn, for requests that need no decision, such as GET /health."""
         own = dict(incoming.headers)
         key = self._pools.auth.identify(incoming, own, time.time())
         named = own.get(b"x-weir-pool")
@@ -94,7 +93,7 @@ class Picking(Proxy):
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """True once the request is in the gateway's hands."""
+        """Make an attempt; True once the request is in the gateway's hands."""
         stream, outcome = _of_gateway(client), call.outcome
         ranked = [call.pool.endpoints[one.instance] for one in self._ranked(call, decision, tried, left)]
         first = ranked[0]
@@ -122,13 +121,13 @@ class Picking(Proxy):
         except asyncio.CancelledError:
             if not stream.gone or not outcome.label:
                 raise
-            return True  # the gateway ends the stream with the response
+            return True  # the gateway's stream ends with the response
         finally:
             if outcome.label != "picked" or stream.tells_the_end:
                 _end(call, lease)
 
     def _ranked(self, call: Call, decision: Decision, tried: dict[str, str], left: int) -> list[Decision]:
-        """The decision, then the next choices if its instance fails. With a rank's header there is only one."""
+        """Return the decision's instance, then the next choices if it fails; only one with a rank's header."""
         ranked, out = [decision], dict(tried)
         if self._single or call.pool.endpoints[decision.instance].rank is not None:
             return ranked
@@ -163,8 +162,8 @@ def _elsewhere(call: Call) -> dict[str, str]:
 
 
 def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
-    """The instances that the gateway cannot reach, with the reason. `subset` has addresses with or without port;
-    None: all."""
+    """Return the instances that the gateway cannot reach, with the reason. `subset` has addresses with or without
+    port; None: all."""
     found = {}
     for endpoint in pool.endpoints.values():
         where = address(endpoint)
@@ -178,7 +177,7 @@ def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
 
 
 def address(endpoint: Endpoint) -> str:
-    """ip:port; empty where the URL has a host name."""
+    """Return ip:port; empty if the URL has a host name."""
     return _address(endpoint.upstream.host, endpoint.upstream.port)
 
 
@@ -197,7 +196,7 @@ def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
 
 
 def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
-    """Raises ErrorResponse in the moment before an instance without its key leaves routing."""
+    """Add the engine's key. Raise ErrorResponse in the moment before an instance without its key leaves routing."""
     try:
         return list(pairs(with_key(lines, endpoint.engine_key)))
     except KeyMissing as error:
@@ -205,7 +204,7 @@ def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
 
 
 def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:
-    """A gateway that tries the next instance sends it the same headers."""
+    """Keep instances with the same key, since a gateway retries with the same headers."""
     return pool.endpoints[one.instance].engine_key == pool.endpoints[other.instance].engine_key
 
 
@@ -214,8 +213,8 @@ def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
 
 
 def _changed_body(call: Call) -> bytes | None:
-    """The client's body for the engine, if it differs: another name of the model, no field that is the router's.
-    Nothing asks for the usage of a stream, as the picker could not remove it from the answer. Raises ErrorResponse."""
+    """Return the body for the engine if it differs from the client's: model renamed, router's fields removed. It
+    does not ask for a stream's usage, which the picker could not remove from the answer. Raise ErrorResponse."""
     prompt, alias = call.request.prompt, call.alias
     if not prompt.rewritten and (alias is None or not alias.renames):
         return None
@@ -228,7 +227,7 @@ def _changed_body(call: Call) -> bytes | None:
 
 
 def _end_later(call: Call, lease: Lease, prefill_s: float) -> None:
-    """Take the request off the load when it has probably ended."""
+    """Take the request off the load after its expected time."""
     limit = charge.output_limit(call.request.prompt.document, call.api_path)
     decode_s = call.pool.queue.outputs.tokens(limit) * DECODE_S
     asyncio.get_running_loop().call_later(prefill_s + decode_s, _end, call, lease)
@@ -240,7 +239,7 @@ def _end(call: Call, lease: Lease) -> None:
 
 
 def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
-    """Record the gateway's report: each instance before the one that served, which is returned, has failed."""
+    """Record the gateway's report and return the instance that served; those before it have failed."""
     outcome = call.outcome
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0
@@ -276,6 +275,6 @@ def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
 
 
 def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:
-    """Whether this instance has called requests wrong for a while and another one serves: nobody can ask both."""
+    """Tell whether this instance keeps rejecting requests while another serves, since a picker cannot ask both."""
     others = [one for one in pool.endpoints.values() if one.instance != endpoint.instance and one.takes_requests]
     return endpoint.breaker.is_doubted and any(not one.breaker.is_doubted for one in others)

@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers, as far as the picker's messages need it. Pure.
+"""The part of Protocol Buffers' wire format that the picker's messages need. Pure.
 
 Envoy's own definitions come with 2 MB of generated code; a picker reads six fields and writes ten
 (https://protobuf.dev/programming-guides/encoding/).
@@ -12,7 +12,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 LONGEST_VARINT = 10  # bytes
 
-Fields = dict[int, list[int | bytes]]  # by number, in their order; fixed-width values as bytes
+Fields = dict[int, list[int | bytes]]  # by number, in order; fixed-width values as bytes
 
 
 class Malformed(ValueError):
@@ -20,7 +20,7 @@ class Malformed(ValueError):
 
 
 def fields(message: bytes) -> Fields:
-    """Raises Malformed."""
+    """Parse a message. Raise Malformed."""
     found: Fields = {}
     at = 0
     while at < len(message):
@@ -41,7 +41,7 @@ def fields(message: bytes) -> Fields:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """(value, where it ends)"""
+    """Return (value, end position)."""
     value = 0
     for shift, byte in enumerate(message[at : at + LONGEST_VARINT]):
         value |= (byte & 0x7F) << (7 * shift)
@@ -51,31 +51,31 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def messages(of: Fields, number: int) -> list[bytes]:
-    """All values of a repeated field of messages, strings or bytes."""
+    """Return all values of a repeated field of messages, strings or bytes."""
     return [value for value in of.get(number, ()) if isinstance(value, bytes)]
 
 
 def message(of: Fields, number: int) -> bytes:
-    """The last value, as Protocol Buffers says; empty when it is absent."""
+    """Return the last value, as Protocol Buffers specifies; empty if absent."""
     found = messages(of, number)
     return found[-1] if found else b""
 
 
 def number(of: Fields, number: int) -> int:
-    """0 when it is absent."""
+    """Return the last value; 0 if absent."""
     found = of.get(number, ())
     return next((value for value in reversed(found) if isinstance(value, int)), 0)
 
 
 def mapping(of: Fields, number: int) -> Iterable[tuple[str, bytes]]:
-    """A map from strings to messages."""
+    """Return a map from strings to messages."""
     for entry in messages(of, number):
         both = fields(entry)
         yield message(both, 1).decode("utf-8", "replace"), message(both, 2)
 
 
 def put(number: int, value: int | bytes | str) -> bytes:
-    """One field, number and bool as a varint. Zero and empty values are written too."""
+    """Write one field, numbers and bools as varints; zero and empty values are written, too."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value

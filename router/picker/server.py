@@ -18,22 +18,22 @@ log = logging.getLogger("weir.picker")
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 HEALTH = "grpc.health.v1.Health"
-MOST_MESSAGE = 40 * 1024 * 1024  # bytes: a whole body, buffered by the gateway
+MOST_MESSAGE = 40 * 1024 * 1024  # bytes of a whole body, buffered by the gateway
 OPTIONS = (("grpc.max_receive_message_length", MOST_MESSAGE), ("grpc.so_reuseport", 0))
 
 
 class NotListening(Exception):
-    """One line that names the address."""
+    """The server cannot listen; the message is one line that names the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickerSettings:
-    """Where the picker listens, and how it reads a gateway's headers."""
+    """Settings of the picker's address and its reading of gateway headers."""
 
     address: str  # host:port
-    certificate: Path | None = None  # with its key, for TLS; None: without
+    certificate: Path | None = None  # certificate and key for TLS; None: no TLS
     key: Path | None = None
-    pool: str = ""  # the pool of requests that name none
+    pool: str = ""  # pool of requests without one
     objectives: Mapping[str, int] = field(default_factory=dict)  # objective: band
     grace_s: float = 30.0
 
@@ -60,7 +60,7 @@ class PickerServer:
         self._ending = False
 
     async def start(self) -> None:
-        """Raises NotListening."""
+        """Start the server. Raise NotListening."""
         settings = self._settings
         server = self._server = grpc.aio.server(options=OPTIONS)
         process = grpc.stream_stream_rpc_method_handler(self._process)
@@ -82,7 +82,7 @@ class PickerServer:
         await server.start()
 
     async def stop(self) -> None:
-        """Picked requests go on at their engines, even when their streams end here."""
+        """Stop; picked requests continue at their engines although their streams end here."""
         self._ending = True
         if self._server is not None:
             await self._server.stop(self._settings.grace_s)
@@ -92,7 +92,7 @@ class PickerServer:
         work = asyncio.create_task(self._pick(stream))
         try:
             await asyncio.shield(work)
-        except asyncio.CancelledError:  # the gateway reset the stream: its client is gone, or has its answer
+        except asyncio.CancelledError:  # the gateway reset the stream: its client left, or has its answer
             stream.gone = True
             work.cancel()
             await asyncio.wait({work})
@@ -108,7 +108,7 @@ class PickerServer:
             await self._picking.pick(incoming, stream)
 
     async def _check(self, asked: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        """`liveness` as long as it listens; `readiness`, like no name and the service's own, once it can pick."""
+        """Check `liveness`: true while listening; `readiness`, no name and the service's own: once it can pick."""
         service = messages.asked_service(asked)
         if service == "liveness":
             return messages.health(messages.SERVING)

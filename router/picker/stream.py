@@ -18,9 +18,9 @@ from router.tokenize import salt
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-# Headers that engines do not get; the body has the salt, apart by key
+# Headers that engines do not get; the salt is in the body, distinct per key
 _ROUTERS_OWN = {*(b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", salt.HEADER), *INSIDE}
-UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed of a gateway that does not state it
+UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed if the gateway does not state its modes
 
 
 def _too_many_headers() -> ErrorResponse:
@@ -32,20 +32,20 @@ class Wire(Protocol):
     """The two directions of a gRPC stream."""
 
     async def read(self) -> bytes | None:
-        """The next message; None at the end of the gateway's stream."""
+        """Return the next message; None at the end of the gateway's stream."""
 
     async def write(self, message: bytes) -> None: ...
 
 
 def pairs(lines: bytes) -> Headers:
-    """Header lines as the router writes them."""
+    """Return pairs of header lines as written by the router."""
     parted = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
     return [(name, value) for name, _, value in parted]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The gateway's report on the response; no status: it reported none."""
+    """The gateway's report on the response; status is None if it reported none."""
 
     status: int | None = None
     served: str = ""  # ip:port
@@ -76,7 +76,7 @@ class GatewayStream:
         self._refusal: tuple[int, Headers, bytes] | None = None
 
     async def head(self) -> IncomingRequest | None:
-        """None when the gateway closes the stream before, or says too much."""
+        """Return the head; None if the gateway closes the stream first, or sends too much."""
         try:
             said = await self._next()
         except TooManyHeaders:
@@ -97,7 +97,7 @@ class GatewayStream:
         return self.incoming
 
     def _further(self, own: Mapping[bytes, bytes]) -> Headers:
-        """Weir's names for headers that the gateway sends under its own."""
+        """Return headers under Weir's names that the gateway sends under its own."""
         further: Headers = []
         if self._pool and b"x-weir-pool" not in own:
             further.append((b"x-weir-pool", self._pool.encode()))
@@ -107,7 +107,7 @@ class GatewayStream:
         return further
 
     async def read(self) -> bytes:
-        """The request's body. Raises ErrorResponse, ClientGone."""
+        """Return the request's body. Raise ErrorResponse, ClientGone."""
         if self._is_read:
             return b""
         if self._modes.request_body not in (BUFFERED, FULL_DUPLEX):
@@ -141,10 +141,10 @@ class GatewayStream:
     async def pick(
         self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None
     ) -> None:
-        """Tell the gateway where the request goes, the first address first. `body`: in the place of the client's."""
+        """Name the addresses to the gateway, the best first. `body` replaces the client's."""
         self.is_picked = True
         kept = {name for name, _ in self.incoming.headers} - _ROUTERS_OWN
-        dropped = [name for name in self._came if name not in kept]  # such as the header with our API key
+        dropped = [name for name in self._came if name not in kept]  # dropped headers, such as our API key
         if body is not None:
             dropped += [b"content-length", b"content-encoding"]
         if self._has_body and self._modes.request_body == BUFFERED:
@@ -156,12 +156,12 @@ class GatewayStream:
 
     @property
     def tells_the_end(self) -> bool:
-        """The stream may stay open until the response has ended, as the gateway sends none of its bodies."""
+        """True if the stream stays open until the response has ended, as the gateway sends no response bodies."""
         return self._modes.response_body == NONE
 
     async def answered(self) -> Answered:
-        """Wait for the head of the response, for which `pass_on` is called. Messages left over from the request are
-        skipped: past 1 MB some gateways tell its end twice."""
+        """Wait for the head of the response, before `pass_on`. Messages left over from the request are skipped:
+        beyond 1 MB some gateways report its end twice."""
         while (said := await self._next()) is not None:
             if said.kind == "response_headers":
                 own = dict(said.headers)
@@ -171,7 +171,7 @@ class GatewayStream:
         return Answered()
 
     async def pass_on(self, headers: Headers) -> None:
-        """Let the head of the response go to the client, with these headers; the gateway may end the stream at once."""
+        """Pass the head of the response on to the client, with these headers; the gateway may then end the stream."""
         await self._wire.write(messages.answered(headers))
 
     async def ended(self) -> None:
@@ -183,7 +183,7 @@ class GatewayStream:
         raw = await self._wire.read()
         return None if raw is None else messages.read(raw)
 
-    # Of a ClientConnection, for refusals
+    # Methods of a ClientConnection, for refusals
 
     def start(self, status: int, lines: bytes) -> None:
         self._refusal = status, [pair for pair in pairs(lines) if pair[0] != b"content-length"], b""
@@ -202,7 +202,7 @@ class GatewayStream:
 
     @property
     def refusal(self) -> bytes | None:
-        """The message for a request that is not passed on; None when it was."""
+        """Return the refusal of a request that was not passed on; None if it was."""
         if self._refusal is None or self.is_picked:
             return None
         return messages.refused(*self._refusal, "weir")

@@ -1,4 +1,4 @@
-"""The identity of a trace and its spans, and how it travels: the header `traceparent` of W3C Trace Context. Pure."""
+"""The identity of a trace and its spans, and its header `traceparent` (W3C Trace Context). Pure."""
 
 import random
 import re
@@ -21,7 +21,7 @@ class Parent:
 
 
 def parse(header: bytes) -> Parent | None:
-    """None: malformed, so a new trace begins."""
+    """Parse the headers; None: malformed, so a new trace begins."""
     found = _HEADER.fullmatch(header.strip(b" \t"))
     if found is None:
         return None
@@ -36,13 +36,13 @@ def new_trace() -> str:
 
 
 def unsampled() -> tuple[int, bytes]:
-    """(the lower half of a new trace's id, the header that begins it unsampled): enough for most requests."""
+    """Return (the lower half of a new trace's id, its unsampled header), which suffices for most requests."""
     bits = random.getrandbits(192)
     return bits >> 64 & _SPANS, b"00-%032x-%016x-00" % (bits >> 64 or 1, bits & _SPANS or 1)
 
 
 def new_base() -> int:
-    """The id of the first span of a request or job; the others count up from it, without more random numbers."""
+    """Return the id of a request's or job's first span; the others count up from it, without more random numbers."""
     return random.getrandbits(64)
 
 

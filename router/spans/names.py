@@ -5,9 +5,9 @@ here, as of open-telemetry/semantic-conventions-genai, commit
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 MODEL = "gen_ai.request.model"
-STREAM = "gen_ai.request.stream"  # only where it is true
+STREAM = "gen_ai.request.stream"  # only if true
 FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"  # s
-INPUT = "gen_ai.usage.input_tokens"  # cached ones included
+INPUT = "gen_ai.usage.input_tokens"  # including cached ones
 CACHED = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT = "gen_ai.usage.output_tokens"
 CONVERSATION = "gen_ai.conversation.id"  # the hash of a session

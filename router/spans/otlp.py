@@ -11,7 +11,7 @@ Attribute = str | bool | int | float
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 _KINDS: dict[Kind, int] = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 _ERROR = 2
-_FLAGS = 0x101  # sampled; whether the parent is remote is known
+_FLAGS = 0x101  # sampled, and known whether the parent is remote
 _REMOTE = 0x200
 LONGEST = 256  # characters of an attribute's text, so a span has about a kilobyte
 
@@ -25,9 +25,9 @@ class Span:
     began: float  # s, Unix
     ended: float
     parent: str = ""
-    remote: bool = False  # the parent is another process's
+    remote: bool = False  # the parent belongs to another process
     state: str = ""  # tracestate
-    attributes: dict[str, Attribute | None] = field(default_factory=dict)  # None is left out
+    attributes: dict[str, Attribute | None] = field(default_factory=dict)  # None is omitted
     failed: bool = False
 
 
@@ -55,7 +55,7 @@ def attributes(named: Mapping[str, Attribute | None]) -> list[dict[str, Any]]:
 
 
 def request(resource: Mapping[str, str], scope: str, version: str, spans: Iterable[bytes]) -> bytes:
-    """The body of one export; `spans` are encoded."""
+    """Return the body of one export; `spans` are encoded."""
     about = orjson.dumps(attributes(resource))
     scoped = orjson.dumps({"name": scope, "version": version})
     return b'{"resourceSpans":[{"resource":{"attributes":%b},"scopeSpans":[{"scope":%b,"spans":[%b]}]}]}' % (
@@ -66,7 +66,7 @@ def request(resource: Mapping[str, str], scope: str, version: str, spans: Iterab
 
 
 def rejected(answer: bytes) -> int:
-    """How many spans of an export the collector rejected."""
+    """Return how many spans of an export the collector rejected."""
     try:
         made = orjson.loads(answer)
     except orjson.JSONDecodeError:

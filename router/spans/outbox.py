@@ -1,4 +1,4 @@
-"""Encoded spans that wait for the collector, and counts of the outcomes. Pure: one thread uses it at a time."""
+"""Encoded spans that wait for the collector, and counts of outcomes. Pure; used by one thread at a time."""
 
 from collections import Counter, deque
 
@@ -16,7 +16,7 @@ class Outbox:
         self._under_way: list[bytes] = []
         self._pause_s = FIRST_PAUSE_S
         self.results = results
-        self.not_before = 0.0  # s, monotonic: the collector asked for a pause, or did not answer
+        self.not_before = 0.0  # s, monotonic: end of a pause after an error or on the collector's request
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -26,7 +26,7 @@ class Outbox:
         self._drop_oldest()
 
     def take(self, now: float) -> list[bytes]:
-        """The next export; `answered` or `unanswered` ends it. Empty: nothing is due."""
+        """Return the next export; `answered` or `unanswered` ends it. Empty: nothing is due."""
         if now < self.not_before or self._under_way:
             return []
         self._under_way = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]

@@ -1,4 +1,4 @@
-"""Which requests are sampled: by their parent or by chance, up to a limit per second."""
+"""Samples requests by their parent or by chance, up to a limit per second."""
 
 from router.spans.context import Parent
 from router.spans.settings import SpanSettings
@@ -16,18 +16,18 @@ class Sampler:
         self._at = 0.0
 
     def wanted(self, trace: str, parent: Parent | None) -> bool:
-        """As OpenTelemetry's samplers decide: parent-based ones as the parent did, the others by the trace's id."""
+        """Decide as OpenTelemetry's samplers: parent-based ones like the parent, the others by the trace's id."""
         if parent is not None and self._by_parent:
             return parent.sampled
         return self.by_chance(int(trace[16:], 16))
 
     def by_chance(self, low: int) -> bool:
-        """`low`: the lower 64 bits of the trace's id."""
+        """Decide by the lower 64 bits of the trace's id."""
         return low < self._bound
 
     def allowed(self, now: float) -> bool:
-        """Take one of this second's samples; `now` is of a monotonic clock, in seconds. A client can
-        ask for samples in `traceparent`, but not for more than this limit."""
+        """Take one of this second's samples; `now` is monotonic seconds. Clients can ask for samples in
+        `traceparent`, but not for more than this limit."""
         self._left = min(self._rate, self._left + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._left < 1:

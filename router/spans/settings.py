@@ -15,22 +15,23 @@ LARGEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SpanSettings:
-    url: str  # address of the collector, with its path
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # they may hold a secret
+    url: str  # collector's address, with path
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # headers, possibly with a secret
     timeout_s: float = 10.0  # limit for one export
     gzip: bool = False
-    resource: Mapping[str, str] = field(default_factory=dict)  # attributes, service.name among them
+    resource: Mapping[str, str] = field(default_factory=dict)  # attributes, including service.name
     sampler: str = SAMPLERS[0]
-    ratio: float = 0.01  # share of the requests that come without a parent
-    per_s: int = 50  # requests at most, of all clients together
-    errors: bool = False  # failed requests as well
+    ratio: float = 0.01  # sampled share of requests without a parent
+    per_s: int = 50  # most sampled requests, of all clients together
+    errors: bool = False  # export failed requests as well
     delay_s: float = 5.0  # between two exports
-    most: int = 2048  # spans that wait
+    most: int = 2048  # most waiting spans
     batch: int = 512  # spans in one export
 
 
 def read(environ: Mapping[str, str], service: str) -> SpanSettings | None:
-    """None: off. `service` names the process where OTEL_SERVICE_NAME does not. ValueError with one line."""
+    """Read the settings; None: off. `service` names the process unless OTEL_SERVICE_NAME does. Raise ValueError
+    with one line."""
     url = _url(environ)
     if url is None or _flag(environ, "OTEL_SDK_DISABLED"):
         return None
@@ -65,7 +66,7 @@ def read(environ: Mapping[str, str], service: str) -> SpanSettings | None:
 
 
 def _first(environ: Mapping[str, str], general: str) -> tuple[str, str]:
-    """Name and value of the variable that is set: the one for traces, else the general one."""
+    """Return name and value of the variable for traces, else of the general one."""
     for name in (general.replace("_OTLP_", "_OTLP_TRACES_"), general):
         if environ.get(name):
             return name, environ[name].strip()
@@ -90,7 +91,7 @@ def _url(environ: Mapping[str, str]) -> str | None:
 
 
 def _pairs(name: str, text: str) -> list[tuple[str, str]]:
-    """KEY=VALUE,KEY=VALUE with percent signs before what is special; the values are not repeated in errors."""
+    """Parse KEY=VALUE,KEY=VALUE, percent-encoded; errors do not repeat the values."""
     found = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         key, equals, value = word.partition("=")

@@ -1,1 +1,1 @@
-POOL = "default"  # the one of a standalone router
+POOL = "default"  # the pool of a standalone router

@@ -31,7 +31,7 @@ class KeysFile:
     modified_at: float  # s, Unix
     value: ApiKeysValue
     trusted: frozenset[str] = frozenset()  # names of keys that may steer engines
-    salt_by_key: bool = False  # each has a cache of its own in the engines
+    salt_by_key: bool = False  # each key has a cache of its own in the engines
 
     @property
     def count(self) -> int:
@@ -149,7 +149,7 @@ def _band(where: str, given: Any, least: int, default: int) -> int:
 
 
 def _moment(where: str, given: Any) -> float | None:
-    """Unix seconds of a date or time; UTC without a time zone."""
+    """Return Unix seconds of a date or time, in UTC unless it has a time zone."""
     try:
         found = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:

@@ -1,6 +1,6 @@
 """The source of a standalone router: instances, policy and keys from options and files, samples from the instances.
 
-SIGHUP reads the files again. If any of them is invalid, none is applied.
+SIGHUP rereads the files. If any of them is invalid, none is applied.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class FileSource:
         self._load()
 
     def _load(self) -> None:
-        """Apply all files; on BadInput none of them."""
+        """Apply all files, or none of them on BadInput."""
         listed = read_instances(self._instances, self._engine_key)
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
@@ -190,7 +190,7 @@ class FileSource:
         endpoints = self._pool.endpoints_of(each.listed.id)
         beliefs = [(endpoint.rank, endpoint.belief) for endpoint in endpoints]
         stalled = stalled_why(endpoints) if each.state == "ready" else ""
-        _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # among several ranks, the least able
+        _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # the worst of several ranks
         of_ranks: list[Json] = [{"rank": rank, "index": one.index, "index_reason": one.why} for rank, one in beliefs]
         return {
             "id": each.listed.id,
@@ -207,7 +207,7 @@ class FileSource:
         return of_files(self._reloads)
 
     def page(self, path: str, client: str) -> bytes | None:
-        """The last receipts, newest first, for this machine only: they show what other clients ask for."""
+        """Return the last receipts, newest first, to this machine only, as they show other clients' requests."""
         if client not in LOOPBACK or not path.startswith(RECEIPTS):
             return None
         calls = [*self._receipts, *self.recorder.pending][::-1]

@@ -35,8 +35,8 @@ class Listed:
     kv: KvFacts = field(default_factory=KvFacts)
     events: str = ""
     tokenizer: str = ""
-    ranks: int = 1  # data-parallel, behind the URL
-    engine_key: str = ""  # the reference of the key that it asks for
+    ranks: int = 1  # data-parallel ranks behind the URL
+    engine_key: str = ""  # reference of the engine's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PolicyFile:
 
 
 def read_instances(given: str, engine_key: str = "") -> list[Listed]:
-    """`URL,URL` or `@FILE` with one instance a line; each `URL[;key=value]…`. `engine_key`: of those that name none."""
+    """Read `URL,URL` or `@FILE` with one `URL[;key=value]…` per line. `engine_key` is for instances that name none."""
     listed = _listed(given)
     return [each if each.engine_key else replace(each, engine_key=engine_key) for each in listed]
 
@@ -82,7 +82,7 @@ class ModelsFile:
 
 
 def read_models(path: Path, pool: str) -> ModelsFile:
-    """`pool`: the only one of this router."""
+    """Read the document Models. `pool` is this router's only pool."""
     made = structure("--models", path)
     try:
         read = models.parse(made)
@@ -100,7 +100,7 @@ def read_models(path: Path, pool: str) -> ModelsFile:
 
 
 def _shown(errors: Sequence[Problem]) -> str:
-    """The first problems in one line."""
+    """Return the first problems in one line."""
     more = len(errors) - _PROBLEMS_SHOWN
     shown = "; ".join(f"{problem.path or 'document'}: {problem.text}" for problem in errors[:_PROBLEMS_SHOWN])
     return f"{shown}; and {more} more" if more > 0 else shown
@@ -149,7 +149,7 @@ def _instance(where: str, item: str) -> Listed:
 
 
 def key_reference(where: str, given: str) -> str:
-    """BadInput without the value, which may be the key itself."""
+    """Return the key reference. Raise BadInput without the value, which may be the key itself."""
     if given and not is_reference(given):
         raise BadInput(where, Problem(OPTION, HIDDEN, "not the whereabouts of a key", ALLOWED))
     return given
@@ -162,7 +162,7 @@ def _ranks(where: str, given: str) -> int:
 
 
 def _place(where: str, url: str) -> str:
-    """host:port of an instance's URL, with its path behind dashes."""
+    """Return host:port of an instance's URL, with its path after dashes."""
     allowed = "http://HOST:PORT or https://HOST:PORT, with or without a path other than /v1"
     try:
         parts = urlsplit(url)

@@ -13,7 +13,7 @@ YAML = (".yaml", ".yml")
 
 
 class BadInput(ValueError):
-    """`source`: the option, with the file or line."""
+    """Invalid input. `source` is the option, with the file or line."""
 
     def __init__(self, source: str, wrong: Problem | str) -> None:
         super().__init__(f"{source}: {wrong}")

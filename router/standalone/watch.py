@@ -1,4 +1,4 @@
-"""Asks each listed instance once a second for its health, metrics and models; one that is slow delays no other."""
+"""Asks each listed instance once a second for health, metrics and models; a slow one delays no other."""
 
 import asyncio
 import time
@@ -19,32 +19,32 @@ from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 
-TIMEOUT_S = 0.9  # limit for one answer: a hanging engine is asked again at the next look
-PATIENCE_S = 0.5  # limit for a look; later answers are taken by the next one
-AT_ONCE = 64  # instances
+TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is asked again in the next round
+PATIENCE_S = 0.5  # limit for a round; later answers are taken by the next one
+AT_ONCE = 64  # instances asked at once
 MODELS_LARGEST = 1024 * 1024  # bytes
 NAMES_SHOWN = 5
-MODELS_S = 5.0  # between two questions for the models: adapters come and go
-FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed requests are retried elsewhere
+MODELS_S = 5.0  # between two requests for the models, as adapters change
+FAILURES_ALLOWED = 2  # failures in a row that a ready instance may have; failed requests are retried elsewhere
 
-Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters of them, max_model_len of all
+Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters among them, max_model_len of all
 NO_MODELS: Listing = (None, frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
-    error: str = ""  # why it does not serve; empty when it does
+    error: str = ""  # why it does not serve; empty if it does
     slow: bool = False  # no answer in time
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
-    adapters: frozenset[str] = frozenset()  # models that name another one as their parent
+    adapters: frozenset[str] = frozenset()  # models with a parent
     lengths: Lengths = field(default_factory=dict)  # context lengths of the models
-    refused: str = ""  # what it means that /v1/models asks for a key; empty: it does not
-    unseen: str = ""  # likewise of /metrics
+    refused: str = ""  # explanation if /v1/models asks for a key
+    unseen: str = ""  # the same for /metrics
 
 
 class Rules(NamedTuple):
-    """What of requests reaches the engines, as in FleetValue."""
+    """Rules for what engines get of requests, as in FleetValue."""
 
     trusted_keys: frozenset[str] = frozenset()
     salt_by_key: bool = False
@@ -60,17 +60,17 @@ class Watched:
         self.epoch = 1
         self.state = "loading"
         self.reason = "it has not been asked yet"
-        self.failures = 0  # rounds in a row
+        self.failures = 0  # failed rounds in a row
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
         self.lengths: Lengths = {}
-        self.refused = ""  # refusal of the last question for its models
-        self.models_at = float("-inf")  # s, monotonic, of the last question for them
+        self.refused = ""  # refusal of the last request for its models
+        self.models_at = float("-inf")  # s, monotonic: last request for the models
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
     def take(self, answer: WatchedAnswer, model: str, now: float) -> None:
-        """`model`: the one it has to serve, empty while unknown; `now` is Unix time."""
+        """Take an answer. `model` is the required one, empty while unknown; `now` is Unix time."""
         if answer.metrics is not None:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
@@ -79,13 +79,13 @@ class Watched:
             self.state, self.reason = self._keyed(answer, model) or _serving(answer.models, model)
             self.reason = self.reason or answer.unseen
             return
-        # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
+        # A slow instance with fresh metrics is busy. The breaker protects requests until it counts as unreachable.
         self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
 
     def _keyed(self, answer: WatchedAnswer, model: str) -> tuple[str, str] | None:
-        """(state, reason) of an instance that asks for a key. Where none is named, clients may send it themselves."""
+        """Return (state, reason) of an instance that asks for a key; if none is configured, clients may send it."""
         self.refused = answer.refused
         why = trouble(self.listed.engine_key) or answer.refused
         if not why:
@@ -94,7 +94,7 @@ class Watched:
 
     def _take_metrics(self, metrics: EngineMetrics, now: float) -> None:
         before = self.metrics
-        # Counters only fall after a restart, which also empties the cache.
+        # Counters fall only after a restart, which also empties the cache.
         if before is not None and (metrics.prompt_tokens_total or 0) < (before.prompt_tokens_total or 0):
             self.epoch += 1
         self.metrics, self.sampled_at = metrics, now
@@ -120,14 +120,14 @@ class Watched:
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
-        """None until its metrics were read once."""
+        """Return the sample; None until its metrics were read once."""
         if self.metrics is None:
             return None
         return sample_of(self.metrics, id=self.listed.id, pool=pool, epoch=self.epoch, at=self.sampled_at)
 
 
 def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
-    """(state, reason) of an instance that answers."""
+    """Return (state, reason) of an instance that answers."""
     if not model:
         return "loading", "GET /v1/models names no model, and no --model was given"
     if models is not None and model not in models:
@@ -140,16 +140,16 @@ class InstanceWatch:
     def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
         self._pools = pools
         self._pool = pool
-        self._model = model  # empty: the first model that an instance names
+        self._model = model  # empty: use the first model that an instance names
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # questions whose answer was not taken yet
+        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # requests whose answer was not taken yet
         self.watched: list[Watched] = []
         self._rules: Rules = NO_RULES
-        self._instances: tuple[PublishedInstance, ...] | None = ()  # as the pool has them
+        self._instances: tuple[PublishedInstance, ...] | None = ()  # instances as the pool has them
 
     def follow(self, listed: Sequence[Listed], rules: Rules = NO_RULES) -> None:
-        """Watch these instances from now on; earlier ones keep their state."""
+        """Watch these instances; known ones keep their state."""
         if rules != self._rules:
             self._rules, self._instances = rules, None
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
@@ -159,7 +159,7 @@ class InstanceWatch:
         self._publish(time.time())
 
     async def step(self, patience_s: float = PATIENCE_S) -> None:
-        """Ask all but those that have yet to answer, and wait that long for the answers."""
+        """Ask all instances without an open request, and wait for the answers."""
         self._take_answers()
         begun = {each: asyncio.create_task(self._ask(each)) for each in self.watched if each not in self._asked}
         self._asked |= begun
@@ -194,7 +194,7 @@ class InstanceWatch:
                 endpoint.models = each.lengths
 
     def _other_names(self) -> Models:
-        """Adapters that an instance lists, and further names that every ready instance serves."""
+        """Return adapters that an instance lists, and further names that every ready instance serves."""
         ready = [each for each in self.watched if each.state == "ready" and each.models]
         adapters = frozenset[str]().union(*(each.adapters for each in ready))
         shared = set.intersection(*(set(each.models or ()) for each in ready)) if ready else set()
@@ -205,7 +205,7 @@ class InstanceWatch:
         } | of_adapters
 
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
-        """None when this router can open no connection to ask."""
+        """Ask; None if this router can open no connection."""
         listed = watched.listed
         async with self._at_once:
             try:

@@ -1,9 +1,9 @@
-"""What all routers spent and hold of a budget, in Redis, asked and told by one atomic script.
+"""What all routers spent and hold of a budget, in Redis, read and written by one atomic script.
 
-weir:budget:<id>:<period> has for each life of a router what it has spent (s:, which only grows), what it holds beyond
-that (h:), when it said so by Redis' clock (t:), and how many requests it refused (r:). A life that is silent for GONE_S
-holds nothing any more. `since` is set by the control worker once what the database knows is in it: before that nobody
-gets more than it had, since a Redis that returns empty would give everything once more.
+weir:budget:<id>:<period> has for each life of a router its spending (s:, which only grows), its holding beyond that
+(h:), the time of the report by Redis' clock (t:), and its refused requests (r:). A life silent for GONE_S holds
+nothing. The control worker sets `since` once the database's counts are included: before, nobody gets more than it had,
+since a Redis that returns empty would grant everything again.
 """
 
 import time
@@ -17,7 +17,7 @@ from router.sync.script import Script
 
 GONE_S = 60
 
-# ARGV: life, spent, what it must hold, what it holds, what it wants to hold, limit, refused, when the key expires.
+# ARGV: life, spent, required holding, present holding, wanted holding, limit, refused, expiry of the key.
 _HOLD = f"""
 local life, spent, floor, had = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local want, limit = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -50,7 +50,7 @@ return {{whole(hold), whole(rest - hold), ready and '1' or '0'}}
 
 class RedisBudgets:
     def __init__(self, link: RedisLink, life: str, others: Sized) -> None:
-        """`life`: <router>.<life>; `others`: the other routers that are alive."""
+        """`life` is <router>.<life>; `others` are the other live routers."""
         self._script = Script(link, _HOLD)
         self._life = life
         self._others = others

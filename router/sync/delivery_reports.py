@@ -1,4 +1,4 @@
-"""Writes this router's tallies of deliveries to Redis, whole each time: writing twice counts once."""
+"""Writes this router's tallies of deliveries to Redis, always whole, so that repeated writes count once."""
 
 import asyncio
 import time
@@ -25,20 +25,20 @@ class DeliveryReports:
         self._pools = pools
         self._recorder = recorder
         self._shadow = shadow
-        self._kept: dict[str, set[tuple[int, int]]] = {}  # by pool: deliveries and generations with a field
+        self._kept: dict[str, set[tuple[int, int]]] = {}  # deliveries and generations with a field, by pool
 
     async def write(self) -> None:
-        """One step, every WRITE_S, and a last time when the router stops."""
+        """Write the tallies, every WRITE_S and when the router stops."""
         for pool in list(self._pools.all()):
             generations = self._recorder.generations(pool)
             for tallies in generations:
                 tallies.look(time.perf_counter())
-                if tallies.unwritten or tallies is generations[0]:  # the newest also shows that this router lives
+                if tallies.unwritten or tallies is generations[0]:  # the newest also shows that this router is alive
                     await self._write(pool, tallies)
             await self._forget(pool, {tallies.identity for tallies in generations})
 
     async def _forget(self, pool: Pool, kept: set[tuple[int, int]]) -> None:
-        """Fields of generations that count no more. Those of an ended delivery expire with their key."""
+        """Delete fields of closed generations; those of an ended delivery expire with their key."""
         for delivery, generation in self._kept.get(pool.name, set()) - kept:
             if kept:
                 field = redis_keys.delivery_field(pool.name, self._id, self._life, generation)
@@ -74,7 +74,7 @@ class DeliveryReports:
 
     @staticmethod
     async def _cells(tallies: DeliveryTallies) -> dict[Arm, dict[str, dict[int, CellTally]]]:
-        """One arm and class at a time: all at once would hold up requests for milliseconds."""
+        """Yield one arm and class at a time, as all at once would delay requests for milliseconds."""
         cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}
         for arm, name in tallies.requests():
             cells.setdefault(arm, {})[name] = tallies.read(arm, name)

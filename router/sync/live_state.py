@@ -27,7 +27,7 @@ log = logging.getLogger("weir.router")
 POLL_S = 2.0  # finds changes whose pub/sub message was lost
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
-LISTEN_S = 0.2  # longest delay of a stop
+LISTEN_S = 0.2  # longest delay of a shutdown
 
 
 class LiveState:
@@ -39,10 +39,10 @@ class LiveState:
         self._raw: dict[str, str] = {}  # latest applied or rejected value by key
         self.in_force = ValuesInForce()
         self._confirmed: set[str] = set()  # pools seen since Redis was last lost
-        self._bad: dict[str, str] = {}  # reason of rejection by key
+        self._bad: dict[str, str] = {}  # reasons of rejection by key
         self._warned: set[str] = set()
         self._to_acknowledge: dict[str, Pool] = {}
-        self._models_taken = False  # and not acknowledged
+        self._models_taken = False  # Models were applied but not acknowledged
         self.signals = SplitSignals(link)
         self._unreadable = 0
         self.polled_at: float | None = None  # s, Unix
@@ -52,7 +52,7 @@ class LiveState:
 
     @property
     def unreadable(self) -> int:
-        """Values, since the start."""
+        """Return the number of unreadable values since the start."""
         return self._unreadable + self.signals.unreadable
 
     @property
@@ -106,7 +106,7 @@ class LiveState:
             await self._look_at_splits(self._pools.all())
 
     async def _look_at_splits(self, pools: Iterable[Pool]) -> None:
-        """Before acknowledging: an acknowledgement says whether the split is in force."""
+        """Check the splits before acknowledging, as an acknowledgement says whether the split is in force."""
         await self.signals.look(pools)
         for name, pool in list(self._to_acknowledge.items()):
             if self.on_version is not None:
@@ -117,7 +117,7 @@ class LiveState:
         self._models_taken = False
 
     async def _listed(self) -> tuple[bool, set[str]]:
-        """Whether Redis has lost its data since the last call, and its list of pools; read atomically."""
+        """Return whether Redis has lost its data since the last call, and its list of pools, read atomically."""
         async with self._link.client.pipeline(transaction=True) as pipe:
             pipe.set(redis_keys.seen_key(self._id), 1, get=True)
             pipe.smembers(redis_keys.POOLS)
@@ -180,7 +180,7 @@ class LiveState:
         channel = client.pubsub()
         try:
             await channel.subscribe(redis_keys.CHANGED)
-            await self.poll()  # changes before the subscription
+            await self.poll()  # changes from before the subscription
             while not self._link.stopping.is_set():
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
                 if message is not None:
@@ -210,7 +210,7 @@ class LiveState:
             known.pop(key, None)
 
     def _take_value(self, key: str, raw: str) -> str:
-        """Put it into force, or say why not."""
+        """Put the value into force, or note why not."""
         kind = _kind(key)
         try:
             value = codec.read(kind, raw)

@@ -1,7 +1,7 @@
-"""What the other routers have in flight, and each endpoint's share of it.
+"""The requests in flight of other routers, and each endpoint's share.
 
-Routers tell every change (RouterLoadChanges), and all of their load once in a while (RouterLoad), which mends what was
-missed. A message costs as much as it has changes, whatever the number of instances.
+Routers send every change (RouterLoadChanges) and now and then their whole load (RouterLoad), which repairs missed
+changes. A message's cost depends on its changes, not on the number of instances.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ class _Peer:
         self.heard = 0.0  # monotonic s
         self.whole: dict[str, Load] = {}  # by instance
         self.by_rank: dict[str, Load] = {}  # parts of that load, by data-parallel rank
-        self.pulls: dict[str, int] = {}  # KV pulls by the instance or rank that they come from
-        self.named: set[str] = set()  # instances whose ranks the router names; an older one names none
+        self.pulls: dict[str, int] = {}  # KV pulls by source instance or rank
+        self.named: set[str] = set()  # instances whose ranks the router names; older routers name none
 
     def take(self, value: RouterLoadChanges) -> None:
         _change(self.whole, value.inflight, NO_LOAD)
@@ -46,10 +46,10 @@ def _change(mine: dict[str, Value], theirs: Mapping[str, Value], nothing: Value)
 class PeerLoads:
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
-        self.peers: dict[str, _Peer] = {}  # the other routers that are alive, by id
+        self.peers: dict[str, _Peer] = {}  # other live routers by id
 
     def take(self, value: RouterLoad, now: float) -> None:
-        """All that the router has in flight; `now` is monotonic."""
+        """Take a router's whole load; `now` is monotonic."""
         if value.gone:
             self._forget(value.id)
             return
@@ -78,7 +78,7 @@ class PeerLoads:
             self._share_out(peer.instances)
 
     def share_out_all(self) -> None:
-        """To endpoints that have come since, too."""
+        """Distribute all loads, also to new endpoints."""
         self._share_out({name for peer in self.peers.values() for name in peer.instances})
 
     def _share_out(self, instances: Iterable[str]) -> None:
@@ -100,7 +100,7 @@ def _sum(name: str, peers: Iterable[_Peer]) -> Load:
 
 
 def _of_rank(endpoint: Endpoint, peers: Iterable[_Peer]) -> Load:
-    """With its part of what routers send to the instance that do not name its ranks."""
+    """Return a rank's load, with its part of the load from routers that do not name ranks."""
     named = unnamed = NO_LOAD
     for peer in peers:
         named = added(named, peer.by_rank.get(endpoint.id, NO_LOAD))
@@ -110,7 +110,7 @@ def _of_rank(endpoint: Endpoint, peers: Iterable[_Peer]) -> Load:
 
 
 def _part(load: Load, endpoint: Endpoint) -> Load:
-    """A rank's part of a load that the engine spreads over all of them."""
+    """Return a rank's part of a load that the engine distributes over all ranks."""
     dp = endpoint.ranks.dp
     place = (endpoint.rank or 0) - dp.first
     requests, prefill, decodes = ((count + dp.ranks - 1 - place) // dp.ranks for count in load)

@@ -28,10 +28,10 @@ from router.sync.redis_link import RedisLink
 log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
-HEARTBEAT_S = 1.0  # interval of telling that nothing has changed
+HEARTBEAT_S = 1.0  # interval of messages without changes
 ALL_S = 2.0  # interval of sending the whole load, the only one that older routers read
 AGAIN_S = 0.5
-BLOCK_MS = 500  # longest delay of a stop
+BLOCK_MS = 500  # longest delay of a shutdown
 READ_COUNT = 20
 HASH_BYTES = 8
 ENTRY_HASHES = 4_000  # per entry of the stream, about 43 kB
@@ -49,14 +49,14 @@ class RouterPeers:
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # bytes of pending hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
-        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: also of what has not changed
+        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: last whole load
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
         self.taken = 0  # prompts received from other routers
 
     def __len__(self) -> int:
-        """Number of other routers alive."""
+        """Return the number of other live routers."""
         return len(self._others.peers)
 
     # Sending
@@ -74,7 +74,7 @@ class RouterPeers:
             self.untold += 1
 
     async def tell(self) -> None:
-        """One step, every TELL_S."""
+        """Send prompts and loads, every TELL_S."""
         self._others.forget_silent(time.monotonic())
         await self._tell_load(time.monotonic())
         while self._pending:
@@ -119,7 +119,7 @@ class RouterPeers:
     # Receiving
 
     async def hear(self) -> None:
-        """Read for as long as the connection holds."""
+        """Read while the connection holds."""
         client = self._link.subscriber()
         try:
             while not self._link.stopping.is_set():

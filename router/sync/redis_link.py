@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 log = logging.getLogger("weir.router")
 
-# A hung server looks like a slow one: commands sent every second must not wait longer than that.
+# A hung server looks like a slow one, so commands sent every second must not wait longer.
 ANSWER_S = 1.0
 NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
@@ -63,13 +63,14 @@ class RedisLink:
             await self.pause(seconds)
 
     async def pause(self, seconds: float) -> None:
-        """Until the stop at most."""
+        """Wait, but not beyond the stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
-        """A client for subscriptions, closed by the caller. It has no read time-out, as channels may be quiet."""
+        """Return a client for subscriptions, closed by the caller, without a read time-out, as channels may be
+        quiet."""
         return redis.asyncio.Redis.from_url(
             self.url, socket_timeout=None, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )

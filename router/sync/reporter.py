@@ -31,12 +31,12 @@ log = logging.getLogger("weir.router")
 REPORT_S = 1.0
 FLUSH_S = 0.2
 BATCH = 100  # receipts in one command
-SESSIONS_BATCH = 500  # in one command, some milliseconds of work here and in Redis
+SESSIONS_BATCH = 500  # bindings in one command, some milliseconds of work here and in Redis
 SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0.3 ms
 SLICE_S = 0.0003  # time for shadow decisions, which take longer in a large pool
 KEY_TTL_S = 60  # lifetime of weir:router:<id>; its age is in the value
 ID_TTL_S = 3600  # a silent router is removed from the list after this
-RECEIPT_BYTES = 45_000_000  # bytes of receipts kept by id, in a large pool 6 kB each: more traffic shortens their TTL
+RECEIPT_BYTES = 45_000_000  # bytes of receipts kept by id (6 kB each in a large pool); more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
@@ -106,7 +106,7 @@ class Reporter:
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        """Serialised: of two concurrent reports the older could be written last."""
+        """Report the status, serialised, as the older of two concurrent reports could be written last."""
         async with self._reporting:
             await self._report(time.time())
 
@@ -134,7 +134,7 @@ class Reporter:
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     async def acknowledge_models(self) -> None:
-        """As `acknowledge`, for the document Models, which belongs to no pool."""
+        """Do the same as `acknowledge` for the document Models, which belongs to no pool."""
         await self.report()
         ack = PolicyAck(router=self._id, pool="", version=self._pools.models_version, at=time.time())
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
@@ -169,7 +169,7 @@ class Reporter:
     async def flush(self) -> None:
         """Alternate batches of sessions and receipts, so a backlog of one does not delay the other."""
         while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
-            for pool in list(self._pools.all()):  # one may be added or removed meanwhile
+            for pool in list(self._pools.all()):  # pools may be added or removed meanwhile
                 await self._flush_sessions(pool)
             await self._flush_receipts()
 
@@ -209,7 +209,7 @@ class Reporter:
                 await asyncio.sleep(0)
             try:
                 entry, (brief, further) = traffic.entry(call), encoded(call, self._id)
-            except Exception:  # one that cannot be written must not hold up all that come after it
+            except Exception:  # an unwritable receipt must not block the later ones
                 log.exception("receipt %s cannot be written", call.id)
                 self._recorder.unwritable += 1
                 batch.remove(call)
@@ -226,13 +226,13 @@ class Reporter:
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
-        """Let the delivery's candidate decide once more; returns the CPU seconds that it took."""
+        """Let the delivery's candidate decide again; return the CPU seconds used."""
         if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
             return 0.0
         return self._shadow.decide(call, tallies.shadow, time.perf_counter())
 
     def _ttl_s(self, size: int, now: float) -> int:
-        """Of receipts of so many bytes, written now."""
+        """Return the TTL of receipts of so many bytes, written now."""
         elapsed = max(now - self._flushed_at, 0.001)
         self._flushed_at = now
         self._rate += (size / elapsed - self._rate) * min(1.0, elapsed / 60)

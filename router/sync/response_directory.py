@@ -1,4 +1,4 @@
-"""Tells the other routers through Redis which instance stores which response, and asks for what they have told."""
+"""Shares through Redis which instance stores which response."""
 
 import asyncio
 import time
@@ -12,10 +12,10 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.5
 WRITE_S = 0.2
-AGAIN_S = 0.3  # another router may have answered a moment ago, and not written it yet
-BATCH = 500  # in one command
+AGAIN_S = 0.3  # wait for another router's recent answer that is not written yet
+BATCH = 500  # responses in one command
 
-# ARGV: how many are kept, time to live in s, now, then packed (key, value) for each. KEYS[1]: their keys by age
+# ARGV: number kept, time to live in s, now, then packed (key, value) pairs. KEYS[1]: their keys by age
 _KEEP = """
 local words = cmsgpack.unpack(ARGV[4])
 for i = 1, #words, 2 do
@@ -45,7 +45,7 @@ class ResponseDirectory:
             del self._changed[next(iter(self._changed))]
 
     async def write(self) -> None:
-        """One step, every WRITE_S."""
+        """Write the changes, every WRITE_S."""
         while self._changed:
             batch = dict(list(self._changed.items())[:BATCH])
             words = [
@@ -82,4 +82,4 @@ class ResponseDirectory:
         try:
             await self._link.client.delete(redis_keys.response_key(name))
         except FAILURES as error:
-            self._link.failed(error)  # its time to live ends it: the engine answers 404 until then
+            self._link.failed(error)  # it expires; until then the engine answers 404

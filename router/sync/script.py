@@ -1,4 +1,4 @@
-"""A script in Redis that requests wait for: asked by its hash, and given up soon."""
+"""A Redis script that requests wait for: called by its hash, with a short time-out."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from redis.exceptions import NoScriptError
 
 from router.sync.redis_link import FAILURES, RedisLink
 
-ANSWER_S = 0.25  # a slow Redis must not delay requests: each router then goes by what it knows
+ANSWER_S = 0.25  # a slow Redis must not delay requests; routers then use local knowledge
 SLOW_S = 1.0  # pause after a time-out
 
 
@@ -19,7 +19,7 @@ class Script:
         self._slow_until = 0.0  # s, loop time
 
     async def run(self, key: str, *words: str | int) -> Any:
-        """None when Redis does not answer."""
+        """Run the script; None if Redis does not answer."""
         loop = asyncio.get_running_loop()
         if not self._link.up or loop.time() < self._slow_until:
             return None

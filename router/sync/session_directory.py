@@ -18,10 +18,10 @@ from router.serving.pools import Pools
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
 
-LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
+LOOK_UP_S = 0.1  # a slow Redis may cost a session its cache, but no time
 AT_ONCE = 1_000  # keys
 TAKE_UP_S = 1.0  # interval of checking for new pools
-RECHECK_S = 5.0  # with other routers alive, an older binding may have moved
+RECHECK_S = 5.0  # age after which another router may have moved a binding
 
 
 class SessionDirectory:
@@ -40,7 +40,7 @@ class SessionDirectory:
         return bound is None or call.at - bound.used_at > RECHECK_S
 
     async def take_up(self) -> None:
-        """One step, every TAKE_UP_S."""
+        """Load the bindings of new pools, every TAKE_UP_S."""
         for pool in list(self._pools.all()):
             if pool not in self._taken_up:
                 await self._take_up(pool)
@@ -61,7 +61,7 @@ class SessionDirectory:
         self._peers.sent(call, endpoint)
 
     async def look_up(self, call: Call) -> str | None:
-        """The instance that another router has recorded for the session."""
+        """Return the instance that another router has recorded for the session."""
         try:
             async with asyncio.timeout(LOOK_UP_S):
                 return await self._link.get(redis_keys.affinity_key(call.pool.name, call.session or ""))

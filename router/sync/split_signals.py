@@ -1,6 +1,6 @@
-"""What keeps a split going and what ends it: reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
+"""Signals that keep a split going or end it: reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
 
-A watch counts from before it was asked for, by its TTL on the server: no clocks are compared.
+A watch's TTL on the server counts from before the request, so no clocks are compared.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 COMMANDS = 3  # per pool
-A_PERSON = "by a person"  # stands for a person's reason, which not everybody who reads /healthz may see
+A_PERSON = "by a person"  # replaces a person's reason on the public /healthz
 
 
 class SplitSignals:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._stops: dict[str, tuple[Pool, StopValue]] = {}  # by pool, not yet written
+        self._stops: dict[str, tuple[Pool, StopValue]] = {}  # unwritten stops by pool
         self._sending: set[asyncio.Task[None]] = set()
-        self.bad: dict[str, str] = {}  # why a value cannot be read, by key
+        self.bad: dict[str, str] = {}  # why a value is unreadable, by key
         self.unreadable = 0
 
     async def look(self, pools: Iterable[Pool]) -> None:
-        """Read what there is of the pools with a split."""
+        """Read the signals of the pools with a split."""
         await self.send_stops()
         split = [pool for pool in pools if pool.split is not None]
         if not split:
@@ -68,7 +68,7 @@ class SplitSignals:
         return value
 
     def tripped(self, pool: Pool, why: str, request_id: str) -> None:
-        """The candidate could not decide the request: tell the other routers at once."""
+        """Inform the other routers at once that the candidate could not decide the request."""
         delivery = pool.split.rollout.delivery if pool.split is not None else 0
         stop = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
         self._stops[pool.name] = pool, stop
@@ -79,7 +79,7 @@ class SplitSignals:
     async def _send_now(self) -> None:
         try:
             await self.send_stops()
-        except FAILURES as error:  # the next look sends them
+        except FAILURES as error:  # the next `look` sends them
             self._link.failed(error)
 
     async def send_stops(self) -> None:
@@ -87,7 +87,7 @@ class SplitSignals:
             pool, stop = unsent
             if pool.split is not None and pool.split.rollout.delivery == stop.delivery:
                 await self._send(redis_keys.stop_key(name), stop)
-            # else Redis was away until another delivery began: it would write over a stop of that one
+            # otherwise it would overwrite a stop of a newer delivery
             if self._stops.get(name) is unsent:
                 del self._stops[name]
 

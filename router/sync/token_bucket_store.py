@@ -48,13 +48,13 @@ return answer
 
 class TokenBucketStore:
     def __init__(self, link: RedisLink, others: Sized) -> None:
-        """`others`: the other routers that are alive."""
+        """`others` are the other live routers."""
         self._script = Script(link, _LEND)
         self._others = others
         self.routers = 1  # number of routers sharing a limit when Redis last answered
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
-        """None when Redis does not answer."""
+        """Borrow; None if Redis does not answer."""
         words: list[str] = []
         for token_request in token_requests:
             words += (

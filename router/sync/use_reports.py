@@ -1,4 +1,4 @@
-"""Writes what API keys consumed to Redis, whole each time, and forgets what the database has confirmed."""
+"""Writes what API keys consumed to Redis, always whole, and forgets what the database has confirmed."""
 
 import time
 from typing import Any
@@ -9,8 +9,8 @@ from router.sync.redis_link import RedisLink
 from router.telemetry.use import UseCounter
 
 WRITE_S = 1.0
-MANY_ROWS = 500  # more take milliseconds to write
-MANY_S = 5.0  # so they are written as often
+MANY_ROWS = 500  # rows that take milliseconds to write
+MANY_S = 5.0  # interval of writing so many rows
 
 
 class UseReports:
@@ -23,7 +23,7 @@ class UseReports:
         self._wrote_at = 0.0  # s, Unix
 
     async def write(self, *, last: bool = False) -> None:
-        """One step, every WRITE_S, and a last time when the router stops."""
+        """Write the use, every WRITE_S and when the router stops."""
         now = time.time()
         if not last and self._counter.rows > MANY_ROWS and abs(now - self._wrote_at) < MANY_S:
             return

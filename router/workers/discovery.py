@@ -21,7 +21,7 @@ class Discovery:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self.step()
@@ -31,7 +31,7 @@ class Discovery:
                 task.cancel()
 
     def step(self) -> None:
-        """Poll exactly the etcds that are named now."""
+        """Poll exactly the etcds named at present."""
         named = {name: pool for pool in self._pools() for name in _named(pool)}
         for name in named.keys() - self._registries.keys():
             registry = self._registries[name] = Registry(name, self._changed)

@@ -1,7 +1,7 @@
 """Workers registered under /workers/<role>/<host>/<port> in one etcd, read over its JSON gateway every LOOK_S.
 
-Polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as one
-that refuses connections, whereas a silent watch stream is ambiguous.
+It is polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as
+one that refuses connections, whereas a silent watch stream is ambiguous.
 """
 
 import asyncio
@@ -26,27 +26,27 @@ ROLES: tuple[InstanceRole, ...] = ("prefill", "decode")
 @dataclass(frozen=True, slots=True)
 class Worker:
     role: InstanceRole
-    address: str  # host:port of its API
-    epoch: int  # etcd's revision of the registration; a restarted worker has another one
+    address: str  # host:port of the worker's API
+    epoch: int  # etcd's revision of the registration, which changes with each restart
 
 
 class Registry:
     def __init__(self, url: str, changed: Callable[[], None]) -> None:
         self.url = url if "://" in url else f"http://{url}"
         self.found: Mapping[str, Worker] | None = None  # by address; None before the first answer
-        self.lost_at: float | None = None  # s, Unix; while it does not answer
+        self.lost_at: float | None = None  # s, Unix; None while it answers
         self.why = ""
         self._changed = changed
 
     def trouble(self, now: float) -> str:
-        """Warning for the operator; empty while etcd answers."""
+        """Return a warning for the operator; empty while etcd answers."""
         if self.lost_at is None:
             return ""
         kept = "the last known workers are kept" if self.found is not None else "no worker is known yet"
         return f"etcd at {self.url} has not answered for {now - self.lost_at:.0f} s ({self.why}): {kept}"
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         import httpx  # imported only with an etcd: a quarter of the router's imports
 
         from router.contract.net.pinned_http import PinnedTransport
@@ -83,7 +83,7 @@ _EVERYTHING = {"key": _coded(PREFIX), "range_end": _coded(PREFIX[:-1] + chr(ord(
 
 
 def workers(answer: Any) -> dict[str, Worker]:
-    """Workers by address from a range response; keys of another shape are ignored. Pure."""
+    """Return workers by address from a range response, ignoring keys of another shape. Pure."""
     found = {}
     for pair in answer.get("kvs", ()):
         parts = base64.b64decode(pair["key"]).decode("utf-8", "replace").removeprefix(PREFIX).split("/")

@@ -8,7 +8,7 @@ from router.upstream.keyed import with_key
 
 
 async def ask(endpoint: Endpoint, path: str, body: bytes, timeout_s: float, largest: int) -> tuple[int, bytes]:
-    """(status, whole body or more than `largest` bytes of it). Raises UpstreamError and TimeoutError."""
+    """Return (status, body: whole, or more than `largest` bytes). Raise UpstreamError or TimeoutError."""
     lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
     upstream = endpoint.upstream
     head = (upstream.base, path.encode(), upstream.authority, with_key(lines, endpoint.engine_key), body)

@@ -1,7 +1,7 @@
-"""Measures instances that traffic does not: a slow one is sent short prompts, which say nothing of its pace.
+"""Measures the pace of instances that get too little traffic, such as slow ones, which only get short prompts.
 
-Only in a pool of several speed groups; an idle instance whose last long prompt is older than MEASURED_S computes one of
-its own, that no cache holds, and answers with one token. One at a time in each pool.
+In a pool of several speed groups an idle instance whose last long prompt is older than MEASURED_S computes an uncached
+prompt and answers with one token, one instance per pool at a time.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from router.workers.own_request import ask
 log = logging.getLogger("weir.router")
 
 STEP_S = 1.0
-MEASURED_S = 600.0  # a pace counts for so long
+MEASURED_S = 600.0  # how long a pace is valid
 TIMEOUT_S = 30.0
-WORDS = 1_500  # words of the prompt: more than pace.SHORTEST tokens, whatever the tokenizer
+WORDS = 1_500  # words of the prompt: more than pace.SHORTEST tokens in any tokenizer
 LARGEST = 1024 * 1024  # bytes of an answer
 
 
-# Learns: of which pool, which endpoint computed so many tokens in so many seconds, and when (s, Unix)
+# (pool, endpoint, computed tokens, seconds, time in s, Unix)
 Computed = Callable[[Pool, str, int, float, float], object]
 
 
@@ -37,10 +37,10 @@ class PaceProbes:
         self._pools = pools
         self._computed = computed
         self._asked: dict[str, asyncio.Task[None]] = {}  # by pool
-        self._tried_at: dict[tuple[str, int], float] = {}  # by endpoint and epoch, s, Unix
+        self._tried_at: dict[tuple[str, int], float] = {}  # last try by endpoint and epoch; s, Unix
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self.step(time.time())
@@ -80,7 +80,7 @@ class PaceProbes:
 
 
 async def _compute(endpoint: Endpoint, model: str) -> int:
-    """New tokens of a prompt that the engine computed; 0 when it did not."""
+    """Return the new tokens that the engine computed; 0 if it did not."""
     draw = random.Random()  # noqa: S311 - no secret
     prompt = " ".join(str(draw.randrange(1_000, 10_000)) for _ in range(WORDS))
     body = orjson.dumps({"model": model, "prompt": prompt, "max_tokens": 1})

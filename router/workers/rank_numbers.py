@@ -1,4 +1,4 @@
-"""Asks engines how they count their data-parallel ranks, once per epoch, where that is not certain.
+"""Finds out how engines number their data-parallel ranks, once per epoch, where that is uncertain.
 
 Until an engine has answered, its requests name no rank, and it chooses one itself.
 """
@@ -14,7 +14,7 @@ from router.upstream.rank_numbering import counts_group
 log = logging.getLogger("weir.router")
 
 STEP_S = 0.5
-AGAIN_S = 5.0  # after an engine that did not say
+AGAIN_S = 5.0  # pause after an inconclusive answer
 
 
 class RankNumbers:
@@ -23,7 +23,7 @@ class RankNumbers:
         self._asked: dict[InstanceRanks, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self.step()

@@ -1,7 +1,7 @@
-"""Tries engines that seem to hang by a request of one token, one at a time each, so that no client waits for them.
+"""Probes engines that seem to hang with one-token requests, one at a time per engine, so that no client waits for them.
 
-One that answers is not stalled, or no longer. One that refuses such a request, as engines that generate nothing do, and
-one that only decodes, are tried by a client's request instead.
+An engine that answers is not stalled. Clients' requests try engines that refuse such probes, because they generate
+nothing, and those that only decode.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger("weir.router")
 
 STEP_S = 1.0
 TIMEOUT_S = 10.0  # limit for an answer; the engine is tried again later
-LARGEST = 64 * 1024  # bytes of it
+LARGEST = 64 * 1024  # bytes of an answer
 PROMPTS: dict[str, JsonObject] = {"/v1/completions": {"prompt": "1", "max_tokens": 1}, "/v1/embeddings": {"input": "1"}}
 
 
@@ -31,7 +31,7 @@ class StallProbes:
         self._asked: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self.step()
@@ -62,7 +62,7 @@ async def _try(pool: Pool, endpoint: Endpoint) -> None:
 
 
 async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
-    """False if it refuses every kind of request that the router can make up."""
+    """Tell whether the engine accepts some kind of probe."""
     for path, prompt in PROMPTS.items():
         status = await _status(endpoint, path, orjson.dumps({"model": pool.model, **prompt}))
         if status == 200:
@@ -73,7 +73,7 @@ async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
-    """Of a whole answer. An error in place of an answer counts as one."""
+    """Return the status of a whole answer; an error inside it counts as its status."""
     status, answer = await ask(endpoint, path, body, TIMEOUT_S, LARGEST)
     return 500 if status == 200 and _is_error(answer) else status
 
