@@ -1,5 +1,5 @@
-"""Decodes the KV events of vLLM, SGLang and LMCache: msgpack `[time, [event, …], rank]`; an event is a map with `type`,
-or an array. Pure.
+"""Decoding of the KV events of vLLM, SGLang and LMCache: msgpack `[time, [event, …], rank]`; an event is a map with
+`type`, or an array. Pure.
 
 A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped.
 
@@ -19,8 +19,8 @@ from msgspec import Struct
 from router.prefix.blocks import TOKEN_BYTES, extra_keys
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
-# Fields of an array event (vLLM's first format) in order, after the type. SGLang 0.5.18 and 0.5.19 have a map with the
-# salt in the place of `lora_name`.
+# Fields of an array event (vLLM's first format) in order, after the type. SGLang 0.5.18 and 0.5.19 put a map with the
+# salt in place of `lora_name`.
 _STORED = (
     "block_hashes",
     "parent_block_hash",
@@ -39,17 +39,17 @@ LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
 LARGEST_BLOCK = 65_536  # tokens
 MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
-# Pinned memory is SGLang's, in its earlier versions tier 1. All others are slower: STORAGE, DISK, EXTERNAL, FS …
+# Pinned memory is SGLang's, tier 1 in earlier versions. All others are slower: STORAGE, DISK, EXTERNAL, FS …
 _MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}
-# What vLLM's connectors to Mooncake's store and to LMCache write, and SGLang of a remote pool: others that share the
-# store evict there, and nobody tells. What an engine evicts itself is of "CPU".
+# Media of vLLM's connectors to Mooncake's store and LMCache, and of SGLang's remote pool. Others that share the store
+# evict there without an event; an engine's own evictions are from "CPU".
 _UNTOLD = ("cpu", "EXTERNAL")
-# Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state. A hit needs
-# all blocks of a group that vLLM itself cannot name, too.
+# Groups of full attention, whose blocks every later token needs; others have a sliding window or a state. A hit also
+# needs all blocks of a group that vLLM itself cannot name.
 _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 _WINDOWS = ("sliding_window", "sliding_window_mla")
-# Groups of which the last block before the next token stands for what is needed: a recurrent state; of a chunk, and of
-# a further group of full attention, the end is evicted first.
+# Groups whose last block before the next token stands for all needed ones: a recurrent state; chunks and further
+# groups of full attention, evicted from the end.
 _CHUNKED = "chunked_local_attention"
 _LAST = (*_WHOLE[1:], "mamba", _CHUNKED)
 LONGEST_WINDOW = 1 << 24  # tokens
@@ -62,25 +62,25 @@ class Undecodable(ValueError):
     """The payload is not a batch of events; the message has the reason."""
 
 
-class BlocksStored(Struct, frozen=True, gc=False):  # made of a frozen dataclass, it would take a third of the decoding
+class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would take a third of the decoding time
     names: Sequence[int]
     parent: int | None
-    tokens: bytes  # 32-bit little-endian; empty when the engine names blocks of earlier events
+    tokens: bytes  # 32-bit little-endian; empty for blocks of earlier events
     block_size: int  # tokens; unknown without tokens
     tier: int
     extras: Sequence[bytes]
     group: int | None
-    whole: bool  # layers with full attention stored them
-    # Tokens before a hit's end that a later token needs of a further group: UNTOLD where the event names a kind but not
-    # its reach, None without a kind, as in older versions
+    whole: bool  # stored by layers with full attention
+    # Tokens before a hit's end that a later token needs of a further group: UNTOLD if the event names a kind without
+    # its reach, None without a kind (older versions)
     looks_back: int | None = 1
-    reports_removal: bool = True  # by an event, when the blocks leave the tier
-    remote: bool = False  # the tier is a pool of memory that engines share
-    chunked: bool = False  # layers with chunked attention stored them
+    reports_removal: bool = True  # whether an event reports that blocks leave the tier
+    remote: bool = False  # True if engines share the tier
+    chunked: bool = False  # stored by layers with chunked attention
 
 
 class BlocksRemoved(Struct, frozen=True, gc=False):
-    names: Sequence[int] | Mapping[int, int]  # with the copies that remain, where the engine tells them
+    names: Sequence[int] | Mapping[int, int]  # with the remaining copies, if reported
     tier: int
     group: int | None
 
@@ -164,8 +164,8 @@ def _looks_back(kind: object, raw: Any) -> int:
 
 
 def _is_aligned(raw: Any, names: int, tokens: int, size: int) -> bool:
-    """False for a further group of an engine that does not tell kinds, which leaves out blocks that no hit can need."""
-    # Blocks of earlier events, stored on another tier, have no tokens and in some versions a size of 0 (vLLM 0.20).
+    """Return False for a further group of unknown kind, whose events omit blocks that no hit can need."""
+    # Blocks of earlier events on another tier have no tokens, and in some versions a size of 0 (vLLM 0.20).
     least = 1 if tokens else 0
     if not least <= size <= LARGEST_BLOCK or (tokens and tokens < size * names):
         raise ValueError(f"{tokens} tokens for {names} blocks of {size}")
@@ -183,7 +183,7 @@ def _removed(raw: Any) -> BlocksRemoved:
 
 
 def _remaining(names: Sequence[int], counts: Any) -> Mapping[int, int]:
-    """Of a block that is named twice the later count is the newer."""
+    """Return the remaining copies; for a block named twice the later count is newer."""
     if len(counts) != len(names) or not all(type(count) is int and 0 <= count <= MOST_COPIES for count in counts):
         raise ValueError(f"remaining_copy_counts {counts!r:.60}: 0 to {MOST_COPIES} for each of {len(names)} blocks")
     return dict(zip(names, counts, strict=True))
@@ -229,7 +229,7 @@ def _extra(extra: object) -> bytes:
 
 
 def _extras(raw: Any, begins: bool, blocks: int) -> Sequence[bytes]:
-    """`begins`: the first block is a prompt's first."""
+    """Return the extra keys. `begins`: the first block is a prompt's first."""
     given, adapter = raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id")
     if given:
         return [_extra(extra) for extra in given] if any(given) else ()

@@ -1,4 +1,4 @@
-"""How late an engine's events come, without knowing by how much its clock differs from this host's. Pure."""
+"""The delay of an engine's events, without knowing the difference between its clock and this host's. Pure."""
 
 from math import inf
 
@@ -8,14 +8,14 @@ FORGOTTEN_S = (
 
 
 class ShortestDelay:
-    """The shortest delay of late, as the least of this window and the one before."""
+    """The shortest recent delay: the least of this window and the one before."""
 
     def __init__(self) -> None:
         self._window = 0
         self._latest = self._earlier = inf
 
     def beyond(self, delay_s: float, now: float) -> float:
-        """Seconds that this delay exceeds the shortest one. `now`: s, monotonic."""
+        """Return the seconds by which this delay exceeds the shortest. `now`: s, monotonic."""
         window = int(now // FORGOTTEN_S)
         if window != self._window:
             self._earlier = self._latest if window == self._window + 1 else inf

@@ -1,4 +1,4 @@
-"""Feeds one instance's KV events into the index: discovery, subscription, completeness, trust.
+"""The feed of one instance's KV events into the index: discovery, subscription, completeness, trust.
 
 The engine is asked every few seconds for batches after its last one, which distinguishes an idle engine from lost
 events. An unrecoverable loss (a gap that the engine cannot replay, a broken connection) clears the instance's part of
@@ -58,7 +58,7 @@ class Feed:
         shares: bool = False,
         chunk: int = 0,
     ) -> None:
-        """`turns`: those of all engines that the process follows; `shares`: its store is that of the whole pool;
+        """`turns`: turns of all followed engines; `shares`: its store is that of the whole pool;
         `chunk`: tokens in a chunk of its model's attention, where that is known."""
         self.instance = instance
         self._discover = discover
@@ -66,7 +66,7 @@ class Feed:
         self._context = context
         self._turns = turns or Turns()
         self._shares = shares
-        self._untold = False  # some of its blocks are in a store
+        self._untold = False  # True if some of its blocks are in a store
         self._chunk = chunk
         self._groups = FollowedGroups(chunk)
         self._sequence = self._new_sequence()
@@ -75,11 +75,11 @@ class Feed:
         self._replay: ZmqSubscription | None = None
         self._asked_at: float | None = None  # s, monotonic
         self._why = "the router has not subscribed to its events yet"
-        self.complete = False  # all events since the engine's start or last clear were seen
+        self.complete = False  # True if all events since the engine's start or last clear were seen
         self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
-        self.behind_s = 0.0  # delay of the latest batch beyond the shortest one of late
-        self._shortest = ShortestDelay()  # includes the difference of the two clocks
+        self.behind_s = 0.0  # delay of the latest batch beyond the shortest recent one
+        self._shortest = ShortestDelay()  # includes the clocks' difference
         self.purges = 0
         self.batches = 0
         self._gaps = self._replayed = 0  # counts of earlier connections
@@ -101,12 +101,12 @@ class Feed:
 
     @property
     def block_size(self) -> int:
-        """Tokens; 0 before the first block event."""
+        """Return the tokens per block; 0 before the first block event."""
         return self._groups.block_size
 
     @property
     def but_for(self) -> str:
-        """What the index does not know of the engine, where it is exact."""
+        """Return the kinds of request that an exact index of this engine does not know."""
         store = UNTOLD_STORE if self._untold or self._shares else ""
         return "; ".join(filter(None, (self._groups.but_for, store)))
 
@@ -162,7 +162,7 @@ class Feed:
         self._sequence.start()
 
     async def _follow(self) -> None:
-        """Return when the connection is lost."""
+        """Follow the events until the connection is lost."""
         while not self._lost.is_set():
             try:
                 async with asyncio.timeout(CONFIRM_S / 2):
@@ -188,7 +188,7 @@ class Feed:
         if self._replay is not None and quiet_s > CONFIRM_S:
             self._sequence.confirm()
         elif self._replay is None and self._events is not None and self._events.connected and self.batches:
-            self.confirmed_at = time.time()  # the connection answers heartbeats, so no event is long under way
+            self.confirmed_at = time.time()  # the connection answers heartbeats, so no event is delayed for long
 
     def _live(self, frames: list[bytes]) -> None:
         if len(frames) != 3 or len(frames[1]) != NUMBER_BYTES:
@@ -206,7 +206,7 @@ class Feed:
             self.behind_s = self._shortest.beyond(now - self.event_at, time.monotonic())
 
     def _seen_before(self, payload: bytes) -> None:
-        """Either a batch that was replayed too, or the engine restarted and counts from 0 again: then reconnect."""
+        """Handle a number seen before: a replayed batch, or a restarted engine that counts from 0; then reconnect."""
         try:
             newer = self.event_at is not None and decode(payload).at > self.event_at
         except Undecodable:
@@ -284,7 +284,7 @@ class Feed:
         self._store_further(later)
 
     def _store_further(self, events: list[BlocksStored]) -> None:
-        """After the first group's, which tell what the names stand for; a request's come in the order of the groups."""
+        """Store blocks of a further group, which follow the first group's events that define the names."""
         for event in events:
             if (place := self._groups.further(event)) is not None:
                 self._index.need(self.instance, self._groups.needs)
@@ -305,7 +305,7 @@ class Feed:
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
 
     def _lose(self) -> None:
-        """Events are missing and cannot be replayed."""
+        """Clear the instance, as missing events cannot be replayed."""
         self._empty()
         self.complete = False
 

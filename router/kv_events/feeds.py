@@ -18,7 +18,7 @@ SWEEP_PAUSE_S = 0.01
 
 
 class Feeds:
-    """ZMQ's own limit of 1,023 sockets would end at 170 engines: each takes six, of which four watch the other two."""
+    """The feeds with a raised socket limit: at ZMQ's 1,023 sockets 170 engines fit, as each takes six."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -34,7 +34,7 @@ class Feeds:
     def follow(
         self, instance: str, url: str, place: RankPlace, index: ExactIndex, *, shares: bool = False, chunk: int = 0
     ) -> Feed:
-        """`shares`, `chunk`: see Feed."""
+        """Follow an endpoint. `shares`, `chunk`: see Feed."""
         if self._context is None:
             self._context = zmq.Context()
             self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))
@@ -58,7 +58,7 @@ class Feeds:
 
 
 async def sweep(index: ExactIndex) -> None:
-    """Remove dropped blocks in small steps, and those of stores that nobody told of for long enough."""
+    """Remove dropped blocks in small steps, and expired unreported blocks of stores."""
     index.expire(time.monotonic())
     while True:
         if not index.sweep(SWEPT_BLOCKS):

@@ -1,4 +1,4 @@
-"""Sorts an engine's events by its groups of layers: the first with full attention, and what a hit needs of all others.
+"""The assignment of an engine's events to its groups of layers: the first with full attention, and the others.
 
 The first one's blocks carry the tokens. Those of further groups have the same names where they end at the same token,
 so the name tells the position, whichever blocks an engine leaves out. A model without full attention is followed where
@@ -21,23 +21,23 @@ _MANY = f"its model has more than {MOST} groups of layers"
 
 
 class FollowedGroups:
-    """Of one connection to an engine."""
+    """The groups of one connection to an engine."""
 
     def __init__(self, chunk: int = 0) -> None:
         """`chunk`: tokens in a chunk of its model's attention, where that is known."""
         self._chunk = chunk
         self._first: int | None = None
         self._known = False
-        self._further: dict[int | None, int] = {}  # its position among the further ones, by number
+        self._further: dict[int | None, int] = {}  # position among the further groups, by number
         # By position: tokens that it looks back, tokens in its block, tokens in its chunk
         self._backs: list[tuple[int, int, int]] = []
         self.block_size = 0  # tokens; 0 before its first event
-        self.trouble = ""  # why nothing can be followed
-        self.but_for = ""  # what is not known
+        self.trouble = ""  # why no events can be followed
+        self.but_for = ""  # kinds of request that remain unknown
         self.needs = GroupNeeds()
 
     def is_first(self, event: BlocksStored) -> bool:
-        """Whether the event tells of the first group. What is said of other tiers may name no group."""
+        """Return whether the event is about the first group; events of other tiers may name no group."""
         if event.tier != DEVICE:
             return event.whole and event.group in (None, self._first)
         if event.whole and not self._known:
@@ -46,13 +46,13 @@ class FollowedGroups:
         if event.group != self._first or not event.whole:
             return False
         if event.tokens and event.block_size > self.block_size:
-            # Of a block that is partly full (Mamba's) vLLM names the latest part. LMCache's chunks are no blocks.
+            # vLLM names the latest part of a partly full block (Mamba). LMCache's chunks are not blocks.
             self.block_size = event.block_size
             self._learn()
         return True
 
     def further(self, event: BlocksStored) -> int | None:
-        """Where the event's blocks go that are another group's; None: nowhere."""
+        """Return where blocks of another group go; None if they are ignored."""
         if event.tier != DEVICE or event.looks_back is None or not event.tokens:
             return None
         if event.looks_back == UNTOLD:
@@ -76,7 +76,7 @@ class FollowedGroups:
         return FURTHER + position
 
     def _is_dense(self, event: BlocksStored) -> bool:
-        """A model without full attention whose events leave out no block."""
+        """Return whether events leave out no block, for a model without full attention."""
         if len(event.tokens) != len(event.names) * event.block_size * TOKEN_BYTES:
             self.trouble = _SPARSE
             return False
@@ -84,7 +84,7 @@ class FollowedGroups:
         return True
 
     def place(self, event: BlocksRemoved) -> int | None:
-        """Where the blocks are that the event removes; None: they are not followed."""
+        """Return where the removed blocks are; None if they are not followed."""
         if event.tier != DEVICE:
             return event.tier if event.group in (None, self._first) else None
         position = self._further.get(event.group)

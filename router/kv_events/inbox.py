@@ -15,7 +15,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from router.kv_events.turns import Turns
 
-LARGEST = 4 * 1024 * 1024  # bytes of a frame: ZMQ ends the connection on a larger one. 131,072 tokens take 1.6 MB
+LARGEST = 4 * 1024 * 1024  # bytes of a frame; ZMQ closes the connection on a larger one. 131,072 tokens take 1.6 MB
 MOST_FRAMES = 8
 TAKEN_AT_ONCE = 1000  # messages
 TAKEN_BYTES = 16 * 1024 * 1024
@@ -23,7 +23,7 @@ WAITING_BYTES = 256 * 1024 * 1024
 MESSAGE_BYTES = 256  # bytes that a message takes besides its frames
 HIGH_WATER_MARK = 10_000  # messages; a dropped one shows as a gap and is requested again
 HEARTBEAT_MS = 1_000
-SILENCE_MS = 3_000  # the connection is closed without an answer to heartbeats
+SILENCE_MS = 3_000  # time without heartbeat answers before the connection is closed
 
 
 class ZmqSubscription:
@@ -40,13 +40,13 @@ class ZmqSubscription:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._turns = turns
-        self._is_asking = False  # waits for its turn
+        self._is_asking = False  # True while waiting for a turn
         self._take = take
         self._gone = gone
         self._again: asyncio.Handle | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()  # messages and their sizes
         self._waiting_bytes = 0
-        self.cut_off = ""  # the fault of its KV events, after which nothing more is read
+        self.cut_off = ""  # fault in its KV events that ended reading
         self.connected = False
         self._socket = context.socket(kind)
         self._socket.linger = 0
@@ -80,7 +80,7 @@ class ZmqSubscription:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
             return  # not connected: the caller's wait times out
-        self._loop.call_soon(self._read)  # sending may have consumed the signal of a new message
+        self._loop.call_soon(self._read)  # sending may have consumed a new message's signal
 
     def close(self) -> None:
         self._forget()
@@ -109,7 +109,7 @@ class ZmqSubscription:
             self._turns.ask(self)
 
     def _fetch(self) -> None:
-        """Take what ZMQ has: its file descriptor does not signal remaining messages again."""
+        """Take all messages from ZMQ, whose file descriptor does not signal remaining ones again."""
         limit = self._waiting_bytes + TAKEN_BYTES
         for _ in range(TAKEN_AT_ONCE):
             if self._socket.closed or self.cut_off or self._waiting_bytes > limit:
@@ -128,7 +128,7 @@ class ZmqSubscription:
         self._later()
 
     def _message(self) -> list[bytes]:
-        """The next message; only its first frames if it has too many."""
+        """Return the next message, or only its first frames if it has too many."""
         frames = [self._socket.recv(zmq.NOBLOCK)]
         while len(frames) <= MOST_FRAMES and self._socket.getsockopt(zmq.RCVMORE):
             frames.append(self._socket.recv(zmq.NOBLOCK))

@@ -1,4 +1,4 @@
-"""A router's connection to an index process. While there is none, `why` says so, and nobody waits for answers."""
+"""A router's connection to an index process. Without one, `why` says so and nothing waits for answers."""
 
 import asyncio
 import logging
@@ -36,19 +36,19 @@ from router.kv_events.messages import (
 log = logging.getLogger("weir.router")
 
 RETRY_S = 0.5
-ANSWER_S = 0.05  # a look-up that takes longer is not waited for
-REST_S = 1.0  # without look-ups, after one took longer
-SILENT_S = 3.0  # it tells its costs twice a second
+ANSWER_S = 0.05  # longest wait for a look-up
+REST_S = 1.0  # pause of look-ups after a late one
+SILENT_S = 3.0  # silence that means a lost process, as costs come twice a second
 LOOK_UP_BOUNDS = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # s
 
-Prompts = Sequence[tuple[int, Sequence[int]]]  # the same prompt: tokens in a block, hashes
+Prompts = Sequence[tuple[int, Sequence[int]]]  # (tokens per block, hashes) of the same prompt
 
 
 class Link:
     def __init__(self, path: str) -> None:
         self.path = path
-        self.seed: int | None = None  # until it was connected once
-        self.why = f"the index process at {path} has not been connected to yet"  # "" while it is
+        self.seed: int | None = None  # None until first connected
+        self.why = f"the index process at {path} has not been connected to yet"  # "" while connected
         self.resident_bytes, self.cpu_s = 0, 0.0  # memory and CPU time of the process, as it reports them
         self.answered = self.late = self.lost = 0  # look-ups
         self.seconds = Histogram(LOOK_UP_BOUNDS)  # duration of the answered look-ups
@@ -64,14 +64,14 @@ class Link:
 
     @property
     def trouble(self) -> str:
-        """Why its answers cannot be used; "" when they can."""
+        """Return why its answers cannot be used; "" if they can."""
         if self.why:
             return self.why
         silent_s = time.monotonic() - self._heard_at
         return f"the index process at {self.path} has been silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
     async def run(self) -> None:
-        """Keep it connected, until cancelled."""
+        """Keep the connection open until cancelled."""
         loop, said = asyncio.get_running_loop(), ""
         try:
             while True:
@@ -91,7 +91,7 @@ class Link:
                 self._connection.close()
 
     def follow(self, pool: str, engines: list[Engine]) -> None:
-        """All of the pool's engines that it is to follow."""
+        """Set all engines of the pool that the process should follow."""
         if self._follows.get(pool, []) != engines:
             self._follows[pool] = engines
             self._tell(Follow(pool, engines))
@@ -99,7 +99,7 @@ class Link:
                 del self._follows[pool]
 
     async def look_up(self, pool: str, prompts: Prompts) -> Found | None:
-        """None without an answer in time."""
+        """Look a prompt up; None without an answer in time."""
         connection, now = self._connection, time.monotonic()
         if connection is None or self.trouble or now < self._rests_until:
             self.lost += 1
@@ -123,7 +123,7 @@ class Link:
         return found
 
     def sent(self, look_up: int, pool: str, key: str, block_size: int, foreseen: int) -> int:
-        """The prompt of that look-up goes to an engine. Returns the number to end with `over`."""
+        """Note that the looked-up prompt goes to an engine. Return the number to end with `over`."""
         number = next(self._numbers)
         self._tell(Sent(number, look_up, pool, key, block_size, foreseen))
         return number
@@ -142,7 +142,7 @@ class Link:
             self._rests_until = time.monotonic() + REST_S
             waiting.set_result(None)
 
-    # Of the connection
+    # Connection
 
     def connected(self, connection: "_Connection") -> None:
         self._connection, self._heard_at = connection, time.monotonic()

@@ -36,7 +36,7 @@ class Listener:
         self._shared = shared
 
     async def run(self, pools: Iterable[Pool]) -> None:
-        """Runs until cancelled; `pools` is read again at each step."""
+        """Run until cancelled; `pools` is read again at each step."""
         try:
             while True:
                 try:
@@ -67,7 +67,7 @@ class Listener:
         await self._feeds.close()
 
     def _follow(self, pool: Pool) -> None:
-        """One feed per endpoint, that is per epoch of an instance and per data-parallel rank."""
+        """Follow each endpoint by a feed of its own, per epoch and data-parallel rank."""
         state = pool.kv_event_state
         publishing = [endpoint for endpoint in pool.endpoints.values() if _publishes(endpoint)]
         if self._shared is not None:
@@ -135,7 +135,7 @@ async def provide_tokenizer(pool: Pool) -> None:
     try:
         state.reader = await _loaded(name)
         state.no_tokens = ""
-    except Exception as error:  # the folder may contain anything; the approximate index is used instead
+    except Exception as error:  # the folder may contain anything; fall back to the approximate index
         state.reader = None
         why = error if engine_key.listed(engine_key.FOLDERS) else engine_key.UNTOLD
         state.no_tokens = f"the tokenizer {name} cannot be used: {why}"[:300]
@@ -159,7 +159,7 @@ def _publishes(endpoint: Endpoint) -> bool:
 
 
 def _place(endpoint: Endpoint) -> RankPlace:
-    """The key of an engine is shown at its own address only."""
+    """Return the place of a rank; an engine's key is sent only to its own address."""
     dp, number = endpoint.ranks.dp, endpoint.rank
     place = WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)
     own = endpoint.events_url.rstrip("/") == endpoint.upstream.url.rstrip("/")

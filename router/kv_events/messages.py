@@ -1,8 +1,8 @@
-"""What routers and an index process tell each other, over a unix socket: frames of a length and a msgpack array. Pure.
+"""Messages between routers and an index process on a unix socket: length-prefixed frames of msgpack arrays. Pure.
 
-A router says which engines it wants followed, asks what they hold of a prompt, and tells where it sends the prompt. The
-process answers each question, and tells twice a second how it follows the engines. Both sides begin with the version:
-they may be of two releases while an upgrade goes on.
+A router names the engines to follow, asks what they hold of a prompt, and reports where it sends the prompt. The
+process answers each question, and reports its feeds twice a second. Both sides begin with the version, as they may be
+of different releases during an upgrade.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ VERSION = 1
 LENGTH_BYTES = 4
 LONGEST = 64 * 1024 * 1024  # bytes of a frame: the block hashes of the largest body take less
 
-Stretch = tuple[int, bytes, bytes, bytes]  # its end in blocks, and its holders on device, host and disk, by slot
+Stretch = tuple[int, bytes, bytes, bytes]  # (end in blocks, holders on device, host and disk by slot)
 
 
 class Hello(Struct, array_like=True, tag="hello"):
@@ -25,14 +25,14 @@ class Hello(Struct, array_like=True, tag="hello"):
 class Engine(Struct, array_like=True, frozen=True):
     """An engine process, or one of its data-parallel ranks."""
 
-    key: str  # different for each process: a restarted engine has another one
-    url: str  # address that says where its KV events are
+    key: str  # key of the process; a restarted engine has another
+    url: str  # address that lists the sources of KV events
     rank: tuple[int, int, int]  # number, position behind the address, ranks there
-    kv_tokens: int  # capacity of its cache, 0 when unknown
-    block_size: int  # tokens, until its events tell
-    engine_key: str = ""  # the reference of the key that it asks for
-    shares: bool = False  # its store is that of the whole pool
-    chunk: int = 0  # tokens in a chunk of its model's attention, 0 when unknown
+    kv_tokens: int  # capacity of its cache, 0 if unknown
+    block_size: int  # tokens per block, until its events report them
+    engine_key: str = ""  # reference of its engine key
+    shares: bool = False  # True if its store is that of the whole pool
+    chunk: int = 0  # tokens per chunk of its model's attention, 0 if unknown
 
 
 class Follow(Struct, array_like=True, tag="follow"):
@@ -49,14 +49,14 @@ class LookUp(Struct, array_like=True, tag="look_up"):
 
 
 class Sent(Struct, array_like=True, tag="sent"):
-    """The prompt of that look-up goes to an engine."""
+    """Notice that a looked-up prompt goes to an engine."""
 
     number: int
     look_up: int
     pool: str
     key: str
     block_size: int
-    foreseen: int  # leading blocks that it is expected to hold
+    foreseen: int  # leading blocks expected there
 
 
 class Over(Struct, array_like=True, tag="over"):
@@ -69,21 +69,21 @@ class Welcome(Struct, array_like=True, tag="welcome"):
 
 
 class Slots(Struct, array_like=True, tag="slots"):
-    """The keys that the bits of a pool's holders stand for from now on."""
+    """The keys for the bits of a pool's holders, from now on."""
 
     pool: str
     keys: list[str]
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """For each prompt of the look-up: what is held now, and what will be, by slot, where that differs."""
+    """For each prompt of a look-up: what is held now by slot, and what will be held, if different."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
 
 
 class FeedStatus(Struct, array_like=True):
-    """How one engine's events are followed; the names are those of router/kv_events/feed.py."""
+    """The status of an engine's feed, named as in router/kv_events/feed.py."""
 
     key: str
     trouble: str
@@ -107,7 +107,7 @@ class Status(Struct, array_like=True, tag="status"):
 
 
 class Costs(Struct, array_like=True, tag="costs"):
-    """Of the whole process, since its start."""
+    """Costs of the whole process since its start."""
 
     resident_bytes: int
     cpu_s: float
@@ -122,7 +122,7 @@ to_router: "msgspec.msgpack.Decoder[ToRouter]" = msgspec.msgpack.Decoder(ToRoute
 
 
 class BadFrame(ValueError):
-    """What came is no message of the other side; the message has the reason."""
+    """The bytes are no valid message; the exception has the reason."""
 
 
 def framed(message: Struct) -> bytes:
@@ -131,13 +131,13 @@ def framed(message: Struct) -> bytes:
 
 
 class Frames:
-    """Cuts a stream of bytes into frames."""
+    """A splitter of a byte stream into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Sequence[bytes]:
-        """The frames that are whole now. Raises BadFrame."""
+        """Return the complete frames. Raises BadFrame."""
         rest = self._rest
         rest += data
         found, start = [], 0

@@ -1,4 +1,4 @@
-"""Orders an engine's numbered batches: requests missing ones and reports lost ones. Pure.
+"""The order of an engine's numbered batches: missing ones are requested, lost ones reported. Pure.
 
 `live` and `replayed_one` receive batches and call `apply` with each in order. `lose` is called after a gap that cannot
 be filled: the state before the gap is then unreliable.
@@ -7,19 +7,19 @@ be filled: the state before the gap is then unreliable.
 from collections.abc import Callable
 
 KEPT = 20_000  # batches held back while missing ones are requested
-KEPT_BYTES = 8 * 1024 * 1024  # bytes kept: they are applied in one go
+KEPT_BYTES = 8 * 1024 * 1024  # bytes held back, which are applied in one step
 
 
 class Sequence:
     def __init__(self, apply: Callable[[bytes], None], lose: Callable[[], None], ask: Callable[[int], bool]) -> None:
-        """`ask(n)`: request a replay from number n; False when the engine offers no replay."""
+        """`ask(n)`: request a replay from number n; False if the engine offers none."""
         self._apply = apply
         self._lose = lose
         self._ask = ask
         self._early: dict[int, bytes] = {}
         self._early_bytes = 0
         self._asking = False
-        self._again = False  # the gap appeared after the pending replay request
+        self._again = False  # True if a gap appeared after the pending replay request
         self.next = 0
         self.gaps = 0
         self.replayed = 0  # batches received by replay
@@ -30,7 +30,7 @@ class Sequence:
 
     @property
     def whole(self) -> bool:
-        """No batch is missing before the latest known one."""
+        """Return whether no batch is missing before the latest known one."""
         return not self._early
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class Sequence:
             self._asking = self._ask(self.next)
 
     def live(self, number: int, payload: bytes) -> bool:
-        """False for a number that was already seen."""
+        """Take a live batch; False for a number already seen."""
         if number < self.next:
             return False
         if number > self.next:
@@ -56,14 +56,14 @@ class Sequence:
     def replayed_one(self, number: int, payload: bytes) -> None:
         if number < self.next:
             return
-        if number > self.next:  # the engine no longer holds the batches before
+        if number > self.next:  # the engine no longer holds earlier batches
             self._jump(number)
         self.replayed += 1
         self._take(payload)
         self._take_early()
 
     def replay_ended(self) -> None:
-        """The engine has sent all it held at the request, or does not answer."""
+        """End a replay: the engine has sent all it held, or does not answer."""
         self._asking = False
         if self._early and self._again:
             self._again = False
@@ -90,7 +90,7 @@ class Sequence:
         self._lose()
 
     def _take(self, payload: bytes) -> None:
-        self._early_bytes -= len(self._early.pop(self.next, b""))  # received live and by replay
+        self._early_bytes -= len(self._early.pop(self.next, b""))  # received both live and by replay
         self.next += 1
         self._apply(payload)
 

@@ -1,4 +1,4 @@
-"""The exact index of a pool as a router shares it with others: index processes hold it, each a part of the engines.
+"""A pool's exact index shared by routers: index processes hold it, each for a part of the engines.
 
 Engines are divided among the processes by name, so that all routers of a host ask the same one.
 """
@@ -20,7 +20,7 @@ from router.prefix.exact.stretches import Tokens, summed
 
 
 class SharedFeed:
-    """An endpoint's KV events, as an index process follows them; the attributes are those of a Feed."""
+    """An endpoint's KV events as followed by an index process, with the attributes of a Feed."""
 
     def __init__(self, endpoint: Endpoint, place: RankPlace, link: Link) -> None:
         self.link = link
@@ -51,24 +51,24 @@ class SharedFeed:
 
 
 class SharedIndex:
-    """Of one pool."""
+    """The shared index of one pool."""
 
     def __init__(self, pool: str, links: Sequence[Link]) -> None:
         self._pool = pool
         self._links = links
         self._feeds: dict[str, SharedFeed] = {}  # by endpoint
         self._endpoints: dict[str, str] = {}  # by key
-        self._asked: Sequence[Link] = ()  # links that hold a part of it
+        self._asked: Sequence[Link] = ()  # links to processes with a part of the index
         self._names: dict[Link, tuple[Sequence[str], Sequence[str]]] = {}  # keys, endpoints
 
     @property
     def seed(self) -> int:
-        """Of the hash chains; the same of all processes whose sockets lie in one folder."""
+        """Return the seed of the hash chains, equal for all processes whose sockets share a folder."""
         return next((link.seed for link in self._links if link.seed is not None), 0)
 
     @property
     def answers(self) -> bool:
-        """Whether a look-up can find anything."""
+        """Return whether a look-up can find anything."""
         return any(not link.trouble for link in self._asked)
 
     @property
@@ -77,7 +77,7 @@ class SharedIndex:
 
     @property
     def bytes(self) -> int:
-        """Of all processes, whatever the number of routers that share them."""
+        """Return the memory of all processes, whatever the number of routers."""
         return sum(link.status[self._pool].bytes for link in self._links if self._pool in link.status)
 
     def blocks(self, instance: str) -> Tokens:
@@ -85,7 +85,7 @@ class SharedIndex:
         return feed.blocks if feed is not None else NOTHING
 
     def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
-        """These endpoints, with their places behind their addresses, and no others; `chunk`: see Engine."""
+        """Follow these endpoints, with their places behind their addresses, and no others; `chunk`: see Engine."""
         engines: dict[Link, list[Engine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
@@ -104,7 +104,7 @@ class SharedIndex:
             feed.refresh()
 
     async def look_up(self, prompts: Prompts) -> "LookedUp | None":
-        """None when no process answers in time."""
+        """Look a prompt up; None if no process answers in time."""
         if len(self._asked) == 1:
             answers = [await self._asked[0].look_up(self._pool, prompts)]
         else:
@@ -127,7 +127,7 @@ class SharedIndex:
         return held
 
     def _names_of(self, link: Link) -> Sequence[str]:
-        """The endpoints that the bits of its masks stand for; empty for engines of other routers."""
+        """Return the endpoints for the bits of its masks; empty for engines of other routers."""
         keys = link.names.get(self._pool, ())
         known = self._names.get(link)
         if known is None or known[0] is not keys:
@@ -148,17 +148,17 @@ class LookedUp:
     __slots__ = ("_index", "held", "numbers")
 
     def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[Link, int], index: SharedIndex) -> None:
-        self.held = held  # tokens by instance, at the admission of a request sent now
-        self.numbers = numbers  # number of the look-up, at each process
+        self.held = held  # tokens by instance at the admission of a request sent now
+        self.numbers = numbers  # number of the look-up by process
         self._index = index
 
     def sent(self, instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
-        """The prompt goes to this instance, which is expected to hold `foreseen` leading blocks when it admits it."""
+        """Note that the prompt goes to this instance, with `foreseen` leading blocks expected at admission."""
         return self._index.sent(self, instance, block_size, foreseen)
 
 
 class SharedSent:
-    """A request in flight, as the index process knows it."""
+    """A request in flight, as known to the index process."""
 
     __slots__ = ("_link", "_number")
 
@@ -178,7 +178,7 @@ class SharedIndexes:
         self._pools: dict[str, SharedIndex] = {}
 
     def follow(self, pool: Pool, places: Mapping[Endpoint, RankPlace]) -> None:
-        """The pool's endpoints that publish KV events."""
+        """Follow the pool's endpoints that publish KV events."""
         shared = self._pools.get(pool.name)
         if shared is None:
             shared = self._pools[pool.name] = SharedIndex(pool.name, self.links)
@@ -186,7 +186,7 @@ class SharedIndexes:
         pool.kv_event_state.shared = shared
 
     def keep(self, pools: Set[str]) -> None:
-        """Follow nothing of pools that were removed."""
+        """Stop following removed pools."""
         for name in self._pools.keys() - pools:
             self._pools.pop(name).follow({})
 

@@ -1,4 +1,4 @@
-"""Where the KV events of an engine are: asked by `GET /kv_event_sources`, or given by the fleet document.
+"""The sources of an engine's KV events, from `GET /kv_event_sources` or the fleet document.
 
 The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
@@ -19,10 +19,10 @@ from router.upstream.fetch import get
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
 
 _TCP = re.compile(r"tcp://([\w.*-]{0,253}|\[[0-9a-fA-F:.]{0,45}\]):[0-9]{1,5}", re.ASCII)
-_IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path has room for 107 bytes
+_IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path holds 107 bytes
 _RANK = re.compile(r"[0-9]{1,4}")
 LONGEST_TOPIC = 256  # characters
-TIMEOUT_S = 5.0  # for the whole response
+TIMEOUT_S = 5.0  # time limit for the whole response
 LONGEST = 1 << 20  # bytes of a response
 
 
@@ -33,25 +33,25 @@ class NoEvents(Exception):
 @dataclass(frozen=True, slots=True)
 class KvEventSource:
     endpoint: str
-    replay: str | None  # None: no replay of missed events
+    replay: str | None  # None without a replay of missed events
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Which of an instance's data-parallel ranks, and the key that is shown at its address."""
+    """One of an instance's data-parallel ranks, and the key for its address."""
 
     number: int = 0
-    position: int = 0  # among those behind the address
-    ranks: int = 1  # behind the address
-    engine_key: str = ""  # a reference; empty: none
+    position: int = 0  # position among the ranks behind the address
+    ranks: int = 1  # number of ranks behind the address
+    engine_key: str = ""  # key reference; empty for none
 
 
 WHOLE = RankPlace()
 
 
 async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """`url`: of an engine that answers GET /kv_event_sources, or where its events are (`given`). Raises NoEvents."""
+    """Find the source. `url`: an engine that answers GET /kv_event_sources, or a `given` address. Raises NoEvents."""
     if url.startswith("tcp://"):
         return await _reached(given(url, place), "its address of KV events")
     try:
@@ -75,7 +75,7 @@ async def _reached(found: KvEventSource, what: str) -> KvEventSource:
 
 
 def given(address: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Of an engine that cannot be asked: tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, of its first rank; further
+    """Parse a declared source, tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, of the first rank; further
     ranks have the ports after it. Raises NoEvents."""
     endpoint, _, query = address.partition("?")
     more = dict(parse_qsl(query, max_num_fields=8))
@@ -99,7 +99,7 @@ Endpoint = TypeVar("Endpoint", str, str | None)
 
 
 async def _pinned(endpoint: Endpoint) -> Endpoint:
-    """With the address that its name leads to now: ZMQ would ask again."""
+    """Replace the host name by its current address, as ZMQ would resolve it again."""
     if not endpoint or not endpoint.startswith("tcp://"):
         return endpoint
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -108,7 +108,7 @@ async def _pinned(endpoint: Endpoint) -> Endpoint:
 
 
 def parse(raw: bytes, url: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """`url`: the engine's address, which replaces wildcard addresses in its response. Raises NoEvents."""
+    """Parse a response. `url`: the engine's address, which replaces wildcard addresses. Raises NoEvents."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -1,5 +1,5 @@
-"""Divides the event loop's time among the KV events of all engines: whoever has some to apply waits for its turn, and
-one iteration of the loop applies events for a slice of time, so that requests and look-ups are served between."""
+"""The division of the event loop's time among all engines' KV events: engines wait for their turn, and each iteration
+of the loop applies events for a slice of time, so that requests and look-ups are served in between."""
 
 import asyncio
 import time
@@ -9,20 +9,20 @@ from typing import Protocol
 
 class Worker(Protocol):
     def work(self, until: float) -> None:
-        """Until then, by time.perf_counter, or until nothing is left."""
+        """Work until a time.perf_counter value, or until nothing is left."""
 
 
 class Turns:
     def __init__(self, slice_s: float = 0.002, pause_s: float = 0.006) -> None:
-        """`pause_s`: before the next turn of an engine that has more to apply. By default one engine takes a quarter of
-        the loop's time at most."""
+        """`pause_s`: pause before an engine's next turn if it has more to apply. By default one engine takes at most a
+        quarter of the loop's time."""
         self.slice_s = slice_s
         self.pause_s = pause_s
         self._waiting: deque[Worker] = deque()
-        self._is_coming = False  # a slice, with the next iteration
+        self._is_coming = False  # True if the next iteration runs a slice
 
     def ask(self, worker: Worker) -> None:
-        """The worker, which is not waiting yet, gets a turn."""
+        """Queue a worker that is not waiting yet."""
         self._waiting.append(worker)
         self._come()
 
