@@ -26,7 +26,7 @@ WHOLE = "send the whole conversation as input, without previous_response_id"
 class SharedResponses(Protocol):
     """The responses that routers share (router/sync/response_directory.py)."""
 
-    def kept(self, name: str, owner: StoredResponse) -> None: ...
+    def kept(self, name: str, owner: StoredResponse, *, replaces: bool = False) -> None: ...
 
     async def look_up(self, name: str) -> StoredResponse | None: ...
 
@@ -49,9 +49,13 @@ class StoredResponses:
         owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch)
 
         def note(response_id: str) -> None:
-            self._keep(name_of(_id_of(call.key), response_id), owner)
+            name = name_of(_id_of(call.key), response_id)
+            known = self._owners.get(name, owner)
+            if known != owner and self.endpoints(known):
+                return  # an engine that names another's response gets nothing of what continues it
+            self._keep(name, owner)
             if self._shared is not None:
-                self._shared.kept(name_of(_id_of(call.key), response_id), owner)
+                self._shared.kept(name, owner, replaces=known != owner)
 
         return IdNoted(client, note, streams=streams)
 

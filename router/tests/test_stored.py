@@ -231,6 +231,24 @@ async def test_another_router_finds_it(four, redis_url):
     assert not four.published.client.exists(redis_keys.response_key(name_of("", name)))
 
 
+async def test_an_engine_that_names_a_response_of_another_gets_nothing_of_what_continues_it(four, redis_url):
+    name = await first(four)
+    owner = next(f"demo-{place}" for place, one in enumerate(four.engines) if one.received)
+    key, lie = redis_keys.response_key(name_of("", name)), {"id": name, "status": "completed", "usage": USAGE}
+    await four.until(lambda: four.published.client.exists(key))
+    there = four.published.client.get(key)
+    for place, one in enumerate(four.engines):
+        if f"demo-{place}" != owner:
+            one.behaviour = reply(lie | {"object": "response"})
+    async with running(redis_url, "router-2") as (other, client):
+        await four.until(lambda: other.pools.get("demo") is not None and other.pools.get("demo").ready)
+        for _ in four.engines:
+            assert (await four.ask(PATH, input="hello")).status_code == 200
+            assert (await client.post(PATH, json={"model": "llama", "input": "hello"})).status_code == 200
+    assert (await further(four, name)).headers["x-weir-instance"] == owner
+    assert four.published.client.get(key) == there
+
+
 async def test_what_is_in_redis_is_bounded_and_expires(four, monkeypatch):
     monkeypatch.setattr(redis_keys, "RESPONSES_KEPT", 3)
     client = four.published.client
