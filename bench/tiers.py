@@ -5,7 +5,7 @@
 About three minutes of CPU. It writes docs/findings/tables/tutti-played.csv, which tests hold to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -60,25 +60,26 @@ def crossovers() -> Iterator[tuple[str, ...]]:
     yield _row("Figure 13: bubble of Tutti, mean over 50 to 100 % cached", 25, mean, "ms")
 
 
-def loogle() -> Iterator[tuple[str, ...]]:
-    runs = {tier: _runs(tier, LOOGLE, LOOGLE_RATE, LOOGLE_RUNS) for tier in ("ssd-gds", "dram", "ssd-tutti")}
+def loogle(played: Collection[str] = ("ssd-gds", "dram", "ssd-tutti")) -> Iterator[tuple[str, ...]]:
+    """Tutti is among those that are played."""
+    runs = {tier: _runs(tier, LOOGLE, LOOGLE_RATE, LOOGLE_RUNS) for tier in played}
     ttft_s = {tier: median(one for one, _ in found) for tier, found in runs.items()}
-    for tier, published in (("ssd-gds", 2.63), ("dram", 14.7)):
+    for tier, published in {"ssd-gds": 2.63, "dram": 14.7}.items() if len(played) > 1 else ():
         ours = ttft_s[tier] / ttft_s["ssd-tutti"]
         name = f"LooGLE, {LOOGLE_RATE} requests/s: TTFT of {TITLES[tier]} over Tutti"
         yield _row(name, published, ours, "×", "fitted" if tier == "ssd-gds" else "predicted")
-    for tier in ("dram", "ssd-tutti"):
+    for tier in (each for each in ("dram", "ssd-tutti") if each in played):
         yield _row(f"LooGLE: hits, {TITLES[tier]}", LOOGLE_HITS[tier], _hits(runs[tier]), "%", "fitted")
 
 
-def figure_8() -> Iterator[tuple[str, ...]]:
+def figure_8(played: Collection[str] = tuple(TTFT_S)) -> Iterator[tuple[str, ...]]:
     """Medians of the runs: single ones differ by half."""
-    runs = {tier: _runs(tier, LEVAL, FIGURE_8_RATE, FIGURE_8_RUNS) for tier in TTFT_S}
-    for tier, published in TTFT_S.items():
+    runs = {tier: _runs(tier, LEVAL, FIGURE_8_RATE, FIGURE_8_RUNS) for tier in played}
+    for tier, published in ((tier, TTFT_S[tier]) for tier in played):
         ours = median(ttft_s for ttft_s, _ in runs[tier])
         basis: Basis = "fitted" if tier in FITTED_TTFT else "predicted"
         yield _row(f"Figure 8, 1.5 requests/s: mean TTFT, {TITLES[tier]}", published, ours, "s", basis)
-    for tier, published in HITS.items():
+    for tier, published in ((tier, HITS[tier]) for tier in played if tier in HITS):
         yield _row(f"Table 1: hits, {TITLES[tier]}", published, _hits(runs[tier]), "%", "fitted")
 
 
@@ -90,8 +91,11 @@ def _hits(runs: list[tuple[float, float]]) -> float:
     return 100 * median(cached for _, cached in runs)
 
 
-def capacities() -> Iterator[tuple[str, ...]]:
-    for tier, highest in (("dram", 2.0), ("ssd-gds", 1.5), ("ssd-tutti", 4.0)):
+HIGHEST = {"dram": 2.0, "ssd-gds": 1.5, "ssd-tutti": 4.0}  # requests/s, where the search for the rate ends
+
+
+def capacities(played: Collection[str] = tuple(HIGHEST)) -> Iterator[tuple[str, ...]]:
+    for tier, highest in ((tier, HIGHEST[tier]) for tier in played):
         ours = events.capacity(tier, LEVAL, 1.0, highest, RATE_RUNS)
         least = f", {AT_LEAST}" if tier == "ssd-tutti" else ""
         yield _row(f"Figure 8: requests/s with a mean TTFT up to 1 s, {TITLES[tier]}{least}", RATES[tier], ours, "1/s")

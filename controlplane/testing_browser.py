@@ -22,6 +22,7 @@ import pytest
 import redis
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from controlplane.tests.migrated import migrated
 from router.tests.ports import free_port
 
 __all__ = ["browser", "ended", "open_page", "web"]
@@ -131,7 +132,7 @@ def serving() -> Iterator[Web]:
     served = Web(folder, free_port(), environment)
     try:
         served.start_redis()
-        served.manage("migrate", "--verbosity", "0")
+        migrated(folder)
         served.manage("shell", "--verbosity", "0", "-c", USERS)
         served.start()
         yield served

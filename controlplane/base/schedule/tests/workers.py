@@ -14,6 +14,7 @@ import redis
 from controlplane.base.process import redis_server
 from controlplane.base.schedule import reports
 from controlplane.doors.up.plan import celery
+from controlplane.tests.migrated import migrated
 
 ROOT = Path(__file__).resolve().parents[4]
 PATIENCE_S = 90.0
@@ -33,7 +34,7 @@ class Workers:
         self.store = subprocess.Popen(server, stdout=subprocess.DEVNULL)
         redis_server.wait_until_ready(self.env["REDIS_URL"], self.store)
         self.redis = redis.Redis.from_url(self.env["REDIS_URL"])
-        self.manage("migrate", "-v0")
+        migrated(folder)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def manage(self, *words: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.tests.migrated import migrated
+
 MEASURE = """
 import asyncio
 from fleet.calibration import services
@@ -43,7 +45,7 @@ def test_a_killed_worker_fails_its_calibration_and_the_earlier_one_stays_in_forc
         argv = (sys.executable, "manage.py", *words)
         return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout
 
-    manage("migrate", "--verbosity=0")
+    migrated(tmp_path)
     worker = subprocess.Popen((sys.executable, "manage.py", "shell", "-v0", "-c", MEASURE), env=env)
     deadline = time.monotonic() + 60
     while step_of_the_last(database) != "round 1":

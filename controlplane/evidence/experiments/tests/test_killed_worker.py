@@ -14,6 +14,7 @@ import pytest
 from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.evidence.experiments.tests.killed_worker import PLACES
+from controlplane.tests.migrated import migrated
 
 pytestmark = pytest.mark.slow
 SCRIPT = [sys.executable, "-m", "controlplane.evidence.experiments.tests.killed_worker"]
@@ -25,7 +26,7 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         database = f"sqlite://{folder / 'weir.sqlite3'}"
         self.env = {**os.environ, "WEIR_DATA_DIR": str(folder), "DATABASE_URL": database}
-        self._call(sys.executable, "manage.py", "migrate", "--verbosity=0")
+        migrated(folder)
 
     def call(self, *argv: str) -> Any:
         return json.loads(self._call(*SCRIPT, *argv).splitlines()[-1])

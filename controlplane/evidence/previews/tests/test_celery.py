@@ -14,6 +14,7 @@ import pytest
 
 from controlplane.base.process import redis_server
 from controlplane.doors.up.plan import celery
+from controlplane.tests.migrated import migrated
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[4]
@@ -47,7 +48,7 @@ class Running:
         server = redis_server.arguments(redis_server.find_server(), folder / "redis.sock")
         self.store = subprocess.Popen(server, stdout=subprocess.DEVNULL)
         redis_server.wait_until_ready(self.env["REDIS_URL"], self.store)
-        self.manage("migrate", "-v0")
+        migrated(folder)
         self.manage("shell", "-c", PREPARE)
         self.worker: subprocess.Popen[bytes] | None = None
 

@@ -22,6 +22,7 @@ import redis
 
 from controlplane.base.process import redis_server
 from controlplane.doors.up.plan import celery
+from controlplane.tests.migrated import migrated
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
@@ -78,7 +79,7 @@ class Hosts:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._network()
         self._store()
-        self.manage("migrate", "-v0")
+        migrated(folder)
 
     # The network
 

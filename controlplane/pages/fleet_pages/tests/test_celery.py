@@ -17,6 +17,7 @@ import redis
 
 from controlplane.base.process import redis_server
 from controlplane.doors.up.plan import celery
+from controlplane.tests.migrated import migrated
 from router.contract.redis import redis_keys
 from router.tests.ports import engine_ports
 from router.tests.values import loaded
@@ -47,7 +48,7 @@ class Running:
         self.store = subprocess.Popen(server, stdout=subprocess.DEVNULL)
         redis_server.wait_until_ready(self.env["REDIS_URL"], self.store)
         self.redis = redis.Redis.from_url(self.env["REDIS_URL"])
-        self.manage("migrate", "-v0")
+        migrated(folder)
         self.worker: subprocess.Popen[bytes] | None = None
 
     def manage(self, *words: str, text: str = "") -> str:
