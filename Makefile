@@ -60,9 +60,10 @@ test-browser: $(TESTS_STAMP)
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
 	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
 
-# Codex, Claude Code and Qwen Code through a router to two real vLLM, where only the loopback is: needs root or user
-# namespaces, npm and Node.js.
+# Codex, Claude Code and Qwen Code through a router to two simulated engines, then to two real vLLM, where only the
+# loopback is: needs root or user namespaces, npm and Node.js.
 test-agents: $(TESTS_STAMP) $(ENGINES_STAMP) $(AGENTS_STAMP)
+	$(PY) -m router.tests.agents $(AGENTS) simulated
 	$(PY) -m router.tests.agents $(AGENTS)
 
 engines: $(ENGINES_STAMP)

@@ -254,5 +254,6 @@ def main(packages: Path, *, is_simulated: bool) -> int:
 
 if __name__ == "__main__":
     alone()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it started ends with it
     where, *words = sys.argv[1:]
     sys.exit(main(Path(where).resolve() / "node_modules/.bin", is_simulated=words == ["simulated"]))
