@@ -11,6 +11,11 @@ class NodeGpu(Struct, frozen=True):
     memory_bytes: int | None
     memory_used_bytes: int | None = None
     use: float | None = None  # share of recent time in which it computed
+    # Of the latest heartbeat; None where the GPU does not tell
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
 
 
 class Disk(Struct, frozen=True):

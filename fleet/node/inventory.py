@@ -1,9 +1,11 @@
 """CPUs, memory, disks and GPUs of this host. Unknown values are None, for GPUs with the reason."""
 
+import contextlib
 import importlib
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,4 +86,22 @@ def _gpu(nvml: Any, number: int) -> NodeGpu:
     name, memory = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle)
     name = name.decode() if isinstance(name, bytes) else name
     use = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    return NodeGpu(number, name, int(memory.total), int(memory.used), use)
+    return NodeGpu(number, name, int(memory.total), int(memory.used), use, **_sensors(nvml, handle))
+
+
+# Field of NodeGpu → (function of NVML, arguments, factor). 0 is NVML_TEMPERATURE_GPU, and NVML_CLOCK_GRAPHICS
+SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
+    "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
+    "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
+    "temperature_c": ("nvmlDeviceGetTemperature", (0,), 1.0),
+    "clock_mhz": ("nvmlDeviceGetClockInfo", (0,), 1.0),
+}
+
+
+def _sensors(nvml: Any, handle: Any) -> dict[str, float]:
+    """What this GPU tells: a virtual or an older one leaves some out."""
+    found = {}
+    for field, (function, arguments, factor) in SENSORS.items():
+        with contextlib.suppress(nvml.NVMLError, AttributeError):
+            found[field] = getattr(nvml, function)(handle, *arguments) * factor
+    return found

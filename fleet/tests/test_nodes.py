@@ -70,6 +70,14 @@ def test_gpus_come_from_nvml_or_the_reason_why_not(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setitem(sys.modules, "pynvml", one)
     assert inventory.read_gpus() == ((inventory.NodeGpu(0, "H200", 8, 2, 0.45),), "")
+    vars(one).update(
+        nvmlDeviceGetPowerUsage=lambda handle: 412_000,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: broken(),
+        nvmlDeviceGetTemperature=lambda handle, sensor: 54,
+        nvmlDeviceGetClockInfo=lambda handle, clock: 1980,
+    )
+    (gpu,) = inventory.read_gpus()[0] or ()
+    assert (gpu.power_w, gpu.power_limit_w, gpu.temperature_c, gpu.clock_mhz) == (412.0, None, 54.0, 1980.0)
 
 
 # Reporting and keeping off

@@ -103,6 +103,23 @@ def _of_keys() -> Metric:
     return gauge("weir_key_info", "1 for each API key", ("key", "name"), [((str(pk), name), 1.0) for pk, name in rows])
 
 
+# Field of NodeGpu → (metric, help)
+GPU_FIGURES = {
+    "use": ("weir_gpu_use", "Share of recent time in which the GPU computed, 0 to 1"),
+    "memory_used_bytes": ("weir_gpu_memory_used_bytes", "Used memory of the GPU"),
+    "power_w": ("weir_gpu_power_watts", "Power that the GPU draws"),
+    "temperature_c": ("weir_gpu_temperature_celsius", "Temperature of the GPU"),
+    "clock_mhz": ("weir_gpu_clock_megahertz", "Clock of the GPU's processors"),
+}
+
+
+def _of_gpus() -> Iterator[Metric]:
+    """From the latest heartbeat of each node."""
+    gpus = [((node.name, str(gpu.number)), gpu) for node in Node.objects.all() for gpu in node.resources.gpus or ()]
+    for field, (name, text) in GPU_FIGURES.items():
+        yield gauge(name, text, ("node", "gpu"), [(key, getattr(gpu, field)) for key, gpu in gpus])
+
+
 def _of_database(now: float) -> Iterator[Metric]:
     restarts = Instance.objects.values_list("pool__name", "name", "restarts")
     text = "Starts after the first since the instance was added"
@@ -110,6 +127,7 @@ def _of_database(now: float) -> Iterator[Metric]:
     seen = Node.objects.values_list("name", "last_seen")
     ages = [((name,), max(0.0, now - at.timestamp())) for name, at in seen if at is not None]
     yield gauge("weir_node_age_seconds", "Time since the node's worker last reported", ("node",), ages)
+    yield from _of_gpus()
     counted = Experiment.objects.order_by("status").values_list("status").annotate(Count("pk"))
     statuses = [((status,), count) for status, count in counted]
     yield gauge("weir_experiments", "Experiments by status", ("status",), statuses)

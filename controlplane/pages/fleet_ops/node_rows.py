@@ -53,7 +53,7 @@ class NodeRow:
     @property
     def gpu_use(self) -> str:
         """Use of each GPU, from the latest heartbeat; unknown for a cluster."""
-        return "; ".join(_describe_use(gpu, gpu.use) for gpu in self.resources.gpus or () if gpu.use is not None)
+        return use_of(self.resources.gpus or ())
 
     @property
     def gpus(self) -> str:
@@ -79,9 +79,27 @@ def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
+def gpu_use_of(instance: Instance) -> str:
+    """Use of the GPUs that it has, from the latest heartbeat of its node; empty where that is not known."""
+    node = Node.objects.filter(name=instance.node).first() if instance.gpus else None
+    return "" if node is None else use_of(gpu for gpu in node.resources.gpus or () if gpu.number in instance.gpus)
+
+
+def use_of(gpus: Iterable[NodeGpu]) -> str:
+    return "; ".join(_describe_use(gpu, gpu.use) for gpu in gpus if gpu.use is not None)
+
+
 def _describe_use(gpu: NodeGpu, use: float) -> str:
-    """`0: 45 %, 120.0 of 141.0 GiB`"""
-    return f"{gpu.number}: {percent(use)}, {_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"
+    """`0: 45 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz`"""
+    parts = [f"{gpu.number}: {percent(use)}", f"{_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"]
+    if gpu.power_w is not None:
+        limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f}"
+        parts.append(f"{gpu.power_w:.0f}{limit} W")
+    if gpu.temperature_c is not None:
+        parts.append(f"{gpu.temperature_c:.0f} °C")
+    if gpu.clock_mhz is not None:
+        parts.append(f"{gpu.clock_mhz:.0f} MHz")
+    return ", ".join(parts)
 
 
 def _gib(size: int | None) -> float | None:

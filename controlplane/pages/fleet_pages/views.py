@@ -20,7 +20,7 @@ from controlplane.live.dashboard.views import asked_range, ranges
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
 from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
-from controlplane.pages.fleet_ops.node_rows import node_rows
+from controlplane.pages.fleet_ops.node_rows import gpu_use_of, node_rows
 from controlplane.pages.fleet_ops.ranks import rank_rows
 from controlplane.pages.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.pages.fleet_ops.slo import slo_rows
@@ -182,6 +182,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         lines=selectors.last_log_lines(instance, LOG_LINES),
         verbs=group_verbs(row, group),
         facts=_facts(instance),
+        gpu_use=gpu_use_of(instance),
         elsewhere=_runs_elsewhere(instance),
     )
 

@@ -20,7 +20,7 @@ class LawAt:
 
     candidate: Candidate
     state: InstanceState
-    ms: float  # of the queued prefill and of the new tokens
+    ms: float  # queued prefill, then the new tokens
 
 
 def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:

@@ -77,7 +77,7 @@ def _chosen(receipt: Receipt) -> str:
     if not receipt.instance:
         return ""
     by = f"Strategy {title_of(receipt.strategy or '')} of policy {receipt.policy} v{receipt.version}"
-    return f"{by} chose {receipt.instance} by the rule “{receipt.rule}”."
+    return f"{by} chose {receipt.instance} by the rule “{(receipt.rule or '').replace('_', ' ')}”."
 
 
 OFFLOADS = {

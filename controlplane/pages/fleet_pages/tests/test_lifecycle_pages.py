@@ -199,11 +199,17 @@ def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> Non
 
 def test_gpus_are_listed_with_kind_and_use(operator: Client, pool: Pool) -> None:
     memory = {"memory_bytes": 141 * 2**30, "memory_used_bytes": 120 * 2**30}
-    gpus = [{"number": n, "name": "H200", "use": 0.45 + n / 10, **memory} for n in range(2)]
+    sensors = {"power_w": 412.4, "power_limit_w": 700.0, "temperature_c": 54.0, "clock_mhz": 1980.0}
+    gpus = [{"number": n, "name": "H200", "use": 0.45 + n / 10, **memory, **(sensors if n else {})} for n in range(2)]
     Node.objects.update(inventory={"gpus": gpus, "cpus": 4, "memory_bytes": 2**30})
     said = text_of(operator.get("/fleet/nodes/local/"))
     assert "2 × H200 (141 GiB)" in said
-    assert "0: 45 %, 120.0 of 141.0 GiB; 1: 55 %, 120.0 of 141.0 GiB" in said
+    first, second = "0: 45 %, 120.0 of 141.0 GiB", "1: 55 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz"
+    assert f"{first}; {second}" in said
+    Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="local", gpus=[1])
+    own = text_of(operator.get("/fleet/instances/p-0/"))
+    assert second in own
+    assert first not in own
 
 
 def test_a_viewer_is_referred_to_an_operator_and_changes_nothing(viewer: Client, pool: Pool) -> None:
