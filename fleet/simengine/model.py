@@ -48,8 +48,8 @@ class SimOptions:
     expert_parallel: bool
     profile: str | None  # as JSON, instead of the four before it
     context_servers: str  # one of CONTEXT_SERVERS: other than plain, instead of the five before it
-    context_model: str  # of the groups, one of MOES
-    context_gpu: str  # of the groups, one of GPUS
+    context_model: str  # a mixture of experts: one of MOES
+    context_gpu: str  # one of GPUS
     group: int  # data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
