@@ -367,6 +367,7 @@ DWDP = System(
         "Iterations of 16,384, slices": {"max_tokens": 16_384, "slices": True},
         "Uneven prompts of 16,384": {"prompt_tokens": 16_384, "prompt_variation": 25.0},
         "600 GB/s, both ways": {"link_gb_per_s": 300.0},
+        "Hot experts": {"hot_experts": 1.38, "skew_us": 0.0},
         "RoCE, 50 GB/s": {"link_gb_per_s": 50.0},
         "H100, NVLink 4": {"gpu": "H100", "ranks": 8, "dep_ranks": 8},
         "gpt-oss-120b on 4 B200": {
@@ -381,7 +382,7 @@ DWDP = System(
         Group("Demand", ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load")),
         Group(
             "Experts on the GPUs",
-            ("held", "copied", "slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens"),
+            ("held", "copied", "hot_experts", "slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens"),
         ),
         Group(
             "Model",
@@ -408,7 +409,7 @@ DWDP = System(
         "The notes print closed ranges of experts; they are half open.",
         "The notes call slices paper only; TensorRT-LLM has them since pull request 12974, as contention_opt.",
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
-        "number of GPUs. The throughput follows from the gain of a context GPU and their share; TTFT does not.",
+        "number of GPUs.",
     ),
     playable=PLAYABLE,
     links=(experiment_link("DWDP4 against DEP4 (examples/fleet-dwdp.yaml)", COMPARED),),

@@ -96,6 +96,9 @@ class DwdpInputs:
     copied: int | None = option(
         None, title="Experts copied", minimum=1, maximum=4_096, help="P from each other GPU; left out: floor(E/N)."
     )
+    hot_experts: float = option(
+        0.0, title="Hot experts", minimum=0, maximum=3, help="Zipf exponent of the router's choice; 0: uniform."
+    )
     # Model
     experts: int | None = _of_model("Experts of a layer", 2, 4_096)
     top_k: int | None = _of_model("Experts of a token", 1, 4_096)
@@ -201,6 +204,7 @@ def phase_of(inputs: DwdpInputs) -> Phase:
         inputs.slice_mib * 2**20,
         inputs.in_flight,
         inputs.slice_us / 1e3,
+        inputs.hot_experts,
     )
 
 

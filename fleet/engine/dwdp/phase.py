@@ -8,6 +8,7 @@ from functools import cached_property
 from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.machine import Efficiencies, Gpu, Moe
+from fleet.engine.dwdp.routing import spread_of_ranks, unused_share
 from fleet.engine.dwdp.waiting import waiting_ms
 
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
@@ -103,6 +104,7 @@ class Phase:
     slice_bytes: float = 2.0 * 2**20
     in_flight: int = 2  # slices, of a GPU's copy engine
     setup_ms: float = 0.0  # setup of a slice, before its bytes move
+    hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
 
     @property
     def tokens(self) -> float:
@@ -146,8 +148,8 @@ class Phase:
 
     @property
     def unused_share(self) -> float:
-        """Of the copied experts, 0–1: no token of the iteration goes there. Routing is taken as uniform."""
-        return math.pow(1 - self.moe.top_k / self.moe.experts, self.tokens)
+        """Of the copied experts, 0–1: no token of the iteration goes there."""
+        return unused_share(self.moe.experts, self.moe.top_k, self.hot_experts, self.tokens)
 
     @property
     def window_ms(self) -> float:
@@ -211,12 +213,16 @@ class Phase:
     @cached_property
     def wait_ms(self) -> float:
         """How long a layer waits for the slowest GPU of the group."""
-        return self._waiting_ms(self.dep_ranks, self.local_ms)
+        return self._waiting_ms(self.dep_ranks, self.local_ms, self.hot_ms(self.dep_computing.routed(self.moe)))
 
-    def _waiting_ms(self, ranks: int, local_ms: float) -> float:
+    def hot_ms(self, routed_ms: float) -> float:
+        """The spread between the GPUs of a DEP group that hold popular experts and those that do not."""
+        return routed_ms * spread_of_ranks(self.moe.experts, self.moe.top_k, self.hot_experts, self.dep_ranks)
+
+    def _waiting_ms(self, ranks: int, local_ms: float, hot_ms: float = 0.0) -> float:
         cv = self.prompts.cv / math.sqrt(max(1.0, self.max_tokens / self.prompts.mean))
         skew = self.reached.skew_ms_per_token * self.tokens / self.moe.moe_layers
-        return waiting_ms(ranks, local_ms, cv, skew)
+        return waiting_ms(ranks, local_ms, cv, math.hypot(skew, hot_ms))
 
     @property
     def dep_ms(self) -> float:

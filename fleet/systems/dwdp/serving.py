@@ -66,10 +66,12 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
     own = [mean * part for part in _dealt(prompts, ranks)]
     pairs = mean * (1 + phase.prompts.cv**2) / 2
     layer = dep_layer_ms(phase.moe, phase.gpu, phase.reached, [(each, each * pairs) for each in own], [0.0] * ranks)
-    local = replace(phase, max_tokens=max(1, round(max(own))), filled=1.0).local_ms
+    fullest = replace(phase, max_tokens=max(1, round(max(own))), filled=1.0)
+    even = replace(phase, max_tokens=max(1, round(prompts * mean / ranks)), filled=1.0).dep_computing
     cv = phase.prompts.cv / max(1.0, prompts / ranks) ** 0.5
     skew = phase.reached.skew_ms_per_token * prompts * mean / ranks / phase.moe.moe_layers
-    return layer + waiting_ms(busy, local, cv, skew)
+    hot = phase.hot_ms(even.routed(phase.moe))
+    return layer + waiting_ms(busy, fullest.local_ms, cv, math.hypot(skew, hot))
 
 
 def _dealt(prompts: float, ranks: int) -> list[float]:
