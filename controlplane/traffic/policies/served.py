@@ -62,23 +62,14 @@ def by_roles(policy: ParsedPolicy, instances: Sequence[InstanceState]) -> str:
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
     """Why a strategy that compares KV usage has nothing to compare."""
-    kind = KINDS.get(pool.kind)
-    if kind is None or kind.launched or not _reads_kv(policy):
+    kind, strategy = KINDS.get(pool.kind), STRATEGIES[policy["strategy.name"]]
+    if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""
     rows = Instance.objects.filter(pool__name=pool.name).exclude(wire={})
     configured = build(kind.spec, pool.engine).server
     servers = {configured} if configured in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
     without = sorted(SERVERS[name].title for name in servers if not SERVERS[name].reports_kv)
     return f"it compares KV usage, which its engines ({', '.join(without)}) do not report" if without else ""
-
-
-def _reads_kv(policy: ParsedPolicy) -> bool:
-    """It compares how full the KV caches of the instances are: engines without that figure all look empty."""
-    strategy = policy["strategy.name"]
-    if strategy in ("conditional_offload", "dynamo"):
-        return True
-    weights = (one.name for one in STRATEGIES[strategy].parameters if one.metric == "instance.kv_usage_max")
-    return any(policy[name] > 0 for name in weights)
 
 
 def why_not_now(pool: Pool) -> str:

@@ -5,8 +5,7 @@ from router.policy.schema.parameter import Parameter
 from router.policy.strategies import STRATEGIES
 
 _KEEPS_SESSIONS = tuple(name for name, strategy in STRATEGIES.items() if strategy.affinity)
-# Strategies whose rule has tokens to compute; Weir's own always divide by pace (Strategy.by_pace)
-_AS_PUBLISHED = ("dynamo", "lmetric", "lpwl", "mooncake_conductor", "ppd", "smetric", "weighted")
+_AS_PUBLISHED = tuple(name for name, strategy in STRATEGIES.items() if strategy.as_published)
 _LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strategy.offloads)
 
 STRATEGY_NAME = Parameter(

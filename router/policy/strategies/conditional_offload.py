@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import Strategy, always
 from router.policy.types import InstanceState, Rates
 from router.policy.view import Pick, View
 
@@ -114,6 +114,7 @@ STRATEGY = Strategy(
     "heavy: offload if D_d · T_prefill(n) + queue saved > t0 + n · bytes/token / BW and (1 − u_d) · KV_d ≥ L; else as "
     "adaptive_v1",
     rank,
+    reads_kv=always,
     parameters=(ORDER, HEAVY_CACHE_LOSS_MAX, ASSUMED_TRANSFER, ASSUMED_KV),
     affinity=True,
     by_pace=True,

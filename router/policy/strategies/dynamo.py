@@ -4,7 +4,7 @@ from operator import add
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import Strategy, always
 from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
@@ -69,6 +69,8 @@ STRATEGY = Strategy(
     "argmin max(PP_i/B + L/B − (device_credit · device_i + host_credit · host_i + disk_credit · disk_i), 0) "
     "+ decode_blocks_i",
     rank,
+    reads_kv=always,
+    as_published=True,
     parameters=(
         _credit("device", 1.0, "Credit for a block on the device"),
         _credit("host", 0.75, "Credit for a block in host memory"),

@@ -25,6 +25,7 @@ STRATEGY = Strategy(
     "The greatest weighted sum of matching prefix, free KV and short queue.",
     "argmax match_weight · h_i/L + kv_weight · (1 − u_i) + queue_weight · (max q − q_i)/(max q − min q)",
     rank,
+    reads_kv=lambda policy: policy["strategy.kv_weight"] > 0,
     parameters=(
         weight(
             "strategy.match_weight",

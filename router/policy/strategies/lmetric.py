@@ -23,4 +23,5 @@ STRATEGY = Strategy(
     "The least product of prefill work with this request on it and requests; no weights to tune.",
     "argmin (PP_i + n_i) · R_i, ties by PP_i + n_i",
     rank,
+    as_published=True,
 )

@@ -25,5 +25,6 @@ STRATEGY = Strategy(
     "The least prefill work with this request on it (queued and new tokens); ties by requests, then in turn.",
     "argmin PP_i + n_i, ties by R_i, then in turn",
     rank,
+    as_published=True,
     shortlisting=Shortlisting(most=FEWER, request_tokens=TOKENS_FIRST),
 )

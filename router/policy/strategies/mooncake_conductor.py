@@ -101,6 +101,7 @@ STRATEGY = Strategy(
     "argmin T_transfer + T_queue(i) + T_prefill(L, prefix); prefix of the best if best/own > prefetch_ratio; refused "
     "above ttft_limit",
     rank,
+    as_published=True,
     parameters=(PREFETCH_RATIO, TTFT_LIMIT_S),
     shortlisting=Shortlisting(request_tokens=TOKENS_FIRST),
 )

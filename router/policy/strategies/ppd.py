@@ -63,6 +63,7 @@ STRATEGY = Strategy(
     "turn 1: prefill argmin work_j, decode argmin R_i; later: the decoder alone if n < local_new_tokens, else prefill "
     "elsewhere again",
     rank,
+    as_published=True,
     parameters=(LOCAL_NEW_TOKENS,),
     affinity=True,
     offloads=True,

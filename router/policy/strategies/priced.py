@@ -15,7 +15,7 @@ from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
 from router.policy.strategies.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost, prefill_costs
-from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights, always
 from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingRequest
 from router.policy.value import replace
 from router.policy.view import Pick, View, least
@@ -211,6 +211,8 @@ STRATEGY = Strategy(
     "argmin PP_i + w_i + a · [R_i · w_i + c · (R_i · L + u_i · KV_i + PP_i)]; w_i = n_i + n_i · (L − n_i/2) / "
     "equal_cost_tokens; a = min(1, stall_weight / share of instances with PP = 0)",
     rank,
+    reads_kv=always,
+    kv_optional=True,  # PP_i takes the place of u_i · KV_i
     parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, ASSUMED_TRANSFER, ASSUMED_KV),
     by_pace=True,
     shortlisting=Shortlisting(most=FEWER, weights=_weights),

@@ -148,5 +148,6 @@ STRATEGY = Strategy(
     "load_i = PP_i + n + n·(L − n/2)/equal_cost_tokens; stay if h > history_share · history and load_i/rate ≤ "
     "slo_slack · (slo_base + slo_per_1k · L/1000); else argmin load_i · R_i",
     rank,
+    as_published=True,
     parameters=(EQUAL_COST_TOKENS, HISTORY_SHARE, SLO_SLACK, SLO_BASE_S, SLO_PER_1K_S),
 )

@@ -28,6 +28,14 @@ class Shortlisting:
     key: Callable[[RoutingRequest], str | None] | None = None  # key whose nearest instances by hash are added
 
 
+def never(policy: ParsedPolicy) -> bool:
+    return False
+
+
+def always(policy: ParsedPolicy) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """A way to choose among the instances that may take a request."""
@@ -39,6 +47,9 @@ class Strategy:
     rank: Callable[[View], Pick]
     parameters: tuple[Parameter, ...] = ()  # own parameters, with paths "strategy.…"
     affinity: bool = False  # keeps sessions on their instance
-    by_pace: bool = False  # always divides by pace; otherwise `load.by_pace` decides
+    by_pace: bool = False  # always divides by pace
+    as_published: bool = False  # divides by pace only if `load.by_pace` is on, as the published rule does not
+    reads_kv: Callable[[ParsedPolicy], bool] = never  # the choice moves with the KV usage of instances
+    kv_optional: bool = False  # it also chooses well among instances that do not report their KV
     shortlisting: Shortlisting = Shortlisting()
     offloads: bool = False  # chooses the prefill instance itself; otherwise `flow.heavy` applies

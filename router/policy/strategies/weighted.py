@@ -190,5 +190,7 @@ STRATEGY = Strategy(
     "Your own: instances are filtered, scored by weighted measures from 0 to 1, and one of them is picked.",
     "filters; then argmax Σ weight_s · score_s(i), or drawn by it",
     rank,
+    reads_kv=lambda policy: policy["strategy.weight_kv_free"] > 0,
+    as_published=True,
     parameters=(*FILTER_PARAMETERS, *WEIGHTS, PICKER),
 )
