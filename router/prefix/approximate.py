@@ -1,4 +1,4 @@
-"""Approximate prefix index: how much of a prompt each instance holds, derived from the prompts sent there.
+"""Approximate prefix index: the part of a prompt that each instance holds, derived from the prompts sent there.
 
 Chunks of all instances are kept in runs (forest.py), the order of use of each instance in stretches of its prompts.
 Both rest on one invariant: **what an instance holds is closed under prefix** (an instance that holds a chunk holds all
@@ -16,9 +16,9 @@ from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
 MASKS_KEPT = 256
-FEW = 64  # instances: their tokens cost less in a dict than by level
+FEW = 64  # instances; for fewer a dict of tokens is cheaper than levels
 SPARE_SHARE = 16  # evict to 1/16 below the limit: in batches
-SLACK_SHARE = 8  # a report up to 1/8 below the prediction is rounding (blocks, bytes per token), not eviction
+SLACK_SHARE = 8  # reports up to 1/8 below the prediction are rounding (blocks, bytes per token), not eviction
 
 
 class _Stretch:
@@ -29,8 +29,8 @@ class _Stretch:
     def __init__(self, start: int, end: int, first: int, run: SharedRun) -> None:
         self.start = start
         self.end = end
-        self.first = first  # hash of its first chunk
-        self.run = run  # leads to the run with its last chunk (forest.at)
+        self.first = first  # hash of the first chunk
+        self.run = run  # run from which forest.at finds the last chunk
 
 
 class _EvictionOrder:
@@ -43,7 +43,7 @@ class _EvictionOrder:
         self.bit = 1 << slot
         self.epoch = epoch
         self.size = 0
-        self.stretches: dict[_Stretch, None] = {}  # least recently used first, and of each the end first
+        self.stretches: dict[_Stretch, None] = {}  # least recently used first; each is evicted from its end
         self.starts: dict[int, _Stretch] = {}  # by first hash
         self.limit = limit  # chunks that its KV can hold
         self.promised: dict[int, int] = {}  # last chunk of a request in flight → chunks held when it was sent
@@ -55,7 +55,7 @@ class _EvictionOrder:
         while position < held:
             stretch = self.starts.get(hashes[position])
             if stretch is None or stretch.start != position:
-                break  # somebody crafted prompts whose hashes collide
+                break  # crafted prompts with colliding hashes
             upto = parting(stretch.run, stretch.end, walked)
             position = held if upto > held else upto if upto > position else position + 1
             self.shorten(stretch, position)
@@ -106,14 +106,14 @@ class PrefixIndex:
         self._limits: dict[str, int] = {}
 
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
-        """Leading chunks held by each instance; instances without any are left out."""
+        """Return the leading chunks held by each instance; instances without any are omitted."""
         found: dict[str, int] = {}
         for chunks, names in self.holders(hashes):
             found |= dict.fromkeys(names, chunks)
         return found
 
     def holders(self, hashes: Sequence[int]) -> Iterator[tuple[int, Sequence[str]]]:
-        """(leading chunks, the instances that hold so many), ascending; without those that hold none."""
+        """Return (leading chunks, instances that hold this many), ascending, without those that hold none."""
         return ((chunks, self._named(mask)) for chunks, mask in self._levels(hashes))
 
     def tokens(
@@ -127,7 +127,7 @@ class PrefixIndex:
             return HeldByLevel(whole, self._names, self._bits)
         found: dict[str, int] = {}
         position, mask, named = 0, -1, self._named_before
-        for run, upto in (*self._runs.along(hashes), _NOBODY):  # as `_levels` does
+        for run, upto in (*self._runs.along(hashes), _NOBODY):  # inlined `_levels`
             following = run.holders & mask
             if position and following != mask:
                 count = position * tokens // chunks
@@ -154,7 +154,7 @@ class PrefixIndex:
             yield position, mask
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
-        """The instance computes this prompt and so holds all of it. Returns the chunks that it held before.
+        """Insert a prompt that the instance computes and so holds. Return the chunks that it held before.
 
         A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
         """
@@ -163,7 +163,7 @@ class PrefixIndex:
             eviction = self._eviction(instance, epoch)
         if eviction is None or not hashes:
             return 0
-        capacity = min(eviction.limit, self.max_chunks // len(self._evictions) or 1)  # as `_capacity` has it
+        capacity = min(eviction.limit, self.max_chunks // len(self._evictions) or 1)  # inlined `_capacity`
         kept = hashes[:capacity] if len(hashes) > capacity else hashes
         path = self._runs.along(kept)
         held = _held(path, eviction.bit)
@@ -171,7 +171,7 @@ class PrefixIndex:
         promised = eviction.promised.get(hashes[-1])
         if promised is None or held < promised:
             eviction.promised[hashes[-1]] = held
-        if len(eviction.promised) > capacity:  # requests that were never answered
+        if len(eviction.promised) > capacity:  # drops requests that were never answered
             del eviction.promised[next(iter(eviction.promised))]
         eviction.use(kept, held, self._runs.hold(eviction.bit, kept, path))
         if eviction.size > capacity:
@@ -181,7 +181,7 @@ class PrefixIndex:
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
-        """Learn from the cached part of a prompt that the engine reports with its answer. Returns the chunks evicted.
+        """Learn from the cached part of a prompt that the engine reports with its answer. Return the chunks evicted.
 
         The prompt itself is held by now, since the engine has just computed it. Fewer cached chunks than predicted mean
         that the engine evicted more than assumed: as many of the least recently used chunks go. No more than that: an
@@ -201,7 +201,7 @@ class PrefixIndex:
         return before - eviction.size
 
     def limit(self, instance: str, chunks: int) -> None:
-        """Set what the instance's KV can hold on all tiers together. Kept across restarts."""
+        """Set the capacity of the instance's KV over all tiers, kept across restarts."""
         if self._limits.get(instance) == chunks:
             return
         self._limits[instance] = chunks
@@ -211,42 +211,42 @@ class PrefixIndex:
             self._evict(eviction, self._capacity(eviction))
 
     def purge(self, instance: str) -> None:
-        """Empty the instance's part: it restarted, its cache was reset, or it left."""
+        """Empty the instance's part after a restart, a cache reset, or its removal."""
         eviction = self._evictions.pop(instance, None)
         if eviction is not None:
             self._evict(eviction, 0)
             self._free.append(eviction.slot)
 
     def chunks(self, instance: str) -> int:
-        """Chunks that the instance is believed to hold."""
+        """Count the chunks that the instance is believed to hold."""
         eviction = self._evictions.get(instance)
         return eviction.size if eviction is not None else 0
 
     @property
     def stretches(self) -> int:
-        """Stretches of all instances together; at most `max_stretches`."""
+        """Count the stretches of all instances, at most `max_stretches`."""
         return sum(len(eviction.stretches) for eviction in self._evictions.values())
 
     @property
     def copies(self) -> int:
-        """Chunks held, counted once per instance; `max_chunks` at most."""
+        """Count the chunks held, once per instance, at most `max_chunks`."""
         return sum(eviction.size for eviction in self._evictions.values())
 
     def __len__(self) -> int:
-        """Distinct chunks held."""
+        """Count the distinct chunks held."""
         return self._runs.chunks
 
     def _eviction(self, instance: str, epoch: int) -> _EvictionOrder | None:
         eviction = self._evictions.get(instance)
         if eviction is not None and epoch < eviction.epoch:
-            return None  # late, from an earlier epoch
+            return None  # late message of an earlier epoch
         if eviction is not None and epoch > eviction.epoch:
             self.purge(instance)
             eviction = None
         return eviction if eviction is not None else self._new_eviction(instance, epoch)
 
     def _new_eviction(self, instance: str, epoch: int) -> _EvictionOrder:
-        # What was looked up before keeps the names and bits that it has: they are added to, or made anew.
+        # Earlier look-ups keep their names and bits, as these only grow or are replaced.
         slot = self._free.pop() if self._free else len(self._names)
         if slot < len(self._names) or instance in self._bits:
             self._names = [*self._names[:slot], instance, *self._names[slot + 1 :]]
@@ -263,7 +263,7 @@ class PrefixIndex:
         return min(eviction.limit, self.max_chunks // len(self._evictions) or 1)
 
     def _named(self, mask: int) -> list[str]:
-        """The instances of a mask; cached, since a thousand of them may share a system prompt."""
+        """Return the instances of a mask; cached, as a thousand of them may share a system prompt."""
         names = self._named_before.get(mask)
         if names is None:
             if len(self._named_before) >= MASKS_KEPT:
@@ -297,7 +297,7 @@ class PrefixIndex:
 
 
 def _held(path: Path, bit: int) -> int:
-    """Leading chunks that the instance holds."""
+    """Count the leading chunks that the instance holds."""
     held = 0
     for run, upto in path:
         if not run.holders & bit:

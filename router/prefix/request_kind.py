@@ -1,4 +1,4 @@
-"""What a prompt is made of, besides its words: an index that is wrong for one kind of request may be right for others.
+"""The kind of a request, from everything but its words: an index wrong for one kind may be right for others.
 
 Pure.
 """
@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Mapping
 from typing import Any
 
-# Fields that change what an engine makes of a prompt
+# Fields that change an engine's rendering of a prompt
 _FIELDS = frozenset(
     (
         *("tools", "tool_choice", "functions", "response_format", "reasoning", "reasoning_effort", "thinking"),
@@ -15,26 +15,26 @@ _FIELDS = frozenset(
         *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation"),
     )
 )
-# Fields of a message at which templates branch
-ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields without which every prompt is read from the cache
+# Message fields at which templates branch
+ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that prevent reading the prompt from the cache
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
 def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
-    """The API, and the fields by which two requests with the same words differ."""
+    """Return the API, and the fields by which two requests with the same words differ."""
     fields = _FIELDS.intersection(document)
     turns = document.get("messages") or document.get("input")
     if isinstance(turns, list):
-        try:  # all fields of the messages at once: a call for each would cost more than the rest of a decision
+        try:  # all message fields in one step, as a call for each would cost more than the decision
             named: set[str] = set().union(*turns)
-        except TypeError:  # a message that is none: the engine refuses it
+        except TypeError:  # not a message; the engine refuses it
             named = set()
         fields |= _BRANCHES & named
     return " ".join((api_path, *sorted(fields))) if fields else api_path
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:
-    """False of requests that ask for the probabilities of their prompt: engines compute it anew, cached or not."""
+    """Return False for requests for their prompt's probabilities, which engines compute again even if cached."""
     if document.get("prompt_logprobs") is not None:
         return False
     asked = document.get("logprobs"), document.get("top_logprobs")
