@@ -41,7 +41,8 @@ def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
         return ""  # its requests are not routed
     parsed = documents.parse(document)
-    return by_roles(parsed, _instances(pool)) or _without_kv(parsed, pool)
+    by_role = "" if documents.offloads(parsed) else by_roles(parsed, _instances(pool))  # builds every engine's options
+    return by_role or _without_kv(parsed, pool)
 
 
 OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.offloads)

@@ -89,6 +89,14 @@ def test_a_pool_that_does_both_takes_any_policy(pool: Pool, policy: Policy) -> N
     assert services.publish(policy, ADA, WHY).version.number == 2
 
 
+def test_a_policy_that_may_offload_is_published_without_building_engines(
+    pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "build", None)
+    drafted(policy, {"strategy": {"name": "ppd"}})
+    assert services.publish(policy, ADA, WHY).version.number == 2
+
+
 def fleet(policy: str, **engine: object) -> JsonObject:
     pool = {"name": "pd", "model": "m", "policy": policy, "kind": "sim", "replicas": 3, "engine": engine}
     spec = {"pools": [pool]}
