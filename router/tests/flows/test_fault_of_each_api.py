@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from router.contract.connectors import CONNECTORS, NONE
+from router.contract.connectors import CONNECTORS, NEURON, NIXL, NONE
+from router.request.offload import PrefillBroken
 from router.telemetry import receipts
 from router.tests.conftest import entry
-from router.tests.engine import Behaviour, Engine, Received, Writer, hang_up, reply, stream
+from router.tests.engine import Behaviour, Engine, Received, Writer, hang_up, reply, stream, write_head
 from router.tests.flows.test_prefill_answers import PROMPT
 from router.tests.flows.test_trtllm import PARAMS
 from router.tests.liar import plans
@@ -26,16 +27,19 @@ BODIES: dict[str, dict[str, Any]] = {
 NOT_OFFLOADED = (plans.EMBEDDINGS, plans.RERANK)
 BLOCKS = {"do_remote_prefill": True, "remote_engine_id": "x", "remote_block_ids": [1], "remote_host": "h"}
 ALL, PREFILLS, DECODERS = range(4), (0, 1), (2, 3)
-Cell = tuple[Any, int, str]  # numbers of the engines that fail, the status (0: they close), the result
+Cell = tuple[Any, int | str, str]  # numbers of the engines that fail, the status or a name in LIES, the result
 CELLS: list[Cell] = [
     (ALL, 400, "client_error"),
     (ALL, 404, "client_error"),
     (ALL, 500, "failed_alike"),
     (ALL, 503, "refused"),
-    (ALL, 0, "failed_alike"),
+    (ALL, "closes", "failed_alike"),
     ((0,), 404, "served"),
     ((0,), 503, "served"),
     ((2,), 500, "served"),
+]
+LYING: list[Cell] = [
+    ((one,), lie, "served") for one in (0, 2) for lie in ("is dead", "is no answer", "closes half-way")
 ]
 DIVIDED: list[Cell] = [
     (PREFILLS, 400, "client_error"),
@@ -66,9 +70,25 @@ async def serves(engine: Engine, request: Received, writer: Writer) -> None:
     await behaviour(engine, request, writer)
 
 
-def fails(status: int) -> Behaviour:
+async def half(engine: Engine, request: Received, writer: Writer) -> None:
+    write_head(writer, 200, "content-type: application/json", "content-length: 1000")
+    writer.write(b'{"id": "half')
+    await writer.drain()
+    writer.close()
+
+
+LIES: dict[str, Behaviour] = {
+    "closes": hang_up,
+    "closes half-way": half,
+    "is dead": reply({"error": {"message": "EngineCore is dead", "code": 500}}),
+    "is no answer": reply("no"),
+}
+
+
+def fails(how: int | str) -> Behaviour:
+    failing = LIES[how] if isinstance(how, str) else reply({"error": {"message": "it says", "code": how}}, how)
+
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
-        failing = reply({"error": {"message": "it says", "code": status}}, status) if status else hang_up
         await (serves if request.method == "GET" else failing)(engine, request, writer)
 
     return behave
@@ -104,25 +124,61 @@ def noted(recorder: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kv", [NONE, *CONNECTORS])
 async def test_a_failure_is_the_fault_of_whoever_made_it_in_every_api(world: Any, kv: str) -> None:
+    await walk(world, kv)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kv", "mend", "without"),
+    [
+        ("nixl", "router.flows.prefill._error_in", lambda raw: None),
+        (NONE, "router.contract.verdict.DOUBTFUL", frozenset()),
+        ("nixl", "router.flows.prefill.PrefillBusy", PrefillBroken),
+    ],
+)
+async def test_a_mend_that_is_taken_out_is_missed(
+    world: Any, monkeypatch: Any, kv: str, mend: str, without: Any
+) -> None:
+    monkeypatch.setattr(mend, without)
+    with pytest.raises(AssertionError):
+        await walk(world, kv)
+
+
+async def walk(world: Any, kv: str) -> None:
     w = await built(world, kv)
-    found, endpoints = noted(w.router.recorder), w.router.pools.get("demo").endpoints.values()
-    paths = [path for path in BODIES if kv == NONE or path in (CONNECTORS[kv].api_paths or BODIES.keys())]
-    number = 0
-    for path in paths if kv == NONE else [path for path in paths if path not in NOT_OFFLOADED]:
-        for failing, status, result in CELLS + (DIVIDED if kv != NONE else []):
-            number += 1
+    found = noted(w.router.recorder)
+    if kv == NONE:
+        paths, cells = list(BODIES), CELLS
+    else:
+        paths = [path for path in BODIES if path in (CONNECTORS[kv].api_paths or BODIES) and path not in NOT_OFFLOADED]
+        paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed, one whole
+        cells = CELLS + DIVIDED + LYING
+    for path in paths:
+        for cell in cells:
             for place, one in enumerate(w.engines):
-                one.behaviour = fails(status) if place in failing else serves
+                one.behaviour = fails(cell[1]) if place in cell[0] else serves
                 one.received.clear()
-            before = [one.breaker.failures for one in endpoints]
-            body = {"model": "llama", **BODIES[path], "user": f"user {number}"}
-            response = await w.client.post(path, json=body)
-            await w.until(lambda number=number: len(found) == number, "receipt")
-            what = f"{path}, {status} of {list(failing)}: {response.text[:200]}"
-            assert found[-1]["result"] == result, what
-            assert ("retry-after" in response.headers) == (result == "refused"), what
-            asked = sum(request.method == "POST" for one in w.engines for request in one.received)
-            assert asked <= 6, what
-            if result != "served":  # nobody's fault, or the client's
-                after = [one.breaker.failures for one in endpoints]
-                assert all(now <= then for now, then in zip(after, before, strict=True)), what
+            for _ in range(len(ALL) if cell[2] == "served" else 1):  # until one that fails has it
+                if not any(w.engines[place].received for place in cell[0]):
+                    await check(w, found, kv, path, cell)
+
+
+async def check(w: Any, found: list[dict[str, Any]], kv: str, path: str, cell: Cell) -> None:
+    (failing, how, result), count = cell, len(found) + 1
+    breakers = [one.breaker for one in w.router.pools.get("demo").endpoints.values()]
+    before = [one.failures for one in breakers]
+    response = await w.client.post(path, json={"model": "llama", **BODIES[path], "user": f"user {count}"})
+    await w.until(lambda: len(found) == count, "receipt")
+    what = f"{path}, {how} of {list(failing)}: {response.text[:200]}"
+    # Behind the first token, which the prefill's answer has told, a decoder's failure ends the stream.
+    too_late = kv == NEURON and BODIES[path].get("stream") and how in LIES and failing == (2,)
+    assert found[-1]["result"] in ({result, "failed_after_content"} if too_late else {result}), what
+    assert ("retry-after" in response.headers) == (result == "refused"), what
+    asked = [sum(request.method == "POST" for request in one.received) for one in w.engines]
+    if (failing, how) == (PREFILLS, 503):
+        assert sum(asked[:2]) == 2, f"busy ones are asked once: {what}"
+    after = [one.failures for one in breakers]
+    if found[-1]["result"] != "served":  # nobody's fault, or the client's
+        assert too_late or all(now <= then for now, then in zip(after, before, strict=True)), what
+    elif how in LIES and asked[failing[0]]:
+        assert after[failing[0]] > before[failing[0]], f"not counted: {what}"
