@@ -6,7 +6,7 @@ Not the ddsketch package: its sketches are objects with a format of their own, t
 """
 
 from collections.abc import Iterable, Mapping
-from math import ceil, log
+from math import ceil, log2
 
 RELATIVE_ERROR = 0.02
 SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
@@ -14,12 +14,12 @@ SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
 Sketch = dict[int, int]
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-_PER_LOG = 1 / log(_GAMMA)
-ZERO = ceil(log(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
+_PER_LOG = 1 / log2(_GAMMA)
+ZERO = ceil(log2(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
 
 
 def bucket(value: float) -> int:
-    return ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
+    return ceil(log2(value) * _PER_LOG) if value > SMALLEST else ZERO
 
 
 def value_of(index: int) -> float:
@@ -33,7 +33,7 @@ def add(sketch: Sketch, value: float) -> None:
 def add_each(values: Iterable[tuple[Sketch, float]]) -> None:
     """Add each value to its sketch."""
     for sketch, value in values:
-        index = ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
+        index = ceil(log2(value) * _PER_LOG) if value > SMALLEST else ZERO
         sketch[index] = sketch.get(index, 0) + 1
 
 

@@ -8,8 +8,8 @@ from router.upstream.connection import Connection
 from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
-# Path of the engine, target, authority, header of the rank, the other header lines, length of the body, and the body
-_REQUEST = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
+# Path of the engine, target, authority, header of the rank, the other header lines, length of the body
+_HEAD = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n"
 
 
 def post(
@@ -35,7 +35,7 @@ def post(
     if rank_line:
         return _post_to_rank(call, endpoint, lines, body, connect_s, limit_s)
     upstream = endpoint.upstream
-    request = _REQUEST % (upstream.base, call.request.target, upstream.authority, b"", lines, len(body), body)
+    request = _HEAD % (upstream.base, call.request.target, upstream.authority, b"", lines, len(body)) + body
     return upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
 
 
@@ -44,11 +44,11 @@ async def _post_to_rank(
 ) -> Connection:
     upstream = endpoint.upstream
     target = call.request.target
-    request = _REQUEST % (upstream.base, target, upstream.authority, endpoint.rank_line, lines, len(body), body)
+    request = _HEAD % (upstream.base, target, upstream.authority, endpoint.rank_line, lines, len(body)) + body
     connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     if why := await rank_refusal(connection, limit_s):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
-        request = _REQUEST % (upstream.base, target, upstream.authority, b"", lines, len(body), body)
+        request = _HEAD % (upstream.base, target, upstream.authority, b"", lines, len(body)) + body
         connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     return connection

@@ -42,7 +42,7 @@ def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
     The first is the client's if it is safe in a log, a header and a Redis key. Several requests may share it; the
     second, drawn here, is unique.
     """
-    drawn = f"req-{random.getrandbits(96):024x}"
+    drawn = "req-" + random.getrandbits(96).to_bytes(12).hex()
     given = headers.get(b"x-request-id")
     if given is None or not _SANE_ID.fullmatch(given):
         return drawn, drawn
@@ -59,11 +59,11 @@ def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
     dropped = NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
-    lines = b""
+    lines: list[bytes] = []
     for header in headers:
         if header[0] not in dropped:
-            lines += b"%b: %b\r\n" % header
-    return lines
+            lines += header[0], b": ", header[1], b"\r\n"
+    return b"".join(lines)
 
 
 def id_line(request_id: str) -> bytes:
@@ -72,11 +72,11 @@ def id_line(request_id: str) -> bytes:
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:
     """Return the header lines of the engine's response for the client."""
-    lines = b""
+    lines: list[bytes] = []
     for header in headers:
         if header[0] not in _NOT_RETURNED and not (without_length and header[0] == b"content-length"):
-            lines += b"%b: %b\r\n" % header
-    return lines
+            lines += header[0], b": ", header[1], b"\r\n"
+    return b"".join(lines)
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:

@@ -57,7 +57,6 @@ class Admission:
         started: float,
         tenant: str = "",
         deadline: float | None = None,
-        *,
         band: int = 0,
         output_limit: Callable[[], int | None] = lambda: None,
     ) -> None:

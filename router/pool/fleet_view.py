@@ -142,8 +142,7 @@ class FleetView(Generic[E]):
             self._hear()
         fleet = self._fleet
         if fleet is None:
-            fleet = self._fleet = FleetColumns(one.view(self._refusal(one, now, open_s)) for one in self._in_order)
-            fleet.left_out = self._elsewhere
+            fleet = self._first(now, open_s)
         else:
             for name in self._changed | self._suspects if self._suspects else self._changed:
                 endpoint = self._endpoints.get(name)
@@ -156,6 +155,11 @@ class FleetView(Generic[E]):
                 fleet.replace(self._places[name], endpoint.view(endpoint.refusal(now, open_s)))
         self._changed.clear()
         return self._without(fleet, tried) if tried else fleet
+
+    def _first(self, now: float, open_s: float) -> FleetColumns:
+        fleet = self._fleet = FleetColumns(one.view(self._refusal(one, now, open_s)) for one in self._in_order)
+        fleet.left_out = self._elsewhere
+        return fleet
 
     def _without(self, fleet: FleetColumns, tried: Mapping[str, str]) -> FleetColumns:
         fleet = FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)

@@ -122,9 +122,7 @@ class PrefixIndex:
         """Leading tokens held by each instance, at most `most` and in whole blocks; so many chunks have so many
         `tokens`."""
         if len(self._names) > FEW:
-            counts = ((min(leading * tokens // chunks, most), mask) for leading, mask in self._levels(hashes))
-            whole = ((count // block_size * block_size, mask) for count, mask in counts)
-            return HeldByLevel(whole, self._names, self._bits)
+            return self._by_level(hashes, tokens, chunks, block_size, most)
         found: dict[str, int] = {}
         position, mask, named = 0, -1, self._named_before
         for run, upto in (*self._runs.along(hashes), _NOBODY):  # inlined `_levels`
@@ -133,12 +131,18 @@ class PrefixIndex:
                 count = position * tokens // chunks
                 count = (count if count < most else most) // block_size * block_size
                 gone = mask ^ following
-                found.update(dict.fromkeys(named.get(gone) or self._named(gone), count))
+                for name in named.get(gone) or self._named(gone):
+                    found[name] = count
             mask = following
             if not mask:
                 break
             position = upto
         return found
+
+    def _by_level(self, hashes: Sequence[int], tokens: int, chunks: int, block_size: int, most: int) -> HeldByLevel:
+        counts = ((min(leading * tokens // chunks, most), mask) for leading, mask in self._levels(hashes))
+        whole = ((count // block_size * block_size, mask) for count, mask in counts)
+        return HeldByLevel(whole, self._names, self._bits)
 
     def _levels(self, hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
         position, mask = 0, -1

@@ -22,15 +22,14 @@ _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_con
 
 def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
     """Return the API, and the fields by which two requests with the same words differ."""
-    fields = _FIELDS.intersection(document)
     turns = document.get("messages") or document.get("input")
-    if isinstance(turns, list):
-        try:  # all message fields in one step, as a call for each would cost more than the decision
-            named: set[str] = set().union(*turns)
-        except TypeError:  # not a message; the engine refuses it
-            named = set()
-        fields |= _BRANCHES & named
-    return " ".join((api_path, *sorted(fields))) if fields else api_path
+    try:  # all message fields in one step, as a call for each would cost more than the decision
+        named: set[str] = set().union(*turns) if isinstance(turns, list) else set()
+    except TypeError:  # not a message; the engine refuses it
+        named = set()
+    if _BRANCHES.isdisjoint(named) and _FIELDS.isdisjoint(document):
+        return api_path
+    return " ".join((api_path, *sorted(_FIELDS.intersection(document) | _BRANCHES & named)))
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:

@@ -62,7 +62,7 @@ class Proxy:
         return asyncio.get_running_loop()
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        by_name = dict(incoming.headers)
+        by_name = {header: value for header, value in incoming.headers}  # faster than dict()
         name, own_id = headers.request_ids(by_name)
         call = Call(name, incoming.path, time.time(), time.perf_counter(), incoming.peer, own_id)
         if self.tracer is not None:
@@ -145,10 +145,10 @@ class Proxy:
         tried: dict[str, str] = {}
         if pool.split is not None:
             delivery.assign(call)
-        rules = call.rules
+        rules = call.candidate or pool.policy  # as `Call.rules` has it
         call.band = bands.granted(call.asked_band, call.key, rules, is_replay=pool.ephemeral)
         limit = partial(admit.output_limit, call)
-        admission = Admission(pool.queue, call.started, call.tenant, call.deadline, band=call.band, output_limit=limit)
+        admission = Admission(pool.queue, call.started, call.tenant, call.deadline, call.band, limit)  # names cost more
         call.admission, left = admission, rules["failure.retries"]
         while True:
             decision = await self._admit(call, admission, tried)
@@ -206,7 +206,8 @@ class Proxy:
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
         """Try one instance; True if the client has its answer, False to try another."""
-        pool, rules = call.pool, call.rules
+        pool = call.pool
+        rules = call.candidate or pool.policy  # as `Call.rules` has it
         endpoint = pool.endpoints[decision.instance]
         outcome = call.outcome
         attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
@@ -225,9 +226,10 @@ class Proxy:
                     endpoint.breaker.answered()
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
-            answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
-            if answer.result == "served" and answer.beginning is None:
-                answer.on_content()
+            begins, came = answer.beginning is not None, self._content_came
+            answer.on_content = partial(came, call, endpoint, lease, streams=answer.streams) if begins else None
+            if answer.result == "served" and not begins:
+                came(call, endpoint, lease, streams=answer.streams)
             await self._pass_on(call, endpoint, answer, client)
             return True
         except PrefillFailed as error:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from router.contract import answers, verdict
@@ -324,8 +325,14 @@ def own_lines(call: Call) -> bytes:
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
-    held = f"x-weir-wake-wait: {call.outcome.held_s:.1f}\r\n" if call.outcome.held_s else ""
-    instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
     flow = call.outcome.flow if call.outcome.offload is not None else "colocated"
-    policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
-    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {flow}\r\n{instance}{held}".encode() + call.limits
+    decided = _decision_lines(decision.request_class, call.version, flow, decision.instance)
+    held = b"x-weir-wake-wait: %.1f\r\n" % call.outcome.held_s if call.outcome.held_s else b""
+    return b"".join((b"x-request-id: ", call.id.encode(), decided, held, call.limits))
+
+
+@lru_cache(maxsize=1_024)
+def _decision_lines(request_class: str, version: int, flow: str, instance: str) -> bytes:
+    """The end of the line before, and those of a decision."""
+    lines = f"\r\nx-weir-class: {request_class}\r\nx-weir-policy: {version}\r\nx-weir-flow: {flow}\r\n"
+    return (f"{lines}x-weir-instance: {instance}\r\n" if instance else lines).encode()

@@ -65,7 +65,7 @@ def _beginning(read: Prompt) -> int | None:
     if not isinstance(turns, list):
         return hash(read.rendered[:PLAIN_BYTES]) if len(read.rendered) >= PLAIN_BYTES else None
     for turn in turns:
-        if isinstance(turn, dict) and turn.get("role") == "user":
+        if type(turn) is dict and turn.get("role") == "user":
             content = turn.get("content")
             text = content if isinstance(content, str) else "".join(_texts(content))
             return hash((len(text), text[-SIGN_CHARS:]))

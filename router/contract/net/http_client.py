@@ -170,9 +170,11 @@ class HttpClientProtocol(asyncio.Protocol):
         if self._head_bytes > MAX_HEAD:  # or the read holds much of the body as well
             self._check_head(sum(len(name) + len(value) for name, value in self.headers))
         self.status = status
-        names = dict(self.headers)
-        framed = b"content-length" in names or b"transfer-encoding" in names
-        self._until_close = not framed and status not in (204, 304)
+        self._until_close = status not in (204, 304)
+        for name, _ in self.headers:
+            if name == b"content-length" or name == b"transfer-encoding":
+                self._until_close = False
+                break
 
     def on_message_complete(self) -> None:
         if self.status:
