@@ -98,7 +98,7 @@ DEFAULT_NAMES = SessionNames()
 
 
 def _text(document: JsonObject, path: Sequence[str]) -> str:
-    """Empty where there is none."""
+    """Return the text; empty if there is none."""
     value: object = document
     for name in path:
         inside = _parsed(value) if isinstance(value, str) else value

@@ -100,7 +100,7 @@ class KvEventBatch:
 
 
 def decode(payload: bytes) -> KvEventBatch:
-    """Raises Undecodable."""
+    """Decode a payload. Raise Undecodable."""
     try:
         at, events, *_ = msgpack.unpackb(
             payload,

@@ -155,7 +155,7 @@ class Frames:
 
 
 def read(decoder: "msgspec.msgpack.Decoder[Any]", frame: bytes) -> Any:
-    """Raises BadFrame."""
+    """Read a message. Raise BadFrame."""
     try:
         return decoder.decode(frame)
     except msgspec.MsgspecError as error:

@@ -24,12 +24,12 @@ _WHOLE, _OF_EVENT = msgspec.json.Decoder(_Response), msgspec.json.Decoder(_Event
 
 
 def of_answer(body: bytes) -> str:
-    """Empty without one."""
+    """Return the id in an answer; empty without one."""
     return _sane(_decoded(_WHOLE, body))
 
 
 def of_event(event: bytes) -> str:
-    """Empty without one."""
+    """Return the id in an event; empty without one."""
     data = b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
     read = _decoded(_OF_EVENT, data)
     return _sane(read.response if isinstance(read, _Event) else None)

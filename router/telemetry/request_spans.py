@@ -198,7 +198,7 @@ class _Spans:
 
 
 def _model(call: Call) -> str:
-    """As the engine knows it."""
+    """Return the engine's name of the model."""
     return call.alias.serves if call.alias is not None else call.adapter or call.pool.model
 
 

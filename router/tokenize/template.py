@@ -58,7 +58,7 @@ class Template:
         self.manner = Manner(system_first, self._least_effort())
 
     def _least_effort(self) -> str:
-        """What vLLM makes of thinking that is disabled: `none`, unless the template refuses it or takes it for another
+        """Return vLLM's effort for disabled thinking: `none`, unless the template refuses it or treats it as another
         effort."""
         none, *others = [self._says(effort) for effort in ("none", *_EFFORTS)]
         return "low" if none is None or none in others else "none"

@@ -77,8 +77,8 @@ class Connection(HttpClientProtocol):
         self.send(request)
 
     def begun(self) -> asyncio.Future[None] | None:
-        """None when the head and the first bytes of the body have come, or a whole empty response; else wait for this
-        and ask again."""
+        """Return None once the head and the body's first bytes, or a whole empty response, have come; else wait for
+        this and ask again."""
         if self._chunks or self._complete:
             return None
         if self._error is not None:

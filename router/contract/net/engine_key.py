@@ -31,7 +31,7 @@ _OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNO
 
 
 class EngineKeyMissing(OSError):
-    """One sentence without the key."""
+    """The key cannot be read; the message is one sentence without the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ def line(reference: str) -> bytes:
 
 
 def text(reference: str) -> str:
-    """Raises EngineKeyMissing."""
+    """Return the key. Raise EngineKeyMissing."""
     return _key(reference).decode("ascii")
 
 
 def headers(reference: str) -> dict[str, str]:
-    """As `line`, for httpx. Raises EngineKeyMissing."""
+    """Return what `line` does, for httpx. Raise EngineKeyMissing."""
     return {"authorization": f"Bearer {text(reference)}"} if reference else {}
 
 
 def line_if_any(reference: str) -> bytes:
-    """As `line`, and empty where the key cannot be read: the engine then says that it asks for one."""
+    """Return what `line` does, or nothing if the key is unreadable: the engine then reports that it needs one."""
     return b"" if trouble(reference) else line(reference)
 
 
 def trouble(reference: str) -> str:
-    """Why the key cannot be read; empty when it can, or when there is none."""
+    """Return why the key cannot be read; empty if it can, or if there is none."""
     try:
         line(reference)
     except EngineKeyMissing as error:
@@ -79,7 +79,7 @@ def trouble(reference: str) -> str:
 
 
 def refusal(status: int, path: str, reference: str) -> str:
-    """What an engine's 401 or 403 means, and what to do; empty for another status."""
+    """Return what an engine's 401 or 403 means, and what to do; empty for another status."""
     if status not in KEY_REFUSED:
         return ""
     said = f"GET {path} answers {status}"
@@ -89,7 +89,7 @@ def refusal(status: int, path: str, reference: str) -> str:
 
 
 def is_refusal(reason: str) -> bool:
-    """Whether an instance's reason is what `refusal` says."""
+    """Tell whether an instance's reason comes from `refusal`."""
     return _REFUSAL.match(reason) is not None
 
 
@@ -155,7 +155,7 @@ def _opened(path: str, now: float, known: _Read | None) -> _Read:
 
 
 def _closed(path: str) -> str:
-    """Why this file is no engine key, links followed; empty if it may be one."""
+    """Return why this file is no engine key, links followed; empty if it may be one."""
     real, data = os.path.realpath(path), os.path.realpath(_data_folder())
     folders = listed(FOLDERS)  # first: of a path outside nothing else is told
     if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
