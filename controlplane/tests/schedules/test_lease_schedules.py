@@ -29,7 +29,7 @@ def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", mutations.LEASE)
+@pytest.mark.parametrize("name", sorted(mutations.LEASE if TIMES > 1 else mutations.LEASE.keys() - mutations.RARE))
 def test_without_one_of_its_mends_a_schedule_lets_two_workers_lead_or_nobody(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

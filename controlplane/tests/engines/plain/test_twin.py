@@ -17,8 +17,8 @@ from controlplane.tests.engines.twin import calibrated, predicted
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
-REPEATS = 3
-COUNT = 60  # requests of a load
+REPEATS = 2
+COUNT = 40  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
 # Beyond the spread of the repetitions. On a quiet machine 1 to 5 % were measured, the spread included. Beside other
 # work the share of its core that the engine gets changes between a calibration and a load: up to 34 %.
