@@ -90,12 +90,16 @@ def test_the_command_follows_the_form(open_page: Any) -> None:
     page.fill("#f-name", "Typed just now")
     page.click("#more > summary")
     expect(page.locator("#curl")).to_contain_text('"name": "Typed just now"')
+    page.select_option("#f-mode", "replay")
     page.fill("#f-time_scale", "fast")
     expect(page.locator("#curl")).to_contain_text("allowed is a number from 0.1 to 100")
 
 
 def test_the_twin_takes_the_time_scale_away_and_gives_it_back(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
+    page.click("#more > summary")
+    page.select_option("#f-mode", "replay")
+    page.fill("#f-time_scale", "10")
     page.select_option("#f-mode", "twin")
     expect(page.locator("#f-time_scale")).to_be_disabled()
     expect(page.locator("#curl")).to_contain_text('"mode": "twin"')
@@ -115,7 +119,8 @@ def test_an_experiment_in_the_twin_is_started_by_the_form_and_says_what_it_is(op
 
 def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_page: Any) -> None:
     page = open_page("otto", java_script_enabled=False).goto("/experiments/new")
-    page.select_option("#f-mode", "twin")
+    page.click("#more > summary")
+    page.fill("#f-time_scale", "10")
     page.get_by_role("button", name="Start experiment").click()
     expect(page.locator("#e-time_scale")).to_contain_text("allowed: 1")
     expect(page.locator("#f-mode")).to_have_value("twin")
@@ -148,6 +153,7 @@ def test_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(
 def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.click("#more > summary")
+    page.select_option("#f-mode", "replay")
     page.fill("#f-time_scale", "fast")
     page.click("text=Start experiment >> nth=-1")
     expect(page.locator("#problems")).to_be_focused()
