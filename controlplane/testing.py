@@ -63,11 +63,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On PostgreSQL only what uses a database, since the rest is the same on every server, and one case of each test
-    but of those that commit: cases differ by their input, what commits by the order of its transactions too."""
+    but of those that commit: cases differ by their input, what commits by the order of its transactions too. Pages
+    read by the same queries as the REST routes and are left out, unless they commit."""
     if _POSTGRES:
         first = {item.nodeid.partition("[")[0]: item for item in sorted(items, key=lambda item: item.nodeid)[::-1]}
         once = {*first.values()}
-        kept = [item for item in items if uses_database(item) and (commits(item) or item in once)]
+        kept = [item for item in items if uses_database(item) and (commits(item) or (item in once and not shows(item)))]
         config.hook.pytest_deselected(items=[*{*items} - {*kept}])
         items[:] = kept
 
@@ -75,6 +76,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def uses_database(item: pytest.Item) -> bool:
     asked = {*getattr(item, "fixturenames", ())} & {"db", "transactional_db"}
     return bool(asked) or item.get_closest_marker("django_db") is not None
+
+
+def shows(item: pytest.Item) -> bool:
+    return item.path.stem.endswith(("_page", "_pages"))
 
 
 def commits(item: pytest.Item) -> bool:

@@ -39,7 +39,7 @@ def world(live_redis: redis.Redis, ada_api: ApiCaller) -> ApiCaller:
 
 
 @SCHEMA.include(is_harmless).parametrize()
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 def test_made_up_requests_get_described_answers(case, world):
     case.call_and_validate(
         headers={"Authorization": f"Bearer {world.token}"},
