@@ -61,14 +61,15 @@ def crossovers() -> Iterator[tuple[str, ...]]:
 
 
 def loogle(played: Collection[str] = ("ssd-gds", "dram", "ssd-tutti")) -> Iterator[tuple[str, ...]]:
-    """Tutti is among those that are played."""
+    """Tutti is among those that are played: the ratios are to its time."""
     runs = {tier: _runs(tier, LOOGLE, LOOGLE_RATE, LOOGLE_RUNS) for tier in played}
     ttft_s = {tier: median(one for one, _ in found) for tier, found in runs.items()}
-    for tier, published in {"ssd-gds": 2.63, "dram": 14.7}.items() if len(played) > 1 else ():
+    ratios = {"ssd-gds": 2.63, "dram": 14.7}
+    for tier, published in ((tier, ratios[tier]) for tier in played if tier in ratios):
         ours = ttft_s[tier] / ttft_s["ssd-tutti"]
         name = f"LooGLE, {LOOGLE_RATE} requests/s: TTFT of {TITLES[tier]} over Tutti"
         yield _row(name, published, ours, "×", "fitted" if tier == "ssd-gds" else "predicted")
-    for tier in (each for each in ("dram", "ssd-tutti") if each in played):
+    for tier in (each for each in played if each in LOOGLE_HITS):
         yield _row(f"LooGLE: hits, {TITLES[tier]}", LOOGLE_HITS[tier], _hits(runs[tier]), "%", "fitted")
 
 

@@ -64,7 +64,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On PostgreSQL only what uses a database, since the rest is the same on every server, and one case of each test
     but of those that commit: cases differ by their input, what commits by the order of its transactions too. Pages
-    read by the same queries as the REST routes and are left out, unless they commit."""
+    that commit nothing are left out: most of them read by selectors that REST routes use, too."""
     if _POSTGRES:
         first = {item.nodeid.partition("[")[0]: item for item in sorted(items, key=lambda item: item.nodeid)[::-1]}
         once = {*first.values()}

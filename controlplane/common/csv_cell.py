@@ -1,8 +1,19 @@
-"""A cell of a CSV: people choose names, so none may begin like a formula. Pure."""
+"""A table as CSV: people choose names, so no cell may begin like a formula. Pure."""
 
+import csv
+from collections.abc import Iterable
 from datetime import datetime
+from io import StringIO
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(map(as_text, row) for row in rows)
+    return text.getvalue()
 
 
 def as_text(value: object) -> str:

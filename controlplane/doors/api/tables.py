@@ -1,11 +1,9 @@
 """Every list of the API also as CSV and Parquet: `?format=csv`, `?format=parquet`. A column for each field, in the
 order of the schema; lists and objects stand in a column as JSON."""
 
-import csv
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from io import StringIO
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -14,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Schema
 from ninja.operation import Operation
 
-from controlplane.common.csv_cell import as_text
+from controlplane.common.csv_cell import csv_text
 from controlplane.evidence.experiments.results.output import parquet
 from controlplane.people.notices.errors import InvalidInput
 
@@ -96,12 +94,7 @@ def _kind(annotation: Any) -> type:
 
 
 def csv_of(columns: Columns, rows: Sequence[Row]) -> str:
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([as_text(_plain(row.get(name))) for name in columns])
-    return text.getvalue()
+    return csv_text(columns, ([_plain(row.get(name)) for name in columns] for row in rows))
 
 
 def parquet_of(columns: Columns, rows: Sequence[Row]) -> bytes:

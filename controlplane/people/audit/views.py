@@ -1,9 +1,7 @@
 """The audit page, and its entries as CSV."""
 
-import csv
 import json
 from datetime import UTC, date, datetime, timedelta
-from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.common.csv_cell import as_text
+from controlplane.common.csv_cell import csv_text
 from controlplane.people.audit.differences import differences
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.places import place, words
@@ -74,15 +72,14 @@ def _day(text: str) -> datetime | None:
 
 
 def _as_csv(filters: AuditFilters) -> HttpResponse:
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow([*COLUMNS, "changes"])
-    for entry in exported(filters):
-        changed = "; ".join(f"{one['path']}: {one['old']} → {one['new']}" for one in changes(entry))
-        writer.writerow([as_text(value) for value in (*(getattr(entry, name) for name in COLUMNS), changed)])
-    answer = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
+    rows = ([*(getattr(entry, name) for name in COLUMNS), _changed(entry)] for entry in exported(filters))
+    answer = HttpResponse(csv_text([*COLUMNS, "changes"], rows), content_type="text/csv; charset=utf-8")
     answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
     return answer
+
+
+def _changed(entry: AuditEntry) -> str:
+    return "; ".join(f"{one['path']}: {one['old']} → {one['new']}" for one in changes(entry))
 
 
 def _cursor(text: str) -> int | None:

@@ -1,21 +1,14 @@
 """Use as CSV."""
 
-import csv
 from collections.abc import Iterable
-from io import StringIO
 
-from controlplane.common.csv_cell import as_text
+from controlplane.common.csv_cell import csv_text
 from controlplane.traffic.use.selectors import COLUMNS, IDLE, UseLine
 
 
 def csv_of(found: Iterable[UseLine]) -> str:
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for line in found:
-        writer.writerow([_cell(line, column) for column in COLUMNS])
-    return text.getvalue()
+    return csv_text(COLUMNS, ([_value(line, column) for column in COLUMNS] for line in found))
 
 
-def _cell(line: UseLine, column: str) -> str:
-    return as_text(IDLE if line.idle and column == "key" else getattr(line, column))
+def _value(line: UseLine, column: str) -> object:
+    return IDLE if line.idle and column == "key" else getattr(line, column)
