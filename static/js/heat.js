@@ -174,10 +174,18 @@ export class Heat {
       context.font = nameFont(row, shown);
       const name = shortened(context, row.name, this.box.left - size * 1.7);
       write(context, name, size * 1.25, y, { ink: colour(row.broken ? "text" : "muted"), size: shown, weight: row.broken ? 600 : 400 });
-      if (row.broken) write(context, row.status, this.box.left + size * 0.5, y, { ink: colour("failed"), size: shown, weight: 700 });
+      if (row.broken) this.writeStatus(context, row.status, y, shown);
       if (this.latest) this.writeLatest(context, i, y, shown);
     });
     if (this.broken) line(context, [[this.box.left, this.y(this.broken)], [this.box.right, this.y(this.broken)]], colour("text"), scale());
+  }
+
+  // On a ground of its own: cells are as dark as the word.
+  writeStatus(context, status, y, size) {
+    context.font = `700 ${size}px system-ui, sans-serif`;
+    context.fillStyle = colour("panel");
+    context.fillRect(this.box.left, y - size * 0.6, context.measureText(status).width + size, size * 1.2);
+    write(context, status, this.box.left + size * 0.5, y, { ink: colour("failed"), size, weight: 700 });
   }
 
   writeLatest(context, i, y, size) {

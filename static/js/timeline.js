@@ -200,10 +200,12 @@ export class Timeline {
     const { left, right, top, bottom } = this.box;
     const style = { ink: colour("muted"), size };
     const rules = this.rules();
+    const apart = (value, other) => Math.abs(this.y(value) - this.y(other)) > size * 1.2;
     rules.forEach((value, i) => {
-      const inner = i > 0 && i < rules.length - 1;
+      const outer = i === 0 || i === rules.length - 1;
+      const hasRoom = outer || (bottom - top > size * 5 && apart(value, rules[i - 1]) && apart(value, rules.at(-1)));
       line(context, [[left, this.y(value)], [right, this.y(value)]], colour(value === this.quantity.same ? "text" : "rule"), scale());
-      if (!inner || bottom - top > size * 5) write(context, value === 0 && this.quantity.same == null ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
+      if (hasRoom) write(context, value === 0 && this.quantity.same == null ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
     });
     for (const at of ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7)))) {
       const x = this.x(at);

@@ -359,7 +359,8 @@ _PEAKS = {
 DWDP = System(
     "dwdp",
     "DWDP against DEP",
-    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens.",
+    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens. "
+    "Do fewer of them serve the same users?",
     DwdpInputs,
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},
