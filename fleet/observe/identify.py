@@ -98,13 +98,13 @@ async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
     if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
         return asked.url
     events = about.get("kv_events") if isinstance(about, Mapping) else None
-    return _sglang_events(events, asked.url) if isinstance(events, Mapping) else ""
+    return _sglang_events(events, asked.url, spec.data_parallel_size) if isinstance(events, Mapping) else ""
 
 
-def _sglang_events(events: Mapping[str, Any], url: str) -> str:
-    """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on."""
+def _sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
+    """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on. Empty for other than `ranks`."""
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
-    if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != 1:
+    if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""
     host = url.removeprefix("http://").rpartition(":")[0]
     back = f"tcp://{host}:{replay}" if _is_port(replay) else None

@@ -227,7 +227,7 @@ class Endpoint:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
         self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it unrounded
-        self.waiting = int(figures.waiting or 0)
+        self.waiting = int(max(0.0, (figures.waiting or 0.0) - (figures.deferred or 0.0)))
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:

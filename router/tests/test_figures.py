@@ -52,10 +52,25 @@ def test_sglangs_pinned_memory_is_a_tier_with_what_moves_there_and_back() -> Non
         b"# TYPE sglang:load_back_bytes_total counter\n"
         b'sglang:load_back_bytes_total{rank="0"} 2e+06\nsglang:load_back_duration_seconds_sum{rank="0"} 0.5\n'
         b'sglang:hicache_backup_bytes_total{rank="0"} 3e+06\nsglang:hicache_backup_duration_seconds_sum{rank="0"} 1.5\n'
+        b'sglang:hicache_host_used_tokens{dp_rank="0"} 10.0\nsglang:hicache_host_used_tokens{dp_rank="1"} 20.0\n'
+        b'sglang:hicache_host_total_tokens{dp_rank="0"} 50.0\nsglang:hicache_host_total_tokens{dp_rank="1"} 50.0\n'
     )
     host = parse_metrics(page, SGLANG_SCRAPE).kv_tiers["host"]
     assert (host.read_bytes_total, host.read_s_total) == (2e6, 0.5)
     assert (host.written_bytes_total, host.write_s_total) == (3e6, 1.5)
+    assert (host.used_tokens, host.capacity_tokens) == (30.0, 100.0)
+
+
+def test_requests_that_no_capacity_would_start_are_counted_apart_from_those_that_wait_for_it() -> None:
+    page = b"".join(
+        b'vllm:num_requests_running{engine="%d"} 1.0\nvllm:num_requests_waiting{engine="%d"} 5.0\n'
+        b'vllm:num_requests_waiting_by_reason{engine="%d",reason="capacity"} 2.0\n'
+        b'vllm:num_requests_waiting_by_reason{engine="%d",reason="deferred"} 3.0\n' % (rank, rank, rank, rank)
+        for rank in (0, 1)
+    )
+    found = parse_metrics(page, VLLM_SCRAPE)
+    assert (found.waiting, found.deferred) == (10.0, 6.0)
+    assert {rank: (each.waiting, each.deferred) for rank, each in found.ranks.items()} == {"0": (5, 3), "1": (5, 3)}
 
 
 def test_transfers_to_and_from_a_store_are_counted_without_its_lookups() -> None:

@@ -20,6 +20,7 @@ from router.tests.values import stored
 
 HEADER = "x-data-parallel-rank"
 OUT_OF_RANGE = "data_parallel_rank {rank} is out of range [0, {ranks})."
+SGLANG_OUT_OF_RANGE = "routed_dp_rank=0 out of range [0, 0)"
 ANSWER = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 
 
@@ -95,7 +96,7 @@ async def test_a_stream_may_refuse_the_rank_in_its_first_event(world: Callable[.
     async def behaviour(engine: Engine, request: Received, writer: Writer) -> None:
         text = ANSWER
         if HEADER in request.headers:
-            text = f"data: {json.dumps({'error': {'message': OUT_OF_RANGE.format(rank=0, ranks=0)}})}\n\n"
+            text = f"data: {json.dumps({'error': {'message': SGLANG_OUT_OF_RANGE}})}\n\n"
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(text)}\r\n\r\n"
         writer.write((head + text).encode())
         await writer.drain()
@@ -166,7 +167,10 @@ def test_ranks_stay_as_long_as_their_process_does() -> None:
 
 def test_each_rank_has_its_own_sample() -> None:
     pool = ranked()
-    ranks = {"0": RankSample(kv_usage=0.25, waiting=1.0), "1": RankSample(kv_usage=0.75, waiting=3.0)}
+    ranks = {
+        "0": RankSample(kv_usage=0.25, waiting=1.0),
+        "1": RankSample(kv_usage=0.75, waiting=5.0, deferred=2.0),  # two of the five are no queue
+    }
     sample = InstanceSample(id="demo-0", epoch=1, at=10.0, kv_usage=0.5, waiting=4.0, kv_blocks=100, ranks=ranks)
     for endpoint in pool.endpoints.values():
         endpoint.take_sample(sample, 10.0)

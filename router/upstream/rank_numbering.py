@@ -13,14 +13,14 @@ from router.upstream.keyed import with_key
 
 LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
 TIMEOUT_S = 30.0  # limit for a probe, which computes a token
-_NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank"
+_NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank", b"routed_dp_rank"
 
 
 async def rank_refusal(connection: Connection, limit_s: float) -> str:
     """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer stays
     unread. Raises UpstreamError.
 
-    vLLM answers 400, a stream may have begun with 200 by then.
+    vLLM and SGLang answer 400, a stream may have begun with 200 by then.
     """
     if connection.status == 200 and not connection.peek().startswith(b'data: {"error"'):
         return ""

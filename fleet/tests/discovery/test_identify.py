@@ -11,6 +11,7 @@ from fleet.observe.lacking import lacking
 from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
 from router.contract.net.probe import Prober
+from router.kv_events.sources import KvEventSource, RankPlace, given
 
 Start = Callable[[Mapping[str, str]], OtherEngine]
 
@@ -115,6 +116,21 @@ def test_the_figures_of_sglang_are_read() -> None:
     assert (found.kv_usage, found.running, found.waiting) == (0.25, 3, 1)
     assert (found.block_size, found.kv_blocks) == (64, 2048)
     assert (found.prefix_queries_total, found.prefix_hits_total, found.generation_tokens_total) == (1000, 500, 70)
+    assert found.cached_by_source == {"device": 400, "host": 100}
+
+
+def test_each_rank_of_sglang_has_its_load_and_its_port_of_events(start: Start) -> None:
+    page = "\n".join(
+        f'sglang:{name}{{model_name="m",tp_rank="0",dp_rank="{rank}"}} {value}'
+        for rank, value in ((0, 0.25), (1, 0.75))
+        for name in ("token_usage", "num_running_reqs", "num_queue_reqs")
+    )
+    loads = parse_metrics(page.encode(), SGLANG_SCRAPE).ranks
+    assert {rank: (load.kv_usage, load.running) for rank, load in loads.items()} == {"0": (0.25,) * 2, "1": (0.75,) * 2}
+    two = start({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=2)}).url
+    assert told(two).events == ""  # type: ignore[union-attr]
+    events = told(two, data_parallel_size=2).events  # type: ignore[union-attr]
+    assert given(events, RankPlace(1, 1, 2)) == KvEventSource("tcp://127.0.0.1:5558", "tcp://127.0.0.1:5559", "kv")
 
 
 def test_the_figures_of_tensorrt_llm_are_read() -> None:

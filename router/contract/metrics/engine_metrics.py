@@ -14,7 +14,6 @@ from router.contract.metrics.tier_metrics import (
     TierNames,
     parse_tiers,
 )
-from router.contract.ranks import LABEL
 from router.contract.redis.published import MOST_RANKS
 from router.contract.redis.sample import EngineMetrics, RankSample
 
@@ -51,8 +50,10 @@ class Scrape:
     is_store: bool = False  # True if its KV usage is that of its first tier
     block_size: str = ""  # gauges used where `cache_config` has no such labels
     kv_blocks: str = ""
+    waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
 
 
+DEFERRED = b'reason="deferred"'
 NO_SCRAPE = Scrape("", "", "", "", "", "", "", "", "", "")
 MOONCAKE_SCRAPE = replace(NO_SCRAPE, tiers=MOONCAKE_MASTER_TIERS, is_store=True)
 MOONCAKE_CLIENT_SCRAPE = replace(NO_SCRAPE, tiers=MOONCAKE_CLIENT_TIERS)
@@ -68,6 +69,7 @@ VLLM_SCRAPE = Scrape(
     cached_by_source="vllm:prompt_tokens_cached_by_source_total",
     cache_config="vllm:cache_config_info",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
+    waiting_by_reason="vllm:num_requests_waiting_by_reason",
     transfers=(
         KvTransferTotals(
             "vllm:nixl_",
@@ -120,6 +122,7 @@ SGLANG_SCRAPE = replace(
     preemptions="sglang:num_retracted_requests_total",
     block_size="sglang:page_size",
     kv_blocks="sglang:num_pages",
+    cached_by_source="sglang:cached_tokens_total",
     tiers=SGLANG_TIERS,
 )
 # TensorRT-LLM 1.3, tensorrt_llm/metrics/collector.py (commit 050f80d); its page is /prometheus/metrics
@@ -151,6 +154,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         kv_usage=_share(sizes) if names.is_store and sizes else read.share(names.kv_usage),
         running=read.sum(names.running),
         waiting=read.sum(names.waiting),
+        deferred=read.sum(names.waiting_by_reason, only=DEFERRED),
         prefix_queries_total=read.sum(names.prefix_queries),
         prefix_hits_total=read.sum(names.prefix_hits),
         prompt_tokens_total=read.sum(names.prompt_tokens),
@@ -169,17 +173,19 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
 
 def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
     """Return the samples by data-parallel rank; empty for a single rank."""
-    running = page.by_label(names.running, LABEL)
+    running = page.by_rank(names.running)
     if len(running) < 2:
         return {}
-    usage, waiting = page.by_label(names.kv_usage, LABEL), page.by_label(names.waiting, LABEL)
-    queries, hits = page.by_label(names.prefix_queries, LABEL), page.by_label(names.prefix_hits, LABEL)
-    prompts, tokens = page.by_label(names.prompt_tokens, LABEL), page.by_label(names.generation_tokens, LABEL)
+    usage, waiting = page.by_rank(names.kv_usage), page.by_rank(names.waiting)
+    queries, hits = page.by_rank(names.prefix_queries), page.by_rank(names.prefix_hits)
+    prompts, tokens = page.by_rank(names.prompt_tokens), page.by_rank(names.generation_tokens)
+    deferred = page.by_rank(names.waiting_by_reason, only=DEFERRED)
     return {
         rank: RankSample(
             kv_usage=share if (share := usage.get(rank)) is not None and share <= 1 else None,
             running=running[rank],
             waiting=waiting.get(rank),
+            deferred=deferred.get(rank),
             prefix_queries_total=queries.get(rank),
             prefix_hits_total=hits.get(rank),
             prompt_tokens_total=prompts.get(rank),

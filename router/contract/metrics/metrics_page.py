@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+from router.contract import ranks
+
 LARGEST = 4 * 1024 * 1024  # bytes of a page; vLLM's has 75 kB for each data-parallel rank
 LONGEST_LINE = 16 * 1024
 MOST_SERIES = 4096  # series per name
@@ -22,7 +24,8 @@ LARGEST_COUNT = 2**31 - 1  # largest number of blocks, and of tokens in one
 
 Refused = Counter[str]  # reason → how often
 
-_SOURCE = re.compile(rb'[{,]source="([\w.:/-]{1,64})"')
+_SOURCE = re.compile(rb'[{,](?:cache_)?source="([\w.:/-]{1,64})"')
+_RANK = re.compile(rb'[{,](?:%b)="([0-9]{1,4})"' % b"|".join(ranks.LABELS))
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
 
 
@@ -73,8 +76,9 @@ class MetricsPage:
     def refuse(self, why: str) -> None:
         self._refused[why] += 1
 
-    def sum(self, name: str) -> float | None:
-        values = [value for _, value in self.series(name)]
+    def sum(self, name: str, only: bytes = b"") -> float | None:
+        """Sum all series, or those with the label `only`."""
+        values = [value for labels, value in self.series(name) if only in labels]
         return sum(values) if values else None
 
     def gauge(self, name: str) -> int | None:
@@ -93,12 +97,11 @@ class MetricsPage:
             return None
         return sum(values) / len(values) if values else None
 
-    def by_label(self, name: str, label: bytes) -> dict[str, float]:
-        """Sum by a label with whole numbers as values; lines without it are skipped."""
-        wanted = re.compile(rb'[{,]%b="([0-9]{1,4})"' % label)
+    def by_rank(self, name: str, only: bytes = b"") -> dict[str, float]:
+        """Sum by data-parallel rank; lines without one, or without the label `only`, are skipped."""
         found: dict[str, float] = {}
         for labels, value in self.series(name):
-            if (number := wanted.search(labels)) is not None:
+            if only in labels and (number := _RANK.search(labels)) is not None:
                 key = number[1].decode()
                 found[key] = found.get(key, 0.0) + value
         return found

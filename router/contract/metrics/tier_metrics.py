@@ -60,7 +60,7 @@ SIM_TIERS = (
         {name: (name,) for name in ("used_bytes", "capacity_bytes", "backlog_bytes")},
     ),
 )
-# SGLang 0.5.23, its observability/metrics_collector.py: what moves between GPU and pinned memory
+# SGLang 0.5.23, its observability/metrics_collector.py: pinned memory, and what moves between it and the GPU
 SGLANG_TIERS = (
     TierNames(
         "host",
@@ -70,6 +70,8 @@ SGLANG_TIERS = (
             "read_s_total": ("load_back_duration_seconds_sum",),
             "written_bytes_total": ("hicache_backup_bytes_total",),
             "write_s_total": ("hicache_backup_duration_seconds_sum",),
+            "used_tokens": ("hicache_host_used_tokens",),
+            "capacity_tokens": ("hicache_host_total_tokens",),
         },
     ),
 )

@@ -21,9 +21,11 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed_total: float | None = None  # transfers and allocations
     backlog: float | None = None  # write jobs in progress
     backlog_bytes: float | None = None  # bytes that wait to be written
-    read_bytes_per_s: float | None = None  # the last three: over the last 60 s
+    read_bytes_per_s: float | None = None  # this and the two below: over the last 60 s
     written_bytes_per_s: float | None = None
     hit_rate: float | None = None  # 0–1
+    used_tokens: float | None = None  # where it is not reported in bytes
+    capacity_tokens: float | None = None
 
     @property
     def read_speed(self) -> float | None:
@@ -47,6 +49,7 @@ class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prefix_hits_total: float | None = None  # tokens
     prompt_tokens_total: float | None = None
     generation_tokens_total: float | None = None
+    deferred: float | None = None  # waiting requests that more capacity would not start
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):
@@ -68,6 +71,8 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
+    # Waiting requests that more capacity would not start: they wait for KV or an adapter
+    deferred: float | None = None
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):
