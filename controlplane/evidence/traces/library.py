@@ -36,7 +36,7 @@ from controlplane.people.audit.services import Actor, record
 log = structlog.get_logger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
-SUFFIXES = (".jsonl", ".csv")
+SUFFIXES = (".jsonl", ".json", ".csv", ".log")
 RECORDED = "recorded:"  # followed by the name of a pool
 SMALL = 1 << 16  # bytes of a file that takes less time to read than a process to start
 

@@ -1,75 +1,126 @@
-"""Mooncake's traces: JSONL with arrival in ms, lengths, ids of 512-token prefix blocks, and a session if it is known.
+"""Requests with the ids of their prefix blocks, JSONL: Mooncake's traces, AIPerf's with delays, and Bailian's.
 
-The public ones give arrivals in buckets of three seconds; requests are spread inside their bucket, by the seed.
+The public ones of Mooncake give arrivals in ms, in buckets of three seconds, and blocks of 512 tokens; Bailian's give
+seconds and blocks of 16 tokens. A first line {"time_unit": "s", "block_tokens": 64} states what another file has.
 """
 
-import random
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from controlplane.evidence.traces.formats import fields
+from controlplane.evidence.traces.formats import arrivals, fields
+from controlplane.evidence.traces.formats.blocks import LARGEST, BlockIds, BlockSize
 from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
-BLOCK_TOKENS = 512
-BUCKET_S = 3.0
+SLOWEST_S = 60.0  # a file with a request less often than this is taken for one in a smaller unit
+STATED = ("time_unit", "block_tokens")
 
 
 def detects(head: str) -> bool:
-    return '"hash_ids"' in head and '"timestamp"' in head
+    return '"input_length"' in head and '"timestamp"' in head
+
+
+def detects_delays(head: str) -> bool:
+    return detects(head) and '"delay"' in head
+
+
+def detects_chats(head: str) -> bool:
+    return detects(head) and '"chat_id"' in head
 
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
-    columns = Columns()
-    requests = sorted(_rows(lines, columns), key=lambda request: request.at_s)
-    if is_bucketed(requests):
-        requests = list(_spread(requests, seed))
-    start = requests[0].at_s if requests else 0.0
-    made = tuple(replace(r, index=i, at_s=r.at_s - start) for i, r in enumerate(requests))
-    return LoadedTrace("mooncake", made, "timestamps", columns.ignored())
+    return _Reading("mooncake", "ms").trace(lines, seed)
 
 
-def _rows(lines: Iterable[str], columns: Columns) -> Iterator[TraceRequest]:
-    bounds = fields.RunBounds()
-    for row in fields.json_rows(lines, columns):
+def read_delays(lines: Iterable[str], seed: int) -> LoadedTrace:
+    """Turns follow the previous answer by their delay, so a session plays as a closed loop."""
+    return _Reading("aiperf", "ms").trace(lines, seed)
+
+
+def read_chats(lines: Iterable[str], seed: int) -> LoadedTrace:
+    return _Reading("bailian", "s").trace(lines, seed)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Reads one file."""
+
+    name: str
+    documented: str  # unit of times, unless the file states another
+    unit: str = ""  # stated by the file
+    size: BlockSize = field(default_factory=lambda: BlockSize(0))
+    ids: BlockIds = field(default_factory=BlockIds)
+    bounds: fields.RunBounds = field(default_factory=fields.RunBounds)
+    latest: dict[str, float] = field(default_factory=dict)  # arrival of each session's newest turn, in the file's unit
+    chats: dict[int, str] = field(default_factory=dict)  # session by chat
+
+    def trace(self, lines: Iterable[str], seed: int) -> LoadedTrace:
+        columns = Columns()
+        requests = [one for row in fields.json_rows(lines, columns) if (one := self._request(row))]
+        requests = arrivals.in_seconds(requests, "timestamp", self.documented, SLOWEST_S, self.unit)
+        requests = [replace(request, block_tokens=self.size.tokens) for request in requests]
+        pacing = "closed_loop" if self.name == "aiperf" else "timestamps"
+        return arrivals.loaded(self.name, arrivals.spread(requests, seed), columns, pacing=pacing)
+
+    def _request(self, row: fields.Row) -> TraceRequest | None:
+        """Times are still in the file's unit. None: the line states what the file has."""
+        if row.values.keys() & set(STATED) and "input_length" not in row.values:
+            self._take_stated(row)
+            return None
         tokens = row.integer("input_length", 1)
-        ids = row.integers("hash_ids", row.present("hash_ids"), 0, fields.MAX_BLOCK)
-        row.check_blocks("hash_ids", len(ids), tokens, BLOCK_TOKENS)
-        yield TraceRequest(
+        session = self._session(row)
+        delay = row.number("delay", arrivals.LATEST) if row.values.get("delay") is not None else 0.0
+        at = self._arrival(row, session, delay)
+        if session:
+            self.latest[session] = at
+        return TraceRequest(
             index=0,
-            at_s=row.seconds("timestamp", per_second=1000),
-            session=_session(row),
+            at_s=at,
+            session=session,
             input_tokens=tokens,
             output_tokens=max(1, row.integer("output_length", 0)),
-            blocks=bounds.check(row, "hash_ids", fields.runs_of(ids)),
-            block_tokens=BLOCK_TOKENS,
-            think_s=0.0,
+            blocks=self._blocks(row, tokens),
+            block_tokens=0,
+            think_s=delay,
         )
 
+    def _take_stated(self, row: fields.Row) -> None:
+        if "time_unit" in row.values:
+            self.unit = row.present("time_unit")
+            if self.unit not in arrivals.PER_SECOND:
+                raise row.refused("time_unit", self.unit, f"one of {', '.join(arrivals.PER_SECOND)}")
+        if "block_tokens" in row.values:
+            self.size = BlockSize(row.integer("block_tokens", 1, LARGEST))
 
-def _session(row: fields.Row) -> str:
-    """Some tools write it as a number."""
-    name = row.values.get("session_id")
-    if name is None:
-        return ""
-    if type(name) is int:
-        return str(row.integer("session_id", 0, fields.MAX_BLOCK))
-    return row.session(0, "session_id")
+    def _arrival(self, row: fields.Row, session: str, delay: float) -> float:
+        """A later turn may have a delay only."""
+        if row.values.get("timestamp") is None and session in self.latest:
+            row.columns.read.add("timestamp")
+            return self.latest[session] + delay
+        return row.number("timestamp", arrivals.LATEST)
 
+    def _blocks(self, row: fields.Row, tokens: int) -> tuple[range, ...]:
+        """Empty when the row says nothing of its prefix."""
+        row.columns.read.add("hash_ids")
+        if row.values.get("hash_ids") is None:
+            return ()
+        ids = self.ids.of(row, "hash_ids")
+        self.size.check(row, "hash_ids", len(ids), tokens)
+        return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
-def is_bucketed(requests: list[TraceRequest]) -> bool:
-    """Whether most arrivals share their moment with another: a clock that only shows buckets."""
-    return 2 * len({request.at_s for request in requests}) <= len(requests)
+    def _session(self, row: fields.Row) -> str:
+        """Some tools write it as a number. In a closed loop, a request without one is a session of its own."""
+        if "chat_id" in row.values:
+            return self._chat(row)
+        name = row.values.get("session_id")
+        row.columns.read.add("session_id")
+        if type(name) is int:
+            return str(row.integer("session_id", 0, fields.MAX_BLOCK))
+        given = "" if name is None else row.session(0, "session_id")
+        return given or (f"line-{row.line}" if self.name == "aiperf" else "")
 
-
-def _spread(requests: list[TraceRequest], seed: int) -> Iterator[TraceRequest]:
-    """Arrivals drawn inside each bucket, which lasts until the next one, at most BUCKET_S; their order is kept."""
-    draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
-    buckets = [(at, list(group)) for at, group in groupby(requests, key=lambda request: request.at_s)]
-    ends = [at for at, _ in buckets[1:]] + [float("inf")]
-    for (at, group), end in zip(buckets, ends, strict=True):
-        width = min(BUCKET_S, end - at)
-        offsets = sorted(draw.random() * width for _ in group)
-        for request, offset in zip(group, offsets, strict=True):
-            yield replace(request, at_s=at + offset)
+    def _chat(self, row: fields.Row) -> str:
+        """The first chat of its conversation; -1 is nobody's number."""
+        chat = row.integer("chat_id", 0, fields.MAX_BLOCK)
+        parent = row.integer("parent_chat_id", -1, fields.MAX_BLOCK) if "parent_chat_id" in row.values else -1
+        return self.chats.setdefault(chat, self.chats.get(parent, str(chat)))

@@ -1,10 +1,17 @@
 """The formats of traces, recognised by their first bytes."""
 
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from controlplane.evidence.traces.formats import azure, coding_agent, mooncake, recorded
+from controlplane.evidence.traces.formats import (
+    coding_agent,
+    engine_logs,
+    gateways,
+    json_text,
+    mooncake,
+    recorded,
+    tables,
+)
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -19,13 +26,20 @@ class TraceFormat:
     think_times: bool = False  # needed for a closed loop
 
 
-FORMATS: dict[str, TraceFormat] = {
+FORMATS: dict[str, TraceFormat] = {  # the first that detects a file reads it
+    "aiperf": TraceFormat("AIPerf JSONL with delays", mooncake.detects_delays, mooncake.read_delays, think_times=True),
+    "bailian": TraceFormat("Bailian JSONL", mooncake.detects_chats, mooncake.read_chats),
     "mooncake": TraceFormat("Mooncake JSONL", mooncake.detects, mooncake.read),
     "coding_agent": TraceFormat(
         "Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True
     ),
-    "azure": TraceFormat("Azure CSV", azure.detects, azure.read),
+    "azure": TraceFormat("Azure CSV", tables.detects_azure, tables.read_azure),
+    "burstgpt": TraceFormat("BurstGPT CSV", tables.detects_burst, tables.read_burst),
     "recorded": TraceFormat("Recorded traffic, JSONL", recorded.detects, recorded.read),
+    "litellm": TraceFormat("LiteLLM's spend logs, JSON", gateways.detects_spend, gateways.read_spend),
+    "spans": TraceFormat("OpenTelemetry spans, OTLP JSON", gateways.detects_spans, gateways.read_spans),
+    "sglang": TraceFormat("SGLang's request log", engine_logs.detects_sglang, engine_logs.read_sglang),
+    "vllm": TraceFormat("vLLM's request log, at DEBUG", engine_logs.detects_vllm, engine_logs.read_vllm),
 }
 
 
@@ -54,7 +68,7 @@ def read(data: bytes, seed: int) -> LoadedTrace:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadTrace(line, "", data[error.start : error.start + 8], "UTF-8 text") from None
-    trace = kind.read(io.StringIO(text, newline=""), seed)
+    trace = kind.read(json_text.lines_of(text), seed)
     if not trace.requests:
         raise BadTrace(0, "", 0, "at least one request")
     return trace

@@ -32,13 +32,13 @@ def test_a_raw_upload_is_stored_by_its_hash_and_can_be_named(ci, data_dir):
 
 
 def test_the_answer_and_the_page_name_what_of_a_file_is_not_read(ci, otto_client, data_dir):
-    lines = "\n".join(mooncake_line(timestamp=1000 * i, session_id=f"s{i % 2}", delay=3) for i in range(3)).encode()
+    lines = "\n".join(mooncake_line(timestamp=1000 * i, session_id=f"s{i % 2}", tools=[]) for i in range(3)).encode()
     summary = upload(ci, lines).json()["summary"]
-    assert (summary["sessions"], summary["ignored"], summary["left_out"]) == (2, ["delay"], 0)
+    assert (summary["sessions"], summary["ignored"], summary["left_out"]) == (2, ["tools"], 0)
     file = SimpleUploadedFile("again.jsonl", lines + b"\n")
     page = otto_client.post("/experiments/traces/", {"file": file}, follow=True).content.decode()
-    assert "Trace again.jsonl is stored. Ignored columns: delay." in page
-    assert page.count("Ignored columns: delay") == 3  # the message and both rows
+    assert "Trace again.jsonl is stored. Ignored columns: tools." in page
+    assert page.count("Ignored columns: tools") == 3  # the message and both rows
 
 
 def test_a_summary_of_before_tells_nothing_of_columns(ci, data_dir):

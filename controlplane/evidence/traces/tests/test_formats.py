@@ -45,7 +45,7 @@ def test_a_session_of_mooncake_that_cannot_be_one_is_refused_by_name(wrong):
 
 
 def test_columns_that_no_request_keeps_are_named_in_every_format():
-    assert read(mooncake_line(delay=5, tools=[], priority=None)).ignored == ("delay", "tools")
+    assert read(mooncake_line(wait_for=[], tools=[], priority=None)).ignored == ("tools", "wait_for")
     assert read(agent_line()).ignored == ("api_time", "i")
     assert read(HEADER + ",SessionId,Model", "2023-11-16 18:17:03,10,5,s,m").ignored == ("Model", "SessionId")
     assert read(HEADER, "2023-11-16 18:17:03,10,5").ignored == ()
@@ -124,7 +124,7 @@ BAD = [
     ([mooncake_line(timestamp="now")], 1, "timestamp", "number from 0 to"),
     ([mooncake_line(hash_ids=[1, -2])], 1, "hash_ids", "whole numbers from 0"),
     ([mooncake_line(hash_ids="12")], 1, "hash_ids", "a list of whole numbers"),
-    ([mooncake_line(hash_ids=[1, 2, 3])], 1, "hash_ids", "1 or 2 blocks of 512 tokens for 1,000 input tokens"),
+    ([mooncake_line(hash_ids=[1, 2, 3, 4, 5])], 1, "hash_ids", "1 or 2 of 512 tokens"),
     ([GOOD, "", GOOD.replace("1000", "NaN")], 3, "input_length", "whole number"),
     ([agent_line(), agent_line(session="")], 2, "session", "printable ASCII"),
     ([agent_line(session="a\r\nx: y")], 1, "session", "printable ASCII"),

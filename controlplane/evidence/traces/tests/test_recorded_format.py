@@ -136,7 +136,7 @@ def test_nothing_to_play_is_refused():
 
 def test_think_times_are_known_of_sessions_formats_only():
     known = [name for name in (*registry.FORMATS, "generated") if registry.has_think_times(name)]
-    assert known == ["coding_agent", "generated"]
+    assert known == ["aiperf", "coding_agent", "generated"]
 
 
 def test_an_entry_of_very_many_runs_is_refused(monkeypatch):

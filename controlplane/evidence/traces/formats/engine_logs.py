@@ -1,0 +1,108 @@
+"""Request logs of engines, among the other lines that they write.
+
+SGLang (`--log-requests`, as text or JSON) tells lengths and times; vLLM (`--enable-log-requests --enable-log-outputs`
+at the level DEBUG) tells the tokens too, so prefixes are known. Times of vLLM's lines are whole seconds without a year.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.evidence.traces.formats import arrivals, fields
+from controlplane.evidence.traces.formats.columns import Columns
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
+
+BLOCK_TOKENS = 16
+META = "'meta_info': {"
+TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?)")
+NUMBER = {name: re.compile(rf"'{name}': ([\d.]+)") for name in ("prompt_tokens", "completion_tokens", "e2e_latency")}
+VLLM = re.compile(r"(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d)")
+ASKED = re.compile(r"(?:Received request|Request) (\S+?)(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
+ANSWERED = re.compile(r"Generated response (\S+).*output_token_ids: \[([\d, ]*)\]")
+ONLY_INFO = re.compile(r"Received request \S+: params: ")
+
+
+def detects_sglang(head: str) -> bool:
+    return '"request.finished"' in head or '"request.received"' in head or "Finish: obj=" in head
+
+
+def detects_vllm(head: str) -> bool:
+    return "Received request " in head and "INFO " in head
+
+
+def read_sglang(lines: Iterable[str], seed: int) -> LoadedTrace:
+    finished = [_finished(row) for row in _sglang_rows(lines)]
+    served = [request for request in finished if request is not None]
+    return arrivals.loaded("sglang", arrivals.spread(served, seed), Columns(), left_out=len(finished) - len(served))
+
+
+def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.Row]:
+    """What the log says of each finished request; the rest of it is of no use."""
+    for number, line in enumerate(lines, start=1):
+        if '"request.finished"' in line:
+            row = next(fields.json_rows([line[line.index("{") :]], Columns()), None)
+            values = row.values if row is not None else {}
+            out = values.get("out")
+            meta = out.get("meta_info") if isinstance(out, dict) else None
+            yield fields.Row(number, {**(meta if isinstance(meta, dict) else {}), "timestamp": values.get("timestamp")})
+        elif "Finish: obj=" in line and META in line:
+            yield fields.Row(number, _of_text(line))
+
+
+def _of_text(line: str) -> dict[str, Any]:
+    """The last `meta_info` of the line is the log's own: a prompt may hold any text before it."""
+    meta = line[line.rindex(META) :]
+    found = {name: pattern.search(meta) for name, pattern in NUMBER.items()}
+    values: dict[str, Any] = {name: json.loads(match[1]) for name, match in found.items() if match}
+    time = TIME.match(line)
+    return {**values, "timestamp": time[1] if time else None}
+
+
+def _finished(row: fields.Row) -> TraceRequest | None:
+    """None without an answer."""
+    took = row.seconds("e2e_latency")
+    at = arrivals.moment(row, "timestamp") - took
+    tokens, output = row.integer("prompt_tokens", 0), row.integer("completion_tokens", 0)
+    return TraceRequest(0, at, "", tokens, output, (), BLOCK_TOKENS, 0.0) if tokens and output else None
+
+
+def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
+    asked: dict[str, TraceRequest] = {}
+    outputs: dict[str, int] = {}
+    numbers: dict[tuple[int, ...], int] = {}
+    first_without = 0
+    for number, line in enumerate(lines, start=1):
+        if (time := VLLM.search(line)) and (found := ASKED.search(line)):
+            asked[found[1]] = _asked(number, time[1], _tokens(found[2]), numbers)
+        elif found := ANSWERED.search(line):
+            outputs[found[1]] = max(outputs.get(found[1], 0), len(_tokens(found[2])))
+        elif not first_without and ONLY_INFO.search(line):
+            first_without = number
+        if len(asked) > fields.MAX_REQUESTS:
+            raise BadTrace(number, "", len(asked), f"at most {fields.MAX_REQUESTS:,} requests")
+    if not asked or not outputs:
+        needed = "lines with prompt_token_ids and output_token_ids: --enable-log-requests --enable-log-outputs at DEBUG"
+        raise BadTrace(first_without, "prompt_token_ids", None, needed)
+    lengths = ((one, outputs.get(name)) for name, one in asked.items() if one.input_tokens)
+    served = [replace(one, output_tokens=output) for one, output in lengths if output]
+    return arrivals.loaded("vllm", arrivals.spread(served, seed), Columns(), left_out=len(asked) - len(served))
+
+
+def _asked(line: int, time: str, tokens: list[int], numbers: dict[tuple[int, ...], int]) -> TraceRequest:
+    """The year is a leap year, as the log has none; a log over New Year is refused by its length."""
+    try:
+        at = datetime.strptime(f"2000-{time}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise BadTrace(line, "time", time, "a date and time as 11-28 19:17:51") from None
+    ids, before = list[int](), -1
+    for start in range(0, len(tokens), BLOCK_TOKENS):
+        before = numbers.setdefault((before, *tokens[start : start + BLOCK_TOKENS]), len(numbers))
+        ids.append(before)
+    return TraceRequest(0, at, "", len(tokens), 1, fields.runs_of(ids), BLOCK_TOKENS, 0.0)
+
+
+def _tokens(text: str) -> list[int]:
+    return [int(token) for token in text.split(",")] if text.strip() else []

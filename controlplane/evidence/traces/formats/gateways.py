@@ -1,0 +1,102 @@
+"""What gateways and tracers keep of requests: LiteLLM's spend logs and OpenTelemetry's spans. They tell no prefixes.
+
+Requests that failed, that a cache of the gateway answered, or that have no output are left out.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from controlplane.evidence.traces.formats import arrivals, fields
+from controlplane.evidence.traces.formats.columns import Columns
+from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+
+BLOCK_TOKENS = 64  # nominal
+INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+SESSION = ("gen_ai.conversation.id", "session.id")
+
+
+def detects_spend(head: str) -> bool:
+    return '"startTime"' in head and '"prompt_tokens"' in head
+
+
+def read_spend(lines: Iterable[str], seed: int) -> LoadedTrace:
+    columns, requests, read_rows = Columns(), list[TraceRequest](), 0
+    for row in fields.json_rows(lines, columns):
+        read_rows += 1
+        output = row.integer("completion_tokens", 0)
+        at, tokens = arrivals.moment(row, "startTime"), row.integer("prompt_tokens", 0)
+        columns.read |= {"status", "cache_hit", "session_id"}
+        cached = str(row.values.get("cache_hit", "")).lower() == "true"
+        if output and tokens and not cached and row.values.get("status") != "failure":
+            session = row.session(0, "session_id") if row.values.get("session_id") else ""
+            requests.append(TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0))
+    return arrivals.loaded("litellm", requests, columns, left_out=read_rows - len(requests))
+
+
+def detects_spans(head: str) -> bool:
+    return '"resourceSpans"' in head
+
+
+def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
+    """One request for each outermost span with usage: a gateway's and an engine's span may tell of the same one."""
+    columns = Columns()
+    spans = [
+        span for row in fields.json_rows(lines, columns) for span in _spans(row) if span.values.keys() & set(INPUT)
+    ]
+    columns.given.clear()
+    with_usage = {span.values.get("spanId") for span in spans}
+    outermost = [span for span in spans if span.values.get("parentSpanId") not in with_usage]
+    requests = [_of_span(span) for span in outermost]
+    served = [request for request in requests if request is not None]
+    return arrivals.loaded("spans", served, columns, left_out=len(requests) - len(served))
+
+
+def _of_span(span: fields.Row) -> TraceRequest | None:
+    """None without a prompt or an answer."""
+    tokens = span.integer(_first(span, INPUT), 0)
+    output = span.integer(_first(span, OUTPUT), 0) if span.values.keys() & set(OUTPUT) else 0
+    at = arrivals.moment(span, "startTimeUnixNano")
+    if not tokens or not output:
+        return None
+    session = span.session(0, _first(span, SESSION)) if span.values.keys() & set(SESSION) else ""
+    return TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0)
+
+
+def _first(span: fields.Row, names: tuple[str, ...]) -> str:
+    return next(name for name in names if name in span.values)
+
+
+def _spans(row: fields.Row) -> Iterator[fields.Row]:
+    """Each span with its attributes beside its own fields; OTLP writes numbers of 64 bits as texts."""
+    for resource in _list(row, row.values, "resourceSpans"):
+        for scope in _list(row, resource, "scopeSpans"):
+            for span in _list(row, scope, "spans"):
+                yield fields.Row(row.line, _values(row, span), row.columns)
+
+
+def _values(row: fields.Row, span: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {"spanId": str(span.get("spanId")), "parentSpanId": str(span.get("parentSpanId"))}
+    values["startTimeUnixNano"] = _number(span.get("startTimeUnixNano"))
+    for attribute in _list(row, span, "attributes"):
+        value = attribute.get("value")
+        if isinstance(value, dict) and isinstance(attribute.get("key"), str):
+            values[attribute["key"]] = _attribute(value)
+    return values
+
+
+def _list(row: fields.Row, values: dict[str, Any], field: str) -> list[dict[str, Any]]:
+    found = values.get(field, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise row.refused(field, found, "a list of objects")
+    return found
+
+
+def _attribute(value: dict[str, Any]) -> object:
+    if "intValue" in value:
+        return _number(value["intValue"])
+    return value.get("stringValue")
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else value

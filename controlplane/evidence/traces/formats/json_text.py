@@ -1,0 +1,61 @@
+"""A file as lines: of a JSON document with a list, each entry is one at its own line number."""
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from controlplane.evidence.traces.types import BadTrace
+
+LIST = re.compile(r"\[\s*[{\]]")  # not a log whose lines begin with a date in brackets
+LISTS = ("data", "resourceSpans")  # fields of a document whose entries are the rows
+
+
+def lines_of(text: str) -> Iterable[str]:
+    """BadTrace: a JSON document that ends early."""
+    begins = text.lstrip()
+    if LIST.match(begins):
+        return _entries(text, text.index("["))
+    if begins[:1] == "{" and not _is_json(text.lstrip().partition("\n")[0]):
+        return _of_document(text)
+    return io.StringIO(text, newline="")
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _of_document(text: str) -> Iterable[str]:
+    """A document over several lines; what is none is a file of lines, refused by its reader."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return io.StringIO(text, newline="")
+    for name in LISTS:
+        if isinstance(document.get(name), list):
+            return (json.dumps(entry if name == "data" else {name: [entry]}) for entry in document[name])
+    return [json.dumps(document)]
+
+
+def _entries(text: str, start: int) -> Iterator[str]:
+    """Blank lines keep the numbering."""
+    decoder, at, line, written = json.JSONDecoder(), start + 1, 1 + text.count("\n", 0, start), 0
+    while True:
+        begins = at
+        while at < len(text) and text[at] in ", \t\r\n":
+            at += 1
+        line += text.count("\n", begins, at)
+        if text[at : at + 1] == "]":
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            raise BadTrace(line, "", text[at : at + 40], "a JSON list of objects") from None
+        yield from ("\n" for _ in range(line - 1 - written))
+        written = max(written, line - 1) + 1
+        yield json.dumps(value)
+        line, at = line + text.count("\n", at, end), end
