@@ -17,55 +17,44 @@ InstanceValue = Callable[..., Any]  # (instance, further arguments) → value
 
 
 class FleetColumns(Sequence[InstanceState]):
-    """Columns of plain fields, and what is asked of all instances, are attributes that are made when they are first
-    read: a property would cost a call each time."""
+    """Columns of plain fields, and what is asked of all instances, are attributes: a property would cost a call each
+    time."""
 
     __slots__ = (
-        *("_columns", "_kept", "_order", "_plain", "_positions", "_seldom", "_whole", "instances"),
-        *("is_divided", "is_paced"),
-        *("block_size", "cached_tokens", "connector", "decodes", "ids", "kv_usage", "left_out", "pace"),
-        *("prefill_tokens", "refused", "role", "running", "waiting"),
+        *("_columns", "_kept", "_order", "_positions", "instances", "is_divided", "is_paced", "left_out"),
+        *("cached_tokens", "decodes", "kv_usage", "prefill_tokens", "refused", "running", "waiting"),
+        *("block_size", "connector", "ids", "kv_tokens", "pace", "role"),
     )
 
     is_paced: bool  # whether some instances are faster than others
     is_divided: bool  # whether some instances do only a part of a request
-    ids: list[str]
     cached_tokens: list[int]
     running: list[int]  # R_i
     waiting: list[int]  # q_i
     decodes: list[int]  # D_i
     prefill_tokens: list[int]  # PP_i
-    pace: list[float]
-    block_size: list[int]  # B_i
     kv_usage: list[float]  # u_i
     refused: list[str]
+    ids: list[str]
+    pace: list[float]
+    block_size: list[int]  # B_i
+    kv_tokens: list[int]
     role: list[str]
     connector: list[str]
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
-        self.instances = list(instances)
+        self._set(list(instances))
+        for name, of in _PLAIN.items():
+            setattr(self, name, list(map(of, self.instances)))
+        self.is_paced, self.is_divided = _some_paced(self.pace), _some_divided(self.role)
+
+    def _set(self, instances: list[InstanceState]) -> None:
+        self.instances = instances
         self.left_out: Mapping[str, int] = {}  # pool instances not included, by reason
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
-        self._plain: list[tuple[list[Any], InstanceValue]] = []  # columns of plain fields, each with its function
-        self._seldom: list[tuple[list[Any], InstanceValue]] = []  # rarely changing columns, each with its function
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
-        self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """Compute the value of a slot on first access."""
-        made: bool | list[Any]
-        if name in _PLAIN:
-            made = self._field(name, _PLAIN[name])
-        elif name == "is_paced":
-            made = self._whole[0].is_paced if self._whole is not None else _some_paced(self.pace)
-        elif name == "is_divided":
-            made = _some_divided(self.role)
-        else:
-            raise AttributeError(name)
-        setattr(self, name, made)
-        return made
 
     @overload
     def __getitem__(self, position: int) -> InstanceState: ...
@@ -102,23 +91,10 @@ class FleetColumns(Sequence[InstanceState]):
             made = self._columns[key] = self._make(key)
         return made
 
-    def _field(self, name: str, of: InstanceValue) -> list[Any]:
-        if self._whole is not None:
-            whole, part = self._whole
-            return part(getattr(whole, name))
-        made = list(map(of, self.instances))
-        (self._seldom if name in SELDOM else self._plain).append((made, of))
-        return made
-
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
         value, *given = key
-        of = (lambda instance: value(instance, *given)) if given else value
-        if self._whole is not None:
-            whole, part = self._whole
-            made = part(whole.column(value, *given))
-        else:
-            made = list(map(value, self.instances, *map(repeat, given)))
-        self._kept.append((made, of))
+        made = list(map(value, self.instances, *map(repeat, given)))
+        self._kept.append((made, (lambda instance: value(instance, *given)) if given else value))
         return made
 
     def replace(self, position: int, instance: InstanceState) -> None:
@@ -128,20 +104,27 @@ class FleetColumns(Sequence[InstanceState]):
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
             self._kept.clear()
-        for column, of in self._plain:
-            column[position] = of(instance)
         for column, of in self._kept:
             column[position] = of(instance)
+        # One by one, as a loop over the fields, or tuples of them, would take three times as long
+        self.cached_tokens[position] = instance.cached_tokens
+        self.running[position] = instance.running
+        self.waiting[position] = instance.waiting
+        self.decodes[position] = instance.decodes
+        self.prefill_tokens[position] = instance.prefill_tokens
+        self.kv_usage[position] = instance.kv_usage
+        self.refused[position] = instance.refused
         if (
             instance.pace == before.pace
             and instance.role == before.role
+            and instance.kv_tokens == before.kv_tokens
             and instance.block_size == before.block_size
             and instance.connector == before.connector
             and instance.id == before.id
-        ):  # one by one: tuples of them would take three times as long
+        ):
             return
-        for column, of in self._seldom:
-            column[position] = of(instance)
+        for name, of in _SELDOM.items():
+            getattr(self, name)[position] = of(instance)
         self.is_paced, self.is_divided = _some_paced(self.pace), _some_divided(self.role)
 
     def only(self, stays: Sequence[bool]) -> "FleetColumns":
@@ -157,9 +140,34 @@ class FleetColumns(Sequence[InstanceState]):
         return fleet
 
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
-        fleet = FleetColumns(())
-        fleet.instances, fleet._whole = part(self.instances), (self, part)
-        return fleet
+        return _Part(self, part)
+
+
+class _Part(FleetColumns):
+    """Some instances of a fleet, for one decision: a column is made of the fleet's when it is first read."""
+
+    __slots__ = ("_part_of", "_whole")
+
+    def __init__(self, whole: FleetColumns, part_of: Callable[[list[Any]], list[Any]]) -> None:
+        self._whole, self._part_of = whole, part_of
+        self._set(part_of(whole.instances))
+
+    def __getattr__(self, name: str) -> Any:
+        """Compute the value of a slot on first access."""
+        made: bool | list[Any]
+        if name in _PLAIN:
+            made = self._part_of(getattr(self._whole, name))
+        elif name == "is_paced":
+            made = self._whole.is_paced
+        elif name == "is_divided":
+            made = _some_divided(self.role)
+        else:
+            raise AttributeError(name)
+        setattr(self, name, made)
+        return made
+
+    def _make(self, key: tuple[Any, ...]) -> list[Any]:
+        return self._part_of(self._whole.column(*key))
 
 
 def _some_paced(pace: list[float]) -> bool:
@@ -178,6 +186,8 @@ def fleet_of(instances: Sequence[InstanceState]) -> FleetColumns:
     return instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
 
 
-SELDOM = {"ids": "id", "pace": "pace", "block_size": "block_size", "role": "role", "connector": "connector"}
 _OFTEN = ("cached_tokens", "running", "waiting", "decodes", "prefill_tokens", "kv_usage", "refused")
-_PLAIN = {name: attrgetter(field) for name, field in (*SELDOM.items(), *zip(_OFTEN, _OFTEN, strict=True))}
+_SELDOM = {"ids": attrgetter("id")} | {
+    name: attrgetter(name) for name in ("pace", "block_size", "kv_tokens", "role", "connector")
+}
+_PLAIN = {name: attrgetter(name) for name in _OFTEN} | _SELDOM

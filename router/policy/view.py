@@ -173,14 +173,14 @@ def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -
     return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 
 
-def least(view: View, scores: Sequence[float], *then: Callable[[], Sequence[float]]) -> int:
+def least(view: View, scores: Sequence[float], *then: Sequence[float] | Callable[[], Sequence[float]]) -> int:
     """Return the index of the least score, ties by the least of `then`, then by the draw (in the order of ids)."""
     best = min(scores)
     if scores.count(best) == 1:
         return scores.index(best)
     tied = [position for position, score in enumerate(scores) if score == best]
     for further in then:
-        seconds = further()
+        seconds = further() if callable(further) else further
         best = min([seconds[position] for position in tied])
         tied = [position for position in tied if seconds[position] == best]
     return by_turn(view, tied, int(view.draw * len(tied)))

@@ -14,7 +14,7 @@ from router.policy.rules.classify import classify
 from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
-from router.policy.strategies.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost, prefill_costs
+from router.policy.strategies.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights, always
 from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingRequest
 from router.policy.value import replace
@@ -29,53 +29,51 @@ Helpers = Sequence[InstanceState | None]  # for each instance, the other one tha
 def rank(view: View) -> Pick:
     """argmin PP_i + w_i + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the same
     terms, those of the prefill on p and those of the decode on d, and its transfer."""
-    prices, request_class = _Prices(view), classify(view.request.prompt_tokens, max(view.cached), view.policy)
-    scores = prices.colocated()
+    request, policy, fleet, cached = view.request, view.policy, view.instances, view.cached
+    equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+    queued, some_decode = fleet.prefill_tokens, fleet.is_divided and "decode" in fleet.role
+    if some_decode:  # decode-only instances say nothing about waiting prompts
+        queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
+    # Share of the instances that compute no prompt, or how many of how many
+    idle = (queued.count(0), len(queued)) if request.pool is None else request.pool.idle
+    stall = _stall(policy, idle[0] / idle[1] if isinstance(idle, tuple) else idle)
+    context = stall * _context_weight(request, policy)
+    scores = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context)
+    if view.paced:
+        scores = view.at_pace(scores)
     helpers: Helpers = ()
-    if request_class == "heavy" or prices.some_decode:
-        scores, helpers = prices.offloaded(scores, optional=request_class == "heavy")
-    position = least(view, scores, lambda: view.instances.running)
-    instance, helper = view.instances.instances[position], helpers[position] if helpers else None
-    asked = view.request, view.policy, view.paced
-    reasons = Reasons(_in_words, (*asked, scores[position], instance, helper, prices.equal, prices.stall, prices.idle))
-    return Pick(instance, request_class, "least_price", reasons, view.instances, scores, helper)
+    request_class = classify(request.prompt_tokens, max(cached), policy)
+    if some_decode or request_class == "heavy":
+        if some_decode:
+            scores = [inf if role == "decode" else price for role, price in zip(fleet.role, scores, strict=True)]
+        scores, helpers = _Offloads(view, equal, stall, context).priced(scores, optional=request_class == "heavy")
+    position = least(view, scores, fleet.running)
+    instance, helper = fleet.instances[position], helpers[position] if helpers else None
+    given = request, policy, view.paced, scores[position], instance, helper, equal, stall, idle
+    return Pick(instance, request_class, "least_price", Reasons(_in_words, given), fleet, scores, helper)
 
 
-class _Prices:
-    """The prices of one request."""
+def _colocated(
+    fleet: FleetColumns, cached: Sequence[int], prompt: int, equal: float, stall: float, context: float
+) -> list[float]:
+    """Return the prices without offload, also for decode-only instances. Runs for every instance at each decision:
+    its terms are ordered for speed."""
+    prices, beside = [], context * prompt
+    columns = zip(fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens)  # noqa: B905 - all as long
+    for queued, held, requests, used, tokens in columns:
+        new = prompt - held
+        cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_context`
+        prices.append(queued + cost + requests * (stall * cost + beside) + context * (used * tokens + queued))
+    return prices
 
-    def __init__(self, view: View) -> None:
-        self.view = view
-        policy, fleet = view.policy, view.instances
-        self.equal: float = view.request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
-        self.costs = prefill_costs(view, self.equal)
-        queued = fleet.prefill_tokens
-        self.some_decode = fleet.is_divided and "decode" in fleet.role
-        if self.some_decode:  # decode-only instances say nothing about waiting prompts
-            queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
-        pool = view.request.pool
-        # Share of the instances that compute no prompt, or how many of how many
-        self.idle = (queued.count(0), len(queued)) if pool is None else pool.idle
-        self.stall = _stall(policy, queued.count(0) / len(queued) if pool is None else pool.idle)
-        self.context = _context_weight(view.request, policy)
 
-    def colocated(self) -> list[float]:
-        """Return the prices without offload; infinite for decode-only instances."""
-        fleet, stall, context = self.view.instances, self.stall, self.stall * self.context
-        beside = context * self.view.request.prompt_tokens
-        # Runs for every instance at each decision: the terms are ordered for speed.
-        columns = zip(fleet.prefill_tokens, self.costs, fleet.running, fleet.column(_context), strict=True)
-        prices = [
-            queued + cost + requests * (stall * cost + beside) + context * held
-            for queued, cost, requests, held in columns
-        ]
-        if self.view.paced:
-            prices = self.view.at_pace(prices)
-        if not self.some_decode:
-            return prices
-        return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
+class _Offloads:
+    """The prices of one request's offloads."""
 
-    def offloaded(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
+    def __init__(self, view: View, equal: float, stall: float, context: float) -> None:
+        self.view, self.equal, self.stall, self.context = view, equal, stall, context
+
+    def priced(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
         """Return the prices, lowered to those of offloads. `optional`: offload also to instances that could compute the
         prompt, once the transfer's price is known."""
         view, rates = self.view, assumed_rates(self.view)
@@ -90,7 +88,7 @@ class _Prices:
             if group not in senders:
                 senders[group] = self._sender(decoder)
             helper, price = senders[group]
-            price += _beside(view, decoder, self.stall * self.context) + _transfer(view, position, rates)
+            price += _beside(view, decoder, self.context) + _transfer(view, position, rates)
             # Nothing has to move if the decoder is also the cheapest to prefill.
             if helper is not None and helper.id != decoder.id and price < colocated[position]:
                 colocated[position], helpers[position] = price, helper
