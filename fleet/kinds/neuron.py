@@ -1,6 +1,7 @@
-"""The `neuron` kind: vLLM on AWS Trainium and Inferentia (NxD Inference), colocated or as prefill and decode servers.
+"""The `neuron` kind: vLLM on AWS Trainium and Inferentia, colocated or as prefill and decode servers.
 
-Only its command line is tested: running it takes Neuron devices.
+By NxD Inference with the NeuronConnector, or by the plugin vLLM Neuron over NIXL: its decoder pulls the KV after the
+prefill and makes the first token. Only the command lines are tested: running them takes Neuron devices.
 """
 
 from collections.abc import Mapping
@@ -32,6 +33,12 @@ from router.contract.redis.published import InstanceRole
 class NeuronSpec:
     model: str | None = model_option()
     python: str = python_option("the Neuron environment")
+    plugin: bool = option(
+        False,
+        title="vLLM Neuron",
+        help="The plugin vLLM Neuron (Neuron 2.31 and later) instead of NxD Inference: servers move KV over NIXL, and "
+        "any decoder takes any prompt.",
+    )
     cores: tuple[str, ...] = option(
         (),
         title="NeuronCores",
@@ -89,7 +96,11 @@ class NeuronSpec:
     buffer_bytes: float = option(
         2e11, title="Transfer buffer", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
     )
-    overrides: str = option("{}", title="Neuron configuration", help="JSON for --override-neuron-config.")
+    overrides: str = option(
+        "{}",
+        title="Neuron configuration",
+        help="JSON for --override-neuron-config; with plugin for --additional-config.",
+    )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
@@ -101,18 +112,27 @@ def role(spec: NeuronSpec, launch: Launch) -> InstanceRole:
 
 
 def command(spec: NeuronSpec, launch: Launch) -> list[str]:
+    model = launch.path(spec.model) if spec.model else launch.model
+    if spec.plugin:
+        server, own = ("cli.main", "serve", model), {"additional-config": spec.overrides}
+    else:
+        server, own = (
+            ("openai.api_server", "--model", model),
+            {
+                "device": "neuron",
+                "override-neuron-config": spec.overrides,
+            },
+        )
     given = {
         "host": launch.host,
         "port": launch.ports["http"],
-        "model": launch.path(spec.model) if spec.model else launch.model,
         "served-model-name": launch.model,
         "tensor-parallel-size": cores_of(spec, role(spec, launch)),
         "max-model-len": spec.max_model_len,
         "max-num-seqs": _sequences(spec, launch),
-        "device": "neuron",
-        "override-neuron-config": spec.overrides,
+        **own,
     }
-    argv = [launch.path(spec.python), "-m", "vllm.entrypoints.openai.api_server", *flags(given)]
+    argv = [launch.path(spec.python), "-m", f"vllm.entrypoints.{server[0]}", *server[1:], *flags(given)]
     if role(spec, launch) != BOTH:
         argv += ["--kv-transfer-config", compact(_transfer(spec, launch))]
     return [*argv, *spec.arguments]
@@ -136,12 +156,21 @@ def _first_core(spec: NeuronSpec, ordinal: int) -> int:
 
 def pair(spec: NeuronSpec, ordinal: int) -> int | None:
     """Without an etcd: the decoders in order, each with the prefill instance of the same place."""
-    return pair_of(spec.prefill_instances, ordinal) if spec.prefill_instances and not spec.etcd else None
+    is_paired = spec.prefill_instances and not spec.etcd and not spec.plugin
+    return pair_of(spec.prefill_instances, ordinal) if is_paired else None
 
 
-def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
+def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
     prefills = role(spec, launch) == PREFILL
-    config: dict[str, str | float] = {
+    if spec.plugin:
+        # It registers device memory with NIXL under the name of CUDA's.
+        return {
+            "kv_connector": "NeuronNixlConnector",
+            "kv_role": "kv_producer" if prefills else "kv_consumer",
+            "kv_buffer_device": "cuda",
+            "kv_connector_extra_config": {"backends": ["LIBFABRIC"]},
+        }
+    config: dict[str, object] = {
         "kv_connector": "NeuronConnector",
         "kv_role": "kv_producer" if prefills else "kv_consumer",
         "kv_buffer_size": spec.buffer_bytes,
@@ -167,6 +196,8 @@ def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
 def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
     first = _first_core(spec, launch.ordinal)
     cores = spec.cores[first : first + cores_of(spec, role(spec, launch))]
+    if spec.plugin:
+        return _of_plugin(spec, launch, cores) | dict(spec.environment or {})
     found = {
         "PYTHONPATH": "",
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
@@ -177,9 +208,31 @@ def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
     return found | dict(spec.environment or {})
 
 
+def _of_plugin(spec: NeuronSpec, launch: Launch, cores: tuple[str, ...]) -> dict[str, str]:
+    found = {"PYTHONPATH": "", **visible(cores, "NEURON_VISIBLE_DEVICES")}
+    if role(spec, launch) == BOTH:
+        return found
+    return found | {
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(launch.ports["side"]),
+        "FI_EFA_ENABLE_SHM_TRANSFER": "0",  # servers of one host would transfer wrong KV through shared memory
+    }
+
+
+def refuse(spec: NeuronSpec) -> dict[str, str]:
+    """The plugin's servers meet over NIXL's side channels."""
+    return {
+        name: "belongs to NxD Inference: leave it out with plugin"
+        for name in ("etcd", "peer")
+        if spec.plugin and getattr(spec, name)
+    }
+
+
 def wire(spec: NeuronSpec, launch: Launch) -> Wire:
     if role(spec, launch) == BOTH:
         return Wire()
+    if spec.plugin:
+        return Wire(role(spec, launch), connectors.NIXL)
     other = pair(spec, launch.ordinal)
     kv = KvFacts(etcd=spec.etcd or "", pair="" if other is None else launch.sibling(other))
     return Wire(role(spec, launch), connectors.NEURON, kv)
@@ -187,7 +240,7 @@ def wire(spec: NeuronSpec, launch: Launch) -> Wire:
 
 def max_replicas(spec: NeuronSpec) -> int | None:
     """The limit set by the cores and by the pairs."""
-    limits = [2 * spec.prefill_instances] if spec.prefill_instances and not spec.etcd else []
+    limits = [2 * spec.prefill_instances] if pair(spec, spec.prefill_instances) is not None else []
     if spec.cores:
         fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))
         limits.append(max(fitting))
@@ -208,7 +261,9 @@ def requires(spec: NeuronSpec, launch: Launch) -> tuple[Requirement, ...]:
     return (
         Requirement("program", python, advice="set engine.python to the interpreter of the Neuron environment"),
         Requirement("module", "vllm", python, advice="use the Neuron image, or install its vLLM"),
-        Requirement("module", "neuronx_distributed_inference", python, advice="install NxD Inference"),
+        Requirement("module", "vllm_neuron", python, advice="install vLLM Neuron")
+        if spec.plugin
+        else Requirement("module", "neuronx_distributed_inference", python, advice="install NxD Inference"),
         Requirement("folder", "/dev/neuron0", advice="this host has no Neuron device"),
     )
 
@@ -220,7 +275,8 @@ NEURON = Kind(
     ports=("http", "side"),
     command=command,
     environment=environment,
-    later_options=("engine_key",),
+    later_options=("engine_key", "plugin"),
+    refuse=refuse,
     key_variable=engine_key.VARIABLE,
     scrape=VLLM_SCRAPE,
     load_timeout_s=7200,  # the first start compiles
@@ -237,5 +293,5 @@ NEURON = Kind(
     devices=cores_of,
     whole_prompts=True,
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.model or launch.model))),
-    connectors=(connectors.NEURON,),
+    connectors=(connectors.NEURON, connectors.NIXL),
 )

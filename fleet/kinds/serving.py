@@ -12,6 +12,7 @@ BOTH: InstanceRole = "both"
 PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
+TOPIC = "kv"  # of KV events
 FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds: above those of a document
 
 
@@ -32,6 +33,12 @@ def compact(value: Mapping[str, object]) -> str:
 
 def address(launch: Launch, use: str) -> str:
     return f"{launch.host}:{launch.ports[use]}"
+
+
+def events_at(launch: Launch) -> str:
+    """Where routers subscribe to the KV events of an engine that names no place of them."""
+    live, replay = (f"tcp://{address(launch, name)}" for name in ("events", "replay"))
+    return f"{live}?replay={replay}&topic={TOPIC}"
 
 
 def base_url(launch: Launch) -> str:

@@ -25,6 +25,8 @@ from fleet.kinds.serving import (
     NVIDIA,
     PREFILL,
     ROLES,
+    TOPIC,
+    events_at,
     flags,
     role_of,
     visible,
@@ -149,6 +151,11 @@ class TrtllmSpec:
         choices=("DEFAULT", "UCX", "NIXL", "MPI"),
         help="From context to generation servers.",
     )
+    kv_events: bool = option(
+        False,
+        title="KV events",
+        help="Publish which blocks are cached, for the exact prefix index: TensorRT-LLM 1.4, its KV cache manager V2.",
+    )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
@@ -226,14 +233,28 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
         found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
     if role(spec, launch) == PREFILL:
         found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
+    if spec.kv_events:
+        found["kv_cache_config"]["use_kv_cache_manager_v2"] = True
+        found["kv_events_config"] = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{launch.ports['events']}",
+            "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
+            "topic": TOPIC,
+        }
     if trtllm_dwdp.is_in_group(spec, launch):
         found["dwdp_config"] = trtllm_dwdp.config(spec, launch)
     return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})
 
 
 def refuse(spec: TrtllmSpec) -> dict[str, str]:
-    speculative = _json_problem(spec.speculative) if spec.speculative else ""
-    return trtllm_dwdp.refuse(spec) | ({"speculative": speculative} if speculative else {})
+    problems = {
+        "speculative": _json_problem(spec.speculative) if spec.speculative else "",
+        "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and no request names one"
+        if spec.kv_events and spec.attention_dp
+        else "",
+    }
+    return trtllm_dwdp.refuse(spec) | {name: problem for name, problem in problems.items() if problem}
 
 
 def _json_problem(text: str) -> str:
@@ -245,7 +266,12 @@ def _json_problem(text: str) -> str:
 
 def wire(spec: TrtllmSpec, launch: Launch) -> Wire:
     own = role(spec, launch)
-    return Wire() if own == BOTH else Wire(own, connectors.TRTLLM)
+    return Wire(
+        own,
+        "" if own == BOTH else connectors.TRTLLM,
+        events=events_at(launch) if spec.kv_events else "",
+        tokenizer=launch.path(spec.model or launch.model) if spec.kv_events else "",
+    )
 
 
 def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -259,7 +285,9 @@ TRTLLM = Kind(
     name="trtllm",
     title="TensorRT-LLM",
     spec=TrtllmSpec,
-    ports=("http",),
+    ports=("http", "events", "replay"),
+    port_spans=lambda spec: dict.fromkeys(("events", "replay"), int(spec.kv_events)),
+    later_options=("kv_events",),
     command=command,
     environment=lambda spec, launch: {"PYTHONPATH": ""} | visible(_gpus(spec, launch)) | dict(spec.environment or {}),
     metrics_path="/prometheus/metrics",

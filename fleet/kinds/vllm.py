@@ -15,9 +15,11 @@ from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
     BOTH,
     NVIDIA,
+    TOPIC,
     address,
     base_url,
     compact,
+    events_at,
     flags,
     gpus_of,
     replicas_for,
@@ -109,16 +111,12 @@ def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
     }
 
 
-_TOPIC = "kv"
-
-
 def _events_place(spec: VllmSpec, launch: Launch) -> str:
     """Only newer vLLM tell their KV events by GET /kv_event_sources (0.20 does not), so the router is told. Where a
     group spans instances, vLLM versions number its ranks differently, and the engine is asked."""
     if data_parallel.first(spec, launch.ordinal):
         return base_url(launch)
-    live, replay = (f"tcp://{address(launch, name)}" for name in ("events", "replay"))
-    return f"{live}?replay={replay}&topic={_TOPIC}"
+    return events_at(launch)
 
 
 def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
@@ -128,7 +126,7 @@ def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
         # With a concrete address vLLM connects instead of listening.
         "endpoint": f"tcp://*:{rank_0(launch.ports['events'], spec, launch)}",
         "replay_endpoint": f"tcp://{launch.host}:{rank_0(launch.ports['replay'], spec, launch)}",
-        "topic": _TOPIC,
+        "topic": TOPIC,
     }
 
 

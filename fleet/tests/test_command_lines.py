@@ -9,6 +9,7 @@ import pytest
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, check_engine
 from fleet.kinds.option import build
+from fleet.kinds.trtllm import OPTIONS_FILE
 from fleet.kinds.wire import Wire
 
 PORTS = {"http": 18100, "events": 18101, "replay": 18102, "side": 18103, "rpc": 18104}
@@ -279,6 +280,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("mooncake-client", {}, "master", "must name the pool of the Mooncake master"),
     ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
+    ("trtllm", {"kv_events": True, "attention_dp": True}, "kv_events", "needs attention_dp off"),
+    ("neuron", {"plugin": True, "etcd": "h:2379"}, "etcd", "belongs to NxD Inference"),
     ("external", {}, "urls", "must be http://host:port, one per instance"),
     (
         "external",
@@ -377,6 +380,22 @@ def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_ser
     assert (kind.devices(spec, "prefill"), kind.devices(spec, "decode")) == (4, 2)
 
 
+def test_servers_of_the_plugin_for_neuron_move_kv_over_nixl_in_any_pairs() -> None:
+    given = {"plugin": True, "prefill_instances": 1, "tensor_parallel": 2, "cores": ["0", "1", "2", "3", "4", "5"]}
+    first, last = (made("neuron", given, launch(ordinal)) for ordinal in (0, 2))
+    assert "-m vllm.entrypoints.cli.main serve tiny --host 127.0.0.1" in first[0]
+    assert "--additional-config {} " in first[0]
+    assert "neuron-config" not in first[0]
+    assert [transfer_of(line)["kv_role"] for line, _, _ in (first, last)] == ["kv_producer", "kv_consumer"]
+    assert transfer_of(last[0])["kv_connector_extra_config"] == {"backends": ["LIBFABRIC"]}
+    assert (last[1]["NEURON_VISIBLE_DEVICES"], last[1]["VLLM_NIXL_SIDE_CHANNEL_PORT"]) == ("4,5", str(PORTS["side"]))
+    assert [wire.stored() for _, _, wire in (first, last)] == [
+        {"role": role, "connector": "nixl"} for role in ("prefill", "decode")
+    ]
+    alone, env, wire = made("neuron", {"plugin": True})
+    assert (wire, "--kv-transfer-config" in alone, "VLLM_NIXL_SIDE_CHANNEL_PORT" in env) == (Wire(), False, False)
+
+
 @pytest.mark.parametrize("given", [{"role": "decode"}, {"prefill_instances": 1}])
 def test_the_host_of_a_prefill_server_can_be_named_by_hand(given: dict[str, Any]) -> None:
     line, _, _ = made("neuron", {**given, "peer": "10.0.0.1"}, launch(1, **{"p-0": "10.9.9.9:7000"}))
@@ -387,6 +406,23 @@ def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
     wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2].stored() for ordinal in (0, 1)]
     assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]
     assert made("trtllm", {})[2] == Wire()
+
+
+def test_trtllm_publishes_kv_events_where_its_pool_wants_an_exact_index() -> None:
+    kind, where = KINDS["trtllm"], launch()
+    spec = build(kind.spec, {"kv_events": True})
+    options = json.loads(kind.files(spec, where)[OPTIONS_FILE])
+    assert options["kv_cache_config"]["use_kv_cache_manager_v2"] is True
+    assert options["kv_events_config"]["replay_endpoint"] == "tcp://127.0.0.1:18102"
+    _, _, wire = made("trtllm", {"kv_events": True})
+    assert wire.stored() == {
+        "events": "tcp://127.0.0.1:18101?replay=tcp://127.0.0.1:18102&topic=kv",
+        "tokenizer": "tiny",
+    }
+    assert kind.port_spans(spec) == {"events": 1, "replay": 1}
+    plain = build(kind.spec, {})
+    assert kind.port_spans(plain) == {"events": 0, "replay": 0}
+    assert "kv_events_config" not in json.loads(kind.files(plain, where)[OPTIONS_FILE])
 
 
 def test_an_engine_of_somebody_else_is_only_described() -> None:

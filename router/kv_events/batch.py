@@ -62,6 +62,10 @@ class Undecodable(ValueError):
     """The payload is not a batch of events; the message has the reason."""
 
 
+class _Unmatched(Exception):
+    """Blocks with tokens that no text has, so that no prompt can be compared with them."""
+
+
 class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would take a third of the decoding time
     names: Sequence[int]
     parent: int | None
@@ -128,7 +132,10 @@ def _event(raw: Any) -> Event | None:
     else:
         kind = raw["type"]
     read = _READERS.get(kind)
-    return read(raw) if read is not None else None
+    try:
+        return read(raw) if read is not None else None
+    except _Unmatched:
+        return None
 
 
 def _stored(raw: Any) -> BlocksStored:
@@ -214,7 +221,12 @@ def _name(name: object) -> int:
 def _tokens(ids: Sequence[int]) -> bytes:
     if ids and isinstance(ids[0], list):
         raise ValueError("pairs of tokens, as SGLang sends them while it speculates (EAGLE): not followed")
-    words = array("I", ids)
+    try:
+        words = array("I", ids)
+    except TypeError:
+        if any(isinstance(token, str) for token in ids):  # TensorRT-LLM's for images
+            raise _Unmatched from None
+        raise
     if sys.byteorder == "big":
         words.byteswap()
     return words.tobytes()

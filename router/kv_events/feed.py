@@ -225,7 +225,9 @@ class Feed:
             return
         self._asked_at = None
         self._sequence.replay_ended()
-        if self._sequence.whole and not self._sequence.asking:
+        # Until the subscription stands, batches after the replay's last one come to nobody.
+        stands = self._events is None or self._events.connected
+        if stands and self._sequence.whole and not self._sequence.asking:
             self.confirmed_at = time.time()
             self.behind_s = 0.0
 

@@ -43,6 +43,13 @@ def test_an_array_says_the_same_as_a_map() -> None:
     assert only(["AllBlocksCleared"]) == BlocksCleared()
 
 
+def test_blocks_of_an_image_are_left_out_and_the_others_of_its_batch_read() -> None:
+    image = {**STORED, "token_ids": [1, 2, 3, "image"]}
+    assert events(image, STORED) == events(STORED)
+    with pytest.raises(Undecodable):
+        events({**STORED, "token_ids": [1, 2, 3, None]})
+
+
 def test_a_removal_may_count_the_copies_that_remain() -> None:
     removed = {"type": "BlockRemoved", "block_hashes": [11, 12, 11], "medium": "GPU"}
     plain, counted = only(removed), only({**removed, "remaining_copy_counts": [1, 0, 0]})

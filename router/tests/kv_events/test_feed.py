@@ -157,6 +157,15 @@ async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
         assert followed.held("before " * 40) == 0
 
 
+async def test_a_feed_is_not_trusted_before_its_subscription_stands(sim: Sim) -> None:
+    source = await discover(sim.url)
+    await sim.ask(PROMPT)
+    unheard = type(source)("tcp://127.0.0.1:9", source.replay, source.topic)
+    async with following(sim.url, unheard) as followed:
+        await followed.until(lambda: followed.held(PROMPT) == 128 and not followed.feed._sequence.asking)
+        assert followed.feed.trouble == "the replay of its earlier events is not complete yet"
+
+
 async def test_an_engine_that_dies_empties_its_part_and_is_followed_again(start_sim: Callable[..., Sim]) -> None:
     sim = start_sim()
     async with following(sim.url) as followed:
