@@ -12,7 +12,7 @@ BOTH: InstanceRole = "both"
 PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
-TOPIC = "kv"  # of KV events
+TOPIC = "kv"  # topic of KV events
 FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds: above those of a document
 
 
@@ -33,6 +33,18 @@ def compact(value: Mapping[str, object]) -> str:
 
 def address(launch: Launch, use: str) -> str:
     return f"{launch.host}:{launch.ports[use]}"
+
+
+def events_config(host: str, live: int | str, replay: int | str) -> dict[str, bool | str]:
+    """The publisher's configuration, under names that vLLM and TensorRT-LLM share; two ports."""
+    return {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        # With a concrete address vLLM connects instead of listening.
+        "endpoint": f"tcp://*:{live}",
+        "replay_endpoint": f"tcp://{host}:{replay}",
+        "topic": TOPIC,
+    }
 
 
 def events_at(launch: Launch) -> str:

@@ -25,8 +25,8 @@ from fleet.kinds.serving import (
     NVIDIA,
     PREFILL,
     ROLES,
-    TOPIC,
     events_at,
+    events_config,
     flags,
     role_of,
     visible,
@@ -224,7 +224,10 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
         "enable_attention_dp": spec.attention_dp,
         "enable_chunked_prefill": spec.chunked_prefill,
         "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
-        "kv_cache_config": {"free_gpu_memory_fraction": spec.free_gpu_memory_fraction},
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
+            **({"use_kv_cache_manager_v2": True} if spec.kv_events else {}),
+        },
         # Without the first it has no metrics page, without the second the page has no load
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
@@ -234,14 +237,7 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
     if role(spec, launch) == PREFILL:
         found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
     if spec.kv_events:
-        found["kv_cache_config"]["use_kv_cache_manager_v2"] = True
-        found["kv_events_config"] = {
-            "enable_kv_cache_events": True,
-            "publisher": "zmq",
-            "endpoint": f"tcp://*:{launch.ports['events']}",
-            "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
-            "topic": TOPIC,
-        }
+        found["kv_events_config"] = events_config(launch.host, launch.ports["events"], launch.ports["replay"])
     if trtllm_dwdp.is_in_group(spec, launch):
         found["dwdp_config"] = trtllm_dwdp.config(spec, launch)
     return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})

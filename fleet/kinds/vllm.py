@@ -15,11 +15,11 @@ from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
     BOTH,
     NVIDIA,
-    TOPIC,
     address,
     base_url,
     compact,
     events_at,
+    events_config,
     flags,
     gpus_of,
     replicas_for,
@@ -120,14 +120,8 @@ def _events_place(spec: VllmSpec, launch: Launch) -> str:
 
 
 def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
-    return {
-        "enable_kv_cache_events": True,
-        "publisher": "zmq",
-        # With a concrete address vLLM connects instead of listening.
-        "endpoint": f"tcp://*:{rank_0(launch.ports['events'], spec, launch)}",
-        "replay_endpoint": f"tcp://{launch.host}:{rank_0(launch.ports['replay'], spec, launch)}",
-        "topic": TOPIC,
-    }
+    live, replay = (rank_0(launch.ports[name], spec, launch) for name in ("events", "replay"))
+    return events_config(launch.host, live, replay)
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
