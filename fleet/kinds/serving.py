@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from fleet.kinds.kind import Launch
+from router.contract.json_value import JsonObject
 from router.contract.redis.published import InstanceRole
 
 NVIDIA = "nvidia.com/gpu"  # Kubernetes resource
@@ -35,7 +36,7 @@ def address(launch: Launch, use: str) -> str:
     return f"{launch.host}:{launch.ports[use]}"
 
 
-def events_config(host: str, live: int | str, replay: int | str) -> dict[str, bool | str]:
+def events_config(host: str, live: int | str, replay: int | str) -> JsonObject:
     """The publisher's configuration, under names that vLLM and TensorRT-LLM share; two ports."""
     return {
         "enable_kv_cache_events": True,

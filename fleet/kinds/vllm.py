@@ -31,6 +31,7 @@ from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+from router.contract.json_value import JsonObject
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
 
@@ -119,7 +120,7 @@ def _events_place(spec: VllmSpec, launch: Launch) -> str:
     return events_at(launch)
 
 
-def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
+def _events(spec: VllmSpec, launch: Launch) -> JsonObject:
     live, replay = (rank_0(launch.ports[name], spec, launch) for name in ("events", "replay"))
     return events_config(launch.host, live, replay)
 
