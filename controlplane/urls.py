@@ -29,6 +29,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.live.dashboard.urls")),
     path("", include("controlplane.pages.shares.urls")),
     path("", include("controlplane.pages.receipts.urls")),
+    path("", include("controlplane.pages.playground.urls")),
     path("", include("controlplane.evidence.profiles.urls")),
     path("", include("controlplane.pages.fleet_pages.urls")),
     path("", include("controlplane.evidence.experiments.urls")),

@@ -25,6 +25,7 @@ ACCOUNT_PAGES = (
     ("/password", "Change password", ""),
 )
 OPERATOR_PAGES = (
+    ("/playground/", "Playground", ""),
     ("/use/", "Use and cost", ""),
     ("/batches/", "Batches", ""),
     ("/keys/", "API keys", ""),

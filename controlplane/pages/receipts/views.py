@@ -33,6 +33,9 @@ from router.policy.types import CLASSES
 log = structlog.get_logger(__name__)
 SHOWN = 100
 LABELS = {"ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Since", "until": "Until"}
+BESIDE = "requests/beside.html"
+PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # by the id of the element that asks
+AWAITED_TRIES = 20  # each after half a second
 LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))
 
 
@@ -167,6 +170,9 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
     except redis.RedisError as error:
         log.warning("requests.redis_down", error=str(error))
         return render(request, "requests/away.html", {"id": request_id}, status=503)
+    part = PARTS.get(request.htmx.target or "")  # type: ignore[attr-defined]
+    if found is None and part == BESIDE:
+        return _awaited(request, request_id)
     if found is None:
         context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
         return render(request, "requests/missing.html", context, status=404)
@@ -182,8 +188,14 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         "left_out": explain.left_out(found),
         "slo": missed_slo(found, declared_slos()),
     }
-    part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]
-    return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
+    return render(request, part or "requests/receipt.html", context)
+
+
+def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
+    """A receipt is written a moment after its answer has ended."""
+    tries = int(request.GET.get("tries", "0")[:2] or 0) if request.GET.get("tries", "0").isdecimal() else 0
+    context = {"id": request_id, "tries": tries + 1, "again": tries < AWAITED_TRIES}
+    return render(request, "requests/awaited.html", context)
 
 
 @dataclass(frozen=True, slots=True)

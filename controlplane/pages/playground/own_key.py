@@ -1,0 +1,83 @@
+"""The API key with which a person asks: a row like any other, with limits, budgets and use. No table and no page holds
+its secret: every web process can derive it."""
+
+import hashlib
+import hmac
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.people.accounts.models import digest
+from controlplane.people.audit.services import Actor
+from controlplane.people.permissions import can_administer
+from controlplane.traffic.keys import services
+from controlplane.traffic.keys.models import ALL_POOLS, ApiKey
+from controlplane.traffic.keys.publishing import publish
+from controlplane.traffic.keys.services import InvalidKey, KeyTerms
+from router.contract.redis.api_keys import MARK
+
+REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators change them
+
+
+class MayNotAsk(Exception):
+    """Says why a person has no usable key, and who can help."""
+
+
+def secret_of(user: Any) -> str:
+    made = hmac.new(settings.SECRET_KEY.encode(), f"playground {user.pk}".encode(), hashlib.sha256).hexdigest()
+    return f"{MARK.decode()}{_prefix(user)}-{made}"
+
+
+def key_of(user: Any) -> ApiKey | None:
+    """None before the first question."""
+    return ApiKey.objects.filter(prefix=_prefix(user)).first()
+
+
+def first_key() -> ApiKey:
+    """What the first question makes, as far as a page shows it."""
+    return ApiKey(requests_per_min=REQUESTS_PER_MIN, tokens_per_min=TOKENS_PER_MIN)
+
+
+def ready(user: Any, actor: Actor) -> str:
+    """The secret of a usable key, which the first question makes. MayNotAsk."""
+    row, secret = key_of(user) or _made(user, actor), secret_of(user)
+    if not row.is_usable(timezone.now()):
+        raise MayNotAsk(f"Your key {row.name} is {row.status}: an administrator decides whether you may ask.")
+    if row.sha256 != digest(secret):  # WEIR_SECRET_KEY is another now
+        ApiKey.objects.filter(pk=row.pk).update(sha256=digest(secret))
+        publish()
+    return secret
+
+
+def _made(user: Any, actor: Actor) -> ApiKey:
+    terms = KeyTerms(
+        pools=_pools(user), requests_per_min=REQUESTS_PER_MIN, tokens_per_min=TOKENS_PER_MIN, priority_max=0
+    )
+    try:
+        with transaction.atomic():
+            row, _ = services.create_key(f"playground of {user.get_username()}"[:80], terms, actor)
+            ApiKey.objects.filter(pk=row.pk).update(prefix=_prefix(user), sha256=digest(secret_of(user)))
+    except InvalidKey as error:
+        if (row_of_another := key_of(user)) is not None:  # another question made it meanwhile
+            return row_of_another
+        raise MayNotAsk(f"A key for you cannot be made: {error}.") from None
+    row.refresh_from_db()
+    return row
+
+
+def _pools(user: Any) -> tuple[str, ...]:
+    """None: every pool. Only administrators give access to pools that require a key."""
+    if can_administer(user):
+        return ()
+    required = services.required_pools()
+    free = [] if ALL_POOLS in required else [pool for pool in services.pool_names() if pool not in required]
+    if not free:
+        raise MayNotAsk("Every pool requires an API key, which only administrators give: ask one of them.")
+    return tuple(free)
+
+
+def _prefix(user: Any) -> str:
+    """No random one looks like it: those have hexadecimal digits only."""
+    return f"play{user.pk}"
