@@ -1,5 +1,6 @@
 """Shared test fixtures: a data folder and a real Redis for each test process."""
 
+import gc
 import json
 import os
 import re
@@ -8,7 +9,9 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +55,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m slow` and the like, files without such a test are not imported: importing all of them takes longer than
-    some of the targets."""
-    asked = [mark for mark in MARKS if re.search(rf"(?<!not ){mark}", config.option.markexpr)]
-    if not asked or not collection_path.name.startswith("test_"):
+    """Importing all files takes longer than some of the targets: with `-m slow` and the like, those without such a test
+    are left out, and with `-m "not slow"` those that are slow as a whole."""
+    if not collection_path.name.startswith("test_"):
         return None
-    text = collection_path.read_text()
-    return not any(f"mark.{mark}" in text for mark in asked) or None
+    return is_left_out(collection_path.read_text(), config.option.markexpr) or None
+
+
+def is_left_out(text: str, expression: str) -> bool:
+    asked = [mark for mark in MARKS if re.search(rf"(?<!not ){mark}", expression)]
+    if asked and not any(f"mark.{mark}" in text for mark in asked):
+        return True
+    whole = "".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE))
+    unwanted = re.findall(r"\bnot (\w+)", expression) if " or " not in expression else []
+    return any(re.search(rf"mark\.{mark}\b", whole) for mark in unwanted)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each process of xdist imports all tests. Every second one begins at the other end, so that on a fresh checkout
+    each compiles half of them, and finds the rest compiled."""
+    if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2 == 0:
+        return
+    root, named = session.config.rootpath, session.config.args
+    for path in sorted((path for name in named for path in (root / name).rglob("test_*.py")), reverse=True):
+        if not pytest_ignore_collect(path, session.config):
+            with suppress(Exception, pytest.skip.Exception):  # the collection tells
+                import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end: it is not searched for garbage, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
