@@ -42,6 +42,7 @@ async def prefill(
         raise PrefillBroken(f"{endpoint.id}: {why}")
     learn(offload, endpoint, answer.get("usage"))
     endpoint.breaker.served()
+    fault.prefilled(call)
     return answer
 
 
@@ -49,6 +50,7 @@ async def fetch(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, t
     """Do the same as `prefill`, but return the raw answer; `request_id` is the id at the engine."""
     raw = await _fetch(call, endpoint, offload, body, tokens, request_id)
     endpoint.breaker.served()
+    fault.prefilled(call)
     return raw
 
 

@@ -20,7 +20,7 @@ KEY = "key"  # the engine rejects its pool's key
 def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
     """Count a failed answer."""
     failure_attribution.failed(call.pool, endpoint, call.tenant)
-    call.outcome.failures.append(Failure(endpoint, kind, counted=True))
+    _note(call, endpoint, kind, counted=True)
 
 
 def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> bool:
@@ -52,7 +52,21 @@ def upstream_failed(call: Call, endpoint: Endpoint, error: UpstreamError) -> Non
     before = endpoint.breaker.failures
     failure_attribution.attribute(call.pool, endpoint, error, call.tenant)
     counted = endpoint.breaker.failures > before
-    call.outcome.failures.append(Failure(endpoint, _kind(error), counted))
+    _note(call, endpoint, _kind(error), counted=counted)
+
+
+def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
+    offload = call.outcome.offload
+    of_prefill = offload is not None and offload.prefill == endpoint.id
+    call.outcome.failures.append(Failure(endpoint, kind, counted, of_prefill))
+
+
+def prefilled(call: Call) -> None:
+    """Attribute failed prefills to their engines, since another one has computed the same prompt."""
+    failures, offload = call.outcome.failures, call.outcome.offload
+    if failures and offload is not None:
+        offload.failed |= {one.endpoint.id: "it failed to compute the prompt" for one in failures if one.of_prefill}
+        call.outcome.failures = [one for one in failures if not one.of_prefill]
 
 
 def _kind(error: UpstreamError) -> str:

@@ -1,6 +1,6 @@
 """An offload: the prefill runs on another instance than the decode."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from router.contract.connectors import CONNECTORS
 from router.pool.pull import Pull
@@ -62,6 +62,7 @@ class Offload:
     unheld: Unheld | None = None  # entry at the decoder until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_usage: Usage | None = None  # usage that the prefill instance reports
+    failed: dict[str, str] = field(default_factory=dict)  # instances that failed where another one prefilled, with why
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
 
     def computed(self) -> None:

@@ -16,6 +16,7 @@ class Failure(NamedTuple):
     endpoint: Endpoint
     kind: str  # alike failures have the same kind; empty: not the request's fault
     counted: bool  # counted by the breaker
+    of_prefill: bool = False  # on the prefill instance of an offload
 
 
 @dataclass(slots=True)

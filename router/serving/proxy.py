@@ -154,6 +154,8 @@ class Proxy:
             decision = await self._admit(call, admission, tried)
             if await self._attempt(call, decision, tried, left, client):
                 return
+            if call.outcome.offload is not None:
+                tried |= call.outcome.offload.failed
             left -= 1
             _end_attempt(call)
             await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.outcome.attempts) - 1))  # noqa: S311 - jitter
@@ -463,6 +465,8 @@ def _prefill_of(call: Call) -> str:
 def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
     """Rule out both instances of a failed pair, as either may be the cause; only one if no others are left."""
     prefill = {_prefill_of(call): str(error)}
+    if call.outcome.offload is not None:
+        tried |= call.outcome.offload.failed
     decoder = {error.decoder: str(error)} if error.decoder in call.pool.endpoints else {}
     if decoder:
         fault.failed(call, call.pool.endpoints[error.decoder])

@@ -4,9 +4,9 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from router.tests.engine import Engine, Received, Writer, write_chunk, write_head
+from router.tests.engine import Engine, Received, Writer, reply, write_chunk, write_head
 from router.tests.liar import plans
 from router.tests.liar.plans import Plan
 
@@ -24,6 +24,8 @@ class Attempt:
     streams: bool
     reader: asyncio.StreamReader
     counts: bool  # its stream was asked for a usage
+    is_prefill: bool = False
+    held: dict[str, Any] = field(default_factory=dict)  # what a whole answer to this prefill says of its KV
     sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole
     state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router hung up
 
@@ -46,6 +48,8 @@ class PlannedEngine(Engine):
     async def _behave(
         self, _behaviour: object, request: Received, reader: asyncio.StreamReader, writer: Writer
     ) -> None:
+        if request.target == "/query":  # what its bootstrap server says
+            return await super()._behave(reply({"0": {"engine_id": "e"}}), request, reader, writer)
         number = _NAMED.search(request.body)
         planned = self.plan_of(self.name, int(number[1])) if number is not None else None
         plan, attempts = planned or (plans.GOOD if self.answers_probes else Plan(end="holds", at=-1), [])
@@ -53,7 +57,8 @@ class PlannedEngine(Engine):
         asked = document.get("stream") in plans.TRUE
         streams = (asked if plan.streams is None else plan.streams) and plan.status == 200
         counts = path not in plans.CHUNKED or (document.get("stream_options") or {}).get("include_usage") in plans.TRUE
-        attempt = Attempt(self.name, path, plan, streams and path in plans.STREAMED, reader, counts)
+        streams, half = streams and path in plans.STREAMED, (plans.is_prefill(document), plans.held(document))
+        attempt = Attempt(self.name, path, plan, streams, reader, counts, *half)
         attempts.append(attempt)
 
         async def follow(_engine: Engine, _request: Received, to: Writer) -> None:
@@ -103,7 +108,7 @@ class _Answer:
     def _parts(self) -> list[tuple[str, bytes]]:
         attempt, plan = self._attempt, self._plan
         if not attempt.streams:
-            body = plans.whole(attempt.path, plan)
+            body = plans.located(plans.whole(attempt.path, plan), attempt.held)
             half = len(body) // 2
             return [("half", body[:half]), ("body", body[half:])]
         blank = b"\r\n\r\n" if plan.crlf else b"\n\n"

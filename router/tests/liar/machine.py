@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
@@ -52,7 +53,11 @@ class LiarMachine(RuleBasedStateMachine):
 
     @initialize(goods=st.integers(1, 2), liars=st.integers(1, 2))
     def begins(self, goods: int, liars: int) -> None:
-        self.names = [*(f"good-{i}" for i in range(goods)), *(f"liar-{i}" for i in range(liars))]
+        self.begin([*(f"good-{i}" for i in range(goods)), *(f"liar-{i}" for i in range(liars))])
+
+    def begin(self, names: list[str], of_each: Mapping[str, dict[str, Any]] | None = None, **policy: object) -> None:
+        """`of_each`: further fields of an engine's entry in the fleet."""
+        self.names = names
         keys = {name: dict(limits) for name, limits in KEYS.items()}
         self.budget = f"b{next(BUDGETS)}"
         self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests
@@ -62,7 +67,7 @@ class LiarMachine(RuleBasedStateMachine):
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
         self.stage.asked.clear()
         self.stage.spent = None
-        self.stage.run(self.stage.begin(self.names, keys, **POLICY))
+        self.stage.run(self.stage.begin(names, keys, of_each or {}, **POLICY | policy))
         self.stage.spent = lambda: self._spent()[0]
 
     # What happens
@@ -190,14 +195,16 @@ class LiarMachine(RuleBasedStateMachine):
             task = self.open.pop(number)
             if not task.cancelled():
                 task.result()
-            asked = self.stage.asked[number]
-            oracle.judge(asked)
-            if asked.charged is not None:
-                oracle.judge_charge(asked)
-            why = oracle.hurts(asked, may_ask=not self.is_poisoned)
-            assert not why, f"request {number} of {asked.key}, on {self._tried(asked)}: {why}"
-            self._judge_rejection(asked)
-            self._judge_poison(asked)
+            self.judge(self.stage.asked[number])
+
+    def judge(self, asked: Asked) -> None:
+        oracle.judge(asked)
+        if asked.charged is not None:
+            oracle.judge_charge(asked)
+        why = oracle.hurts(asked, may_ask=not self.is_poisoned)
+        assert not why, f"request {asked.number} of {asked.key}, on {self.tried(asked)}: {why}"
+        self._judge_rejection(asked)
+        self.judge_poison(asked)
 
     def _judge_rejection(self, asked: Asked) -> None:
         """An engine that calls one request after the other wrong is not taken at its word."""
@@ -210,7 +217,7 @@ class LiarMachine(RuleBasedStateMachine):
             assert self.is_poisoned or self.rejected[last.engine] < DOUBTED, f"{last.engine} is believed too often"
             self.rejected[last.engine] += 1
 
-    def _judge_poison(self, asked: Asked) -> None:
+    def judge_poison(self, asked: Asked) -> None:
         """What fails on two engines alike is not their fault, as long as they serve others."""
         engines = {attempt.engine for attempt in asked.attempts}
         result = asked.outcomes[0]["result"]
@@ -223,10 +230,11 @@ class LiarMachine(RuleBasedStateMachine):
             self.forgiven[name] += result != "served"
             self.alike[name] += result == oracle.ALIKE
             assert self.alike[name] <= MOST_FORGIVEN, f"{name} serves nobody, and is forgiven"
-        if result == "served":
-            self.alike[asked.attempts[-1].engine] = 0
+        serving = asked.attempts[-1:] if result == "served" else []
+        serving += [one for one in asked.attempts if one.is_prefill and "served" in oracle.results(one)]
+        self.alike |= {one.engine: 0 for one in serving}
 
-    def _tried(self, asked: Asked) -> str:
+    def tried(self, asked: Asked) -> str:
         return ", ".join(attempt.engine for attempt in asked.attempts) or "none"
 
     # The promises

@@ -15,6 +15,7 @@ from router.limits import charge
 from router.pool import failure_attribution
 from router.pool.progress import Progress
 from router.request import fault
+from router.request.offload import Offload
 from router.serving import relay
 from router.upstream import beginning, usage
 from router.upstream.breaker import Breaker
@@ -201,6 +202,33 @@ def a_page_is_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     real = Progress.read
     patch.setattr(Progress, "read", read)
 
+
+def prefills_stay_the_requests_fault(patch: pytest.MonkeyPatch) -> None:
+    """Though another engine has computed the same prompt."""
+    patch.setattr(fault, "prefilled", lambda call: None)
+
+
+def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
+    """An engine that failed to compute a prompt is asked for it again after a decoder's failure."""
+
+    def prefilled(call: Any) -> None:
+        real(call)
+        if call.outcome.offload is not None:
+            call.outcome.offload.failed = {}
+
+    real = fault.prefilled
+    patch.setattr(fault, "prefilled", prefilled)
+
+
+def prompts_stay_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A decoder counts a prompt that it awaits for ever."""
+    patch.setattr(Offload, "computed", lambda offload: None)
+
+
+OFFLOADS: dict[str, TakeOut] = {
+    each.__name__: each
+    for each in (prefills_stay_the_requests_fault, failed_prefills_get_it_again, prompts_stay_awaited)
+}
 
 STALLS: dict[str, TakeOut] = {
     each.__name__: each for each in (never_stalled, stalled_for_ever, a_page_is_a_sign_of_life)

@@ -179,7 +179,7 @@ def judge(asked: Asked) -> None:
         _judge_attempt(asked, attempt, is_last=place == len(told["attempts"]) - 1)
     _judge_fault(asked, told)
     if not got.has_left:
-        _judge_client(asked, told["result"])
+        judge_client(asked, told["result"])
     if told["result"] == "served" and not got.has_left:
         said = tokens(_log(asked, told["attempts"][-1]["instance"]))
         assert (told["actual_prompt_tokens"], told["output_tokens"]) == said, "tokens are not those of the engine"
@@ -241,7 +241,7 @@ def judge_charge(asked: Asked) -> None:
         assert charged == 0, f"{charged} for nothing"
 
 
-def _judge_client(asked: Asked, result: str) -> None:
+def judge_client(asked: Asked, result: str) -> None:
     got = asked.got
     assert got.is_over or result in (AFTER, BEFORE), "the answer did not end"
     if got.status != 200:
@@ -261,7 +261,7 @@ def _judge_stream(asked: Asked, result: str) -> None:
     tells = any(_is_error(payload) for payload in payloads)
     if result == "served":
         assert any(_is_end(payload) for payload in payloads), "a stream without an end is no service"
-        if asked.attempts[-1].plan is plans.GOOD and asked.path in CHUNKED:
+        if _log(asked, asked.outcomes[0]["attempts"][-1]["instance"]).plan is plans.GOOD and asked.path in CHUNKED:
             counted = any(isinstance(payload, dict) and payload.get("choices") == [] for payload in payloads)
             assert counted == asked.is_counted, "the client has a usage only if it asked for one"
     else:
@@ -307,4 +307,4 @@ def hurts(asked: Asked, *, may_ask: bool) -> str:
     return f"it came to {told['result']}: {told['error']}"
 
 
-__all__ = ["ERRORS", "Asked", "hurts", "judge", "judge_charge", "results", "tokens"]
+__all__ = ["ERRORS", "Asked", "hurts", "judge", "judge_charge", "judge_client", "results", "tokens"]

@@ -252,6 +252,34 @@ def _answer(path: str, finish: str) -> dict[str, Any]:
     return {"object": "list", "data": []} if path == EMBEDDINGS else {"id": "x", "results": []}
 
 
+# Of a prefill: where its KV is
+_BLOCKS = {"do_remote_prefill": True, "remote_engine_id": "x", "remote_block_ids": [1], "remote_host": "h"}
+_CONTEXT = {"request_type": "context_only", "first_gen_tokens": [7], "ctx_request_id": 2**62 + 1}
+
+
+def held(document: dict[str, Any]) -> dict[str, Any]:
+    """What a whole answer to a prefill says beside its text; empty where that is nothing, or it is no prefill."""
+    if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
+        return {"kv_transfer_params": _BLOCKS}
+    context = (document.get("disaggregated_params") or {}).get("request_type") == "context_only"
+    return {"disaggregated_params": _CONTEXT, "finish_reason": "length"} if context else {}
+
+
+def is_prefill(document: dict[str, Any]) -> bool:
+    """That it asks for one token, which no client does."""
+    limits = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    return bool(held(document)) or 1 in (document.get(name) for name in limits)
+
+
+def located(body: bytes, held: dict[str, Any]) -> bytes:
+    """The body with these; of an answer that went wrong nothing is held."""
+    if not held or b'"error"' in body or b'"abort"' in body or not body.endswith(b"}"):
+        return body
+    answer = json.loads(body)
+    (answer["choices"][0] if "finish_reason" in held else answer).update(held)
+    return _json(answer)
+
+
 def _told_whole(path: str, plan: Plan) -> dict[str, Any]:
     of = usage_of(path, plan.usages[0])
     return {"input_tokens": plan.usages[0][0], **of} if path == MESSAGES else of

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -105,7 +105,9 @@ class Stage:
 
     # One machine
 
-    async def begin(self, names: list[str], keys: dict[str, dict[str, Any]], **policy: object) -> None:
+    async def begin(
+        self, names: list[str], keys: dict[str, dict[str, Any]], of_each: Mapping[str, dict[str, Any]], **policy: object
+    ) -> None:
         """A new pool of these engines, and new keys with these limits."""
         number = next(self._numbers)
         client, self.pool = self.published.client, f"demo-{number}"
@@ -116,7 +118,7 @@ class Stage:
         self.pages.clear()
         client.delete(*map(redis_keys.instance_key, self.engines))
         self.published.policy(self.pool, **policy)
-        self.published.fleet(*(entry(name, self.engines[name].url) for name in names), pool=self.pool)
+        self.published.fleet(*(self._entry(name, of_each.get(name, {})) for name in names), pool=self.pool)
         self.keys = {name: f"sk-weir-{number}-{name}{number}" for name in keys}
         self.published.keys(*(key_entry(self.keys[name], **limits) for name, limits in keys.items()))
         for budget in (budget for limits in keys.values() for budget in limits.get("budgets", ())):
@@ -125,6 +127,10 @@ class Stage:
         await self.source.live.poll()
         self.here.turn = 0
         self._spent = 0
+
+    def _entry(self, name: str, more: dict[str, Any]) -> dict[str, Any]:
+        url = self.engines[name].url
+        return entry(name, url, **{"kv": {"bootstrap": url}, **more} if more else {})
 
     @property
     def here(self) -> Pool:

@@ -4,6 +4,7 @@ import pytest
 
 from router.tests.liar import mutations, plans
 from router.tests.liar.machine import LATE_S, LiarMachine
+from router.tests.liar.offload_machine import OffloadMachine
 from router.tests.liar.plans import Plan
 from router.tests.liar.stage import Stage
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
@@ -12,8 +13,11 @@ pytestmark = pytest.mark.timeout(LONGEST)
 STEPS = 8
 
 
-def test_no_lie_of_an_engine_is_taken_for_the_truth_or_paid_for_by_others(stage: Stage) -> None:
-    try_schedules(lambda: LiarMachine(stage), 40, steps=STEPS)
+@pytest.mark.parametrize(("machine", "programs"), [(LiarMachine, 28), (OffloadMachine, 12)])
+def test_no_lie_of_an_engine_is_taken_for_the_truth_or_paid_for_by_others(
+    stage: Stage, machine: type[LiarMachine], programs: int
+) -> None:
+    try_schedules(lambda: machine(stage), programs, steps=STEPS)
 
 
 @pytest.mark.parametrize("lie", [Plan(status=503), Plan(end="stays", at=-1), Plan(status=500)])
@@ -40,9 +44,11 @@ def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 3))
-def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(stage: Stage, number: int) -> None:
-    try_schedules(lambda: LiarMachine(stage), 150 * TIMES, number, STEPS)
+@pytest.mark.parametrize(("machine", "number", "programs"), [(LiarMachine, 1, 200), (OffloadMachine, 2, 100)])
+def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(
+    stage: Stage, machine: type[LiarMachine], number: int, programs: int
+) -> None:
+    try_schedules(lambda: machine(stage), programs * TIMES, number, STEPS)
 
 
 @pytest.mark.slow
@@ -54,3 +60,12 @@ def test_without_one_of_its_mends_a_lie_is_taken_for_the_truth_or_paid_for_by_ot
 ) -> None:
     mutations.MUTATIONS[name](monkeypatch)
     assert schedules_until_broken(lambda: LiarMachine(stage), 600, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutations.OFFLOADS)
+def test_without_one_of_its_mends_an_offload_is_lost_or_never_over(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutations.OFFLOADS[name](monkeypatch)
+    assert schedules_until_broken(lambda: OffloadMachine(stage), 600, STEPS)

@@ -1,0 +1,77 @@
+"""What is true of a request whose halves, prefill and decode, different engines had. It knows nothing of the router."""
+
+from router.tests.liar import oracle, plans
+from router.tests.liar.engines import Attempt
+from router.tests.liar.oracle import AFTER, ALIKE, BEFORE, CLIENTS, Asked
+
+REFUSED = "refused"
+# Connectors whose halves are sent at once: what one engine did by itself is not seen when the other fails first
+TOGETHER = ("mooncake_p2p", "neuron")
+
+
+def judge(asked: Asked, connector: str) -> None:
+    """Raises AssertionError for what is not true of its outcome."""
+    assert len(asked.outcomes) == 1, f"{len(asked.outcomes)} outcomes of one request"
+    told, got = asked.outcomes[0], asked.got
+    result = told["result"]
+    assert not got.problem, f"no valid HTTP: {got.problem}"
+    assert result != "router_failed", told["error"]
+    if got.has_left:
+        return
+    oracle.judge_client(asked, result)
+    true = may_come_to(asked, connector)
+    assert result in true or (result == REFUSED and not told["attempts"]), f"{result}, where {sorted(true)} is true"
+    if result == "served":
+        said = oracle.tokens(decoding(asked))
+        assert told["output_tokens"] == said[1], f"{told['output_tokens']} tokens, and the decoder said {said[1]}"
+
+
+def decoding(asked: Asked) -> Attempt:
+    """The last one that answered the client's own question."""
+    own = [attempt for attempt in asked.attempts if not attempt.is_prefill]
+    return (own or asked.attempts)[-1]
+
+
+def may_come_to(asked: Asked, connector: str) -> set[str]:
+    """The results that are true of some attempt; two that fail alike may be the request's fault."""
+    true: set[str] = set()
+    failing = set()
+    for attempt in asked.attempts:
+        of = results(attempt)
+        failing |= {attempt.engine} if BEFORE in of else set()
+        true |= of
+    true |= {ALIKE} if len(failing) > 1 else set()
+    is_spliced = connector == "neuron" and asked.path in plans.CHUNKED
+    return true | {AFTER} if is_spliced and BEFORE in true else true
+
+
+def results(attempt: Attempt) -> set[str]:
+    of = oracle.results(attempt)
+    if not attempt.is_prefill:
+        return of
+    return of - {"served", AFTER} | ({BEFORE} if AFTER in of or attempt.streams or not attempt.is_whole else set())
+
+
+def hurts(asked: Asked, connector: str) -> str:
+    """Why an honest request was not served though good engines were there; empty if that has to be so."""
+    told = asked.outcomes[0]
+    result, lies = told["result"], [attempt for attempt in asked.attempts if attempt.plan is not plans.GOOD]
+    if result == "served" or asked.is_poison or asked.got.has_left:
+        return ""
+    if not told["attempts"]:
+        is_known = (
+            told["code"] in ("insufficient_quota", "rate_limit_exceeded") or "cannot be offloaded" in told["error"]
+        )
+        return "" if is_known else f"it was refused: {told['error']}"
+    prompt_is_known = any(
+        attempt.is_prefill and attempt.is_whole and attempt.plan is plans.GOOD for attempt in asked.attempts
+    )
+    if prompt_is_known and connector not in TOGETHER:
+        lies = [attempt for attempt in lies if not attempt.is_prefill]
+    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
+        return ""
+    true = may_come_to(asked, connector)
+    return "" if result in (AFTER, CLIENTS) and result in true else f"it came to {result}: {told['error']}"
+
+
+__all__ = ["TOGETHER", "hurts", "judge"]
