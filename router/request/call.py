@@ -37,6 +37,7 @@ class Prediction:
     # (tokens in a block, hashes), if engines publish KV events
     block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # exact index's tokens by instance
+    asked_at: float = 0.0  # s, monotonic: time of that look-up
     looked_up: LookedUp | None = None  # answer of an index process
     under_way: UnderWay | None = None  # entry at the instance that computes the prompt
     # Cached tokens on the chosen instance

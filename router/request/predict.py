@@ -108,7 +108,7 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
     state, endpoints, prediction = call.pool.kv_event_state, call.pool.endpoints, call.prediction
     found = prediction.exactly
     if isinstance(index, ExactIndex):
-        now = time.monotonic()
+        prediction.asked_at = now = time.monotonic()
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
@@ -237,4 +237,4 @@ def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
     size = feed.block_size or endpoint.block_size
     for known, hashes in call.prediction.block_hashes:
         if known == size:
-            index.refute(endpoint.id, hashes, cached_tokens // size)
+            index.refute(endpoint.id, hashes, cached_tokens // size, call.prediction.asked_at)

@@ -241,7 +241,7 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
         await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
         refuted: list[tuple[int, int]] = []
         monkeypatch.setattr(
-            ExactIndex, "refute", lambda self, instance, hashes, held: refuted.append((len(hashes), held))
+            ExactIndex, "refute", lambda self, instance, hashes, held, asked_at: refuted.append((len(hashes), held))
         )
         await ask(client)
         assert refuted == []

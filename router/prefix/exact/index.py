@@ -8,9 +8,11 @@ earlier ones. The positions where one drops out are found by doubling steps and 
 takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks after the hole.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from math import inf, nan
 
 from router.policy.held import named
 from router.prefix.blocks import TOKEN_BYTES, linked
@@ -28,6 +30,7 @@ TIERS = ("device", "host", "disk")
 
 MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
 HOLDER_PARTS = 1024
+NO_COPY = ((0, 0), nan)  # as InstanceBlocks.copied has them; later than any time
 _SET_BYTES = 300  # rough size of a set of holders
 _COPY_BYTES = 120
 
@@ -157,20 +160,22 @@ class ExactIndex:
             for name, tier in list(part.untold.expired(now)):
                 self.drop(instance, (name,), tier)
 
-    def refute(self, instance: str, hashes: Sequence[int], held: int) -> None:
+    def refute(self, instance: str, hashes: Sequence[int], held: int, asked_at: float = inf) -> None:
         """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it, and of
         the next one no copy is left, if it told the end of the last copy alone. Of a whole prompt engines compute the
-        last block again."""
+        last block again. What came after `asked_at` (s, monotonic) may be the prompt's own."""
         part = self._parts.get(instance)
         if part is None:
             return
-        ghost = part.copied.pop(hashes[held], None) if held + 1 < len(hashes) else None
-        if ghost is not None and part.names.get(ghost[0]) == hashes[held]:
-            self.drop(instance, {ghost[0]: 0}, ghost[1])
+        ghost, came_at = part.copied.get(hashes[held], NO_COPY) if held + 1 < len(hashes) else NO_COPY
+        if came_at <= asked_at:
+            del part.copied[hashes[held]]
+            if part.names.get(ghost[0]) == hashes[held]:
+                self.drop(instance, {ghost[0]: 0}, ghost[1])
         for name in (instance, STORE) if part.bit & self._readers.bits else (instance,):
             untold = self._parts[name].untold if name in self._parts else ()
             for block in hashes[held:] if untold else ():
-                residence = self._parts[name].untold.take(block)
+                residence = self._parts[name].untold.take(block, asked_at)
                 if residence is not None:
                     self.drop(name, residence[:1], residence[1])
 
@@ -394,7 +399,8 @@ class ExactIndex:
         if new < len(blocks):
             same = zip(names, blocks, known, numbers, strict=True)
             again = [(name, block) for name, block, before, number in same if before and changes[number] == number]
-            part.add_copies(again, tier)
+            if again:
+                part.add_copies(again, tier, time.monotonic())
         part.on_tier[tier] += new
         self._held += new
         if DEVICE < tier < FURTHER:

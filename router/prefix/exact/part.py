@@ -22,18 +22,19 @@ class InstanceBlocks:
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Concurrent requests may fill two blocks with the same tokens: a block is gone with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
-        self.copied: dict[int, tuple[int, int]] = {}  # our name of a block that had several → its latest key there
+        # Our name of a block that had several → its latest key there, and when it came (s, monotonic)
+        self.copied: dict[int, tuple[tuple[int, int], float]] = {}
         self.on_tier = [0, 0, 0]  # number of blocks by tier, then by further group
         self.groups = FIRST_ONLY
         self.untold = UntoldBlocks()
         self.unknown = 0  # blocks whose parent is unknown
         self.forecast = CacheForecast(capacity, slot, heads)  # forecast of the device's changes by requests in flight
 
-    def add_copies(self, blocks: Iterable[tuple[int, int]], tier: int) -> None:
-        """Add copies. `blocks`: the engine's names with ours."""
+    def add_copies(self, blocks: Iterable[tuple[int, int]], tier: int, now: float) -> None:
+        """Add copies. `blocks`: the engine's names with ours; `now`: s, monotonic."""
         for name, block in blocks:
             self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
-            self.copied[block] = name, tier
+            self.copied[block] = (name, tier), now
         while len(self.copied) > MOST_COPIED:
             del self.copied[next(iter(self.copied))]
 

@@ -26,9 +26,13 @@ class UntoldBlocks:
             self._blocks.pop(block, None)  # a block stored again counts from now
             self._blocks[block] = ((name, tier), now)
 
-    def take(self, block: int) -> Residence | None:
-        residence = self._blocks.pop(block, None)
-        return residence[0] if residence is not None else None
+    def take(self, block: int, before: float) -> Residence | None:
+        """Remove and return a block that came by then."""
+        residence, at = self._blocks.get(block, (None, before))
+        if residence is None or at > before:
+            return None
+        del self._blocks[block]
+        return residence
 
     def expired(self, now: float) -> Iterator[Residence]:
         """Remove and return the blocks no longer believed."""

@@ -1,5 +1,6 @@
 """What the exact index does with what engines tell, case by case."""
 
+import time
 from typing import Any
 
 import pytest
@@ -107,6 +108,17 @@ def test_an_answer_refutes_a_copy_whose_end_was_not_told_but_neither_others_nor_
     assert index.match(HASHES, SIZE) == {"a": (4, 0, 0)}
     index.refute("a", HASHES[:4], 0)
     assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 2, 2)
+
+
+def test_an_answer_refutes_no_copies_that_came_after_its_prompt_was_looked_up(index: ExactIndex) -> None:
+    """Two prompts that begin alike come at once: each expects the other's blocks, and both compute them."""
+    asked_at = time.monotonic()
+    for _ in range(2):
+        index.store("a", [1, 2, 3], None, PROMPT[:48], SIZE)
+    index.refute("a", HASHES[:4], 0, asked_at)
+    assert index.match(HASHES, SIZE) == {"a": (12, 0, 0)}
+    index.refute("a", HASHES[:4], 0, time.monotonic())
+    assert index.match(HASHES, SIZE) == {}
 
 
 def test_copies_are_counted_on_each_tier(index: ExactIndex) -> None:

@@ -71,6 +71,8 @@ def test_what_an_engine_offloads_itself_stays_until_it_says_so(feed: Feed, index
 
 def test_an_answer_refutes_what_the_store_has_evicted_and_no_more(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"], VLLM["removed"])
+    index.refute("a", hashes(), 1, asked_at=0.0)  # before they were stored
+    assert held(index) == (0, 32, 0)
     index.refute("a", hashes(), 1)
     assert held(index) == (0, 16, 0)
     index.refute("a", hashes(), 0)
