@@ -29,6 +29,7 @@ Said = dict[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatQuestion:
     model: str
+    pool: str = ""  # empty: the router finds it by the model
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
     session: str
@@ -99,11 +100,8 @@ async def _answer(
 
 
 async def _sent(client: httpx.AsyncClient, question: ChatQuestion, secret: str, urls: Sequence[str]) -> httpx.Response:
-    headers = {
-        "authorization": f"Bearer {secret}",
-        "content-type": "application/json",
-        "x-session-id": question.session,
-    }
+    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+    headers |= {"x-session-id": question.session} | ({"x-weir-pool": question.pool} if question.pool else {})
     for left in range(NEW_KEY_TRIES, 0, -1):
         response = await _reached(client, urls, content=question.body(), headers=headers)
         if response.status_code != 401 or left == 1:

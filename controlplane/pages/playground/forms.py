@@ -14,25 +14,26 @@ from fleet.spec.fleet_spec import SERVE
 
 LONGEST_PROMPT, LONGEST_HISTORY, MOST_TURNS = 50_000, 500_000, 40  # characters, characters, messages
 MOST_TOKENS, FEW_TOKENS = 4096, 256
+POOL = "pool:"  # marks the choice of a pool
 ROLES = ("user", "assistant")
 Choices = list[tuple[str, list[tuple[str, str]]]]
 
 
-def askable() -> Choices:
-    """Names, models and pools, as clients can ask for them; each once."""
-    rows = Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).order_by("name")
-    names, models, pools = (
-        sorted(selectors.live().models),
-        sorted({row.model for row in rows if row.model}),
-        [row.name for row in rows],
-    )
-    seen: set[str] = set()
-    groups: Choices = []
-    for title, found in (("Names", names), ("Models", models), ("Pools", pools)):
-        if new := [(name, name) for name in found if name not in seen]:
-            groups.append((title, new))
-        seen |= {*found}
-    return groups
+def pools() -> dict[str, str]:
+    """Name → model of those that serve."""
+    rows = Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("name")
+    return dict(rows.values_list("name", "model"))
+
+
+def askable(models: Mapping[str, str]) -> Choices:
+    """Names and models, as clients can ask for them, and pools."""
+    names = sorted(selectors.live().models)
+    groups = [
+        ("Names", [(name, name) for name in names]),
+        ("Models", [(model, model) for model in sorted({*models.values()} - {*names})]),
+        ("Pools", [(f"{POOL}{name}", name) for name in models]),
+    ]
+    return [group for group in groups if group[1]]
 
 
 class QuestionForm(forms.Form):
@@ -41,7 +42,7 @@ class QuestionForm(forms.Form):
         label="Tokens at most", min_value=1, max_value=MOST_TOKENS, help_text=f"Of the answer, 1 to {MOST_TOKENS:,}."
     )
     prompt = forms.CharField(
-        label="ChatQuestion", max_length=LONGEST_PROMPT, widget=forms.Textarea(attrs={"rows": 4, "autocomplete": "off"})
+        label="Question", max_length=LONGEST_PROMPT, widget=forms.Textarea(attrs={"rows": 4, "autocomplete": "off"})
     )
     history = forms.CharField(
         label="Conversation", required=False, max_length=LONGEST_HISTORY, widget=forms.HiddenInput
@@ -50,7 +51,8 @@ class QuestionForm(forms.Form):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.fields["model"].choices = askable()  # type: ignore[attr-defined]  # it is a ChoiceField
+        self.pools = pools()
+        self.fields["model"].choices = askable(self.pools)  # type: ignore[attr-defined]  # it is a ChoiceField
 
     def clean_history(self) -> list[dict[str, str]]:
         try:
@@ -64,8 +66,11 @@ class QuestionForm(forms.Form):
     def question(self) -> ChatQuestion:
         given = self.cleaned_data
         asked = {"role": "user", "content": given["prompt"]}
+        asked_for = given["model"]
+        pool = asked_for.removeprefix(POOL) if asked_for.startswith(POOL) else ""
         return ChatQuestion(
-            model=given["model"],
+            model=self.pools[pool] if pool else asked_for,
+            pool=pool,
             messages=[*given["history"], asked],
             max_tokens=given["max_tokens"],
             session=f"playground-{given['session']}",

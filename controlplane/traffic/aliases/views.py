@@ -40,7 +40,7 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
 
 
 class ServedPool(NamedTuple):
-    """A pool that answers to its model and its own name."""
+    """A pool that answers to its model."""
 
     model: str
     pool: str

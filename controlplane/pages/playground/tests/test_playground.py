@@ -19,7 +19,14 @@ from controlplane.traffic.keys.models import ApiKey
 from controlplane.traffic.policies.tests.conftest import policy, pool  # noqa: F401
 
 pytestmark = pytest.mark.django_db
-ASKED = {"model": "demo", "prompt": "What is a weir?", "max_tokens": "64", "session": "0123456789abcdef", "history": ""}
+MODEL = "m"  # of the pool
+ASKED = {
+    "model": "pool:demo",
+    "prompt": "What is a weir?",
+    "max_tokens": "64",
+    "session": "0123456789abcdef",
+    "history": "",
+}
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
@@ -60,6 +67,10 @@ class AnsweringRouter:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}"
@@ -70,8 +81,7 @@ def router(pool: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnsweringRout
     made = AnsweringRouter()
     monkeypatch.setattr(views, "router_urls", lambda: ["http://127.0.0.1:9", made.url])  # nobody listens at the first
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def ask(client: Client, **more: str) -> tuple[int, list[dict[str, Any]]]:
@@ -94,7 +104,10 @@ def test_an_answer_comes_in_pieces_with_its_request_and_use(otto_client: Client,
     ((headers, body),) = router.asked
     assert headers["x-session-id"] == "playground-0123456789abcdef"
     assert [each["content"] for each in body["messages"]] == ["Hello", "What is a weir?"]
-    assert (body["model"], body["max_tokens"], body["stream"]) == ("demo", 64, True)
+    assert (headers["x-weir-pool"], body["model"], body["max_tokens"], body["stream"]) == ("demo", MODEL, 64, True)
+    ask(otto_client, model=MODEL)
+    headers, body = router.asked[1]
+    assert ("x-weir-pool" in headers, body["model"]) == (False, MODEL)
 
 
 def test_a_person_asks_with_one_key_that_no_page_or_log_shows(

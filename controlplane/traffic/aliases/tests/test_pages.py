@@ -32,7 +32,7 @@ def test_the_page_shows_names_with_their_shares_fallbacks_and_adapters_with_thei
 
 
 def test_an_empty_page_says_what_clients_can_ask_for(db, vera_client):
-    assert "Each pool answers to its model and its own name." in text(vera_client.get("/models/"))
+    assert "Each pool answers to its model." in text(vera_client.get("/models/"))
 
 
 def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, vera_client):
