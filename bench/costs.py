@@ -10,7 +10,7 @@ from controlplane.evidence.experiments.results.statistics import stats
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of_pool
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.systems.prices import Prices, per_million
 
 ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}  # of the demo fleet

@@ -20,7 +20,7 @@ from controlplane.traffic.deliveries.judge.statistics import student
 from fleet.engine.tiers.model import TierStats
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from router.policy.schema import document as documents
 
 ENGINES = 8

@@ -9,8 +9,8 @@ from fleet.engine.law import Law, law_from
 from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, twin_model_of
-from fleet.kinds.option import build
-from fleet.kinds.sim_store import SIM_STORE
+from fleet.kinds.options.option import build
+from fleet.kinds.sim.sim_store import SIM_STORE
 from fleet.models import Calibration, DesiredState, Fleet, Instance, InstanceEvent, Node, Pool, State
 from fleet.node import logs
 from fleet.snapshot import pool_spec, scale_of

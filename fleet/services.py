@@ -22,7 +22,7 @@ from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import SPLIT, check_engine, split_group
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
 from fleet.plan.desired import AT_REST

@@ -12,7 +12,7 @@ import redis
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, is_numbered, whole_replicas
 from fleet.kinds.listed import ListedEngine
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.kinds.serving import PREFILL, ordinals_of
 from fleet.models import Instance, InstanceSource, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance

@@ -18,7 +18,7 @@ from router.http.errors import ErrorResponse
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
 from router.options import CORS, WEB, from_environment, spans_settings
-from router.pool.stall_watch import look
+from router.pool.health.stall_watch import look
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
 from router.serving.stored_calls import StoredCalls

@@ -27,7 +27,7 @@ from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.accounts.tests.test_closed_by_default import concrete, patterns
 from controlplane.people.permissions import ROLE_SCOPES
 from controlplane.testing import ApiCaller, api_caller
-from fleet.kinds.option import options_of
+from fleet.kinds.options.option import options_of
 from router.contract.redis import redis_keys
 
 pytestmark = [pytest.mark.django_db, pytest.mark.attacks]

@@ -16,7 +16,7 @@ from django.utils import timezone
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import AdapterDemand, AdapterHome, Instance, Pool, State
 from fleet.plan.adapters import FAILURES, AdapterHost, Demand, HomeChange, WantedAdapter, next_demand, plan_homes
 from fleet.snapshot import samples_of

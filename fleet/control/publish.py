@@ -11,7 +11,7 @@ from django.utils import timezone
 from fleet import selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference

@@ -16,7 +16,7 @@ from fleet.discovery.sources import Sources
 from fleet.kinds import KINDS
 from fleet.kinds.external import ExternalSpec
 from fleet.kinds.listed import ListedEngine
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Instance, InstanceSource, Pool
 from fleet.tries import tries
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 
 
 class EngineConfig(Struct, frozen=True):

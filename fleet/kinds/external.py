@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 from fleet.kinds import servers
-from fleet.kinds.common_options import data_parallel_size_option, engine_key_option, prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.kv_size import is_moe, sizes_of
-from fleet.kinds.option import mapping_option, option
+from fleet.kinds.options.common_options import data_parallel_size_option, engine_key_option, prefill_instances_option
+from fleet.kinds.options.option import mapping_option, option
 from fleet.kinds.serving import BOTH, ROLES, role_of
-from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, Wire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.listed import ListedEngine
-from fleet.kinds.option import build, check
-from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.options.option import build, check
+from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
 from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape
@@ -74,7 +74,7 @@ class TwinModel:
 class Kind:
     name: str
     title: str
-    spec: type[Any]  # frozen dataclass of options (fleet/kinds/option.py)
+    spec: type[Any]  # frozen dataclass of options (fleet/kinds/options/option.py)
     ports: tuple[str, ...]  # uses; "http" is where requests go
     port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; left out: one; 0: none
     command: Callable[[Any, Launch], list[str]]

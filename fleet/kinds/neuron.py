@@ -7,7 +7,9 @@ prefill and makes the first token. Only the command lines are tested: running th
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.kinds.common_options import (
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.kv_size import sizes_of
+from fleet.kinds.options.common_options import (
     STARTED_WITH_KEY,
     arguments_option,
     engine_key_option,
@@ -17,11 +19,9 @@ from fleet.kinds.common_options import (
     prefill_instances_option,
     python_option,
 )
-from fleet.kinds.kind import Kind, Launch, Requirement
-from fleet.kinds.kv_size import sizes_of
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.kinds.serving import BOTH, FIRST_ADDED_PREFILL, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
-from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE

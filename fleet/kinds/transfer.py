@@ -15,7 +15,7 @@ from fleet.kinds.serving import BOTH, PREFILL, address, role_of
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 
 if TYPE_CHECKING:
-    from fleet.kinds.vllm_spec import VllmSpec
+    from fleet.kinds.vllm.vllm_spec import VllmSpec
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}

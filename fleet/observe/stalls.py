@@ -1,7 +1,7 @@
 """The step that takes stalled instances out of routing for every router, and back.
 
-Routers judge by tokens (router/pool/progress.py). An instance is stalled when each live router with requests there says
-so: one that still gets tokens speaks against it.
+Routers judge by tokens (router/pool/health/progress.py). An instance is stalled when each live router with requests
+there says so: one that still gets tokens speaks against it.
 """
 
 import datetime as dt

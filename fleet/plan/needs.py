@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import PoolSpec
 from router.contract.fields import suggestion
 from router.contract.problem import Problem

@@ -14,9 +14,9 @@ from typing import Any
 from django.conf import settings
 
 from fleet.kinds import KINDS
-from fleet.kinds.common_options import IMAGE
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import build, options_of
+from fleet.kinds.options.common_options import IMAGE
+from fleet.kinds.options.option import build, options_of
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
 from router.contract.fields import Field

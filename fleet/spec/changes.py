@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fleet.counted import counted
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import OBSERVE, FleetSpec, PoolSpec, config_hash
 from fleet.spec.masking import change_shown
 from fleet.spec.sections import update_of

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec import Struct, convert
 
 from fleet.kinds import KINDS
-from fleet.kinds.common_options import IMAGE
 from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.kind import SPLIT, Kind, check_engine, fixed_sides, split_group
-from fleet.kinds.option import build, check
+from fleet.kinds.options.common_options import IMAGE
+from fleet.kinds.options.option import build, check
 from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS

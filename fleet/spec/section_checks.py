@@ -5,7 +5,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from fleet.kinds.option import check
+from fleet.kinds.options.option import check
 from fleet.spec.problems import Check, Problems
 from fleet.spec.sections import (
     CLASSES,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, convert
 
-from fleet.kinds.option import build, mapping_option, option
+from fleet.kinds.options.option import build, mapping_option, option
 
 MAX_REPLICAS = 1_024  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

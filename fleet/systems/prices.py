@@ -5,7 +5,7 @@ The defaults are those of arXiv 2605.03375 (Tutti), equation of cost: an H100, h
 
 from dataclasses import dataclass
 
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import csv
 from io import StringIO
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import options_of
+from fleet.kinds.options.option import options_of
 from router.contract.fields import Field
 
 WORDS = {"bool": "true, false", "list": "a list", "map": "a mapping", "text": "text"}

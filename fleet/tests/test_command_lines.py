@@ -8,8 +8,8 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, check_engine
-from fleet.kinds.option import build
-from fleet.kinds.trtllm import OPTIONS_FILE
+from fleet.kinds.options.option import build
+from fleet.kinds.trtllm.trtllm import OPTIONS_FILE
 from fleet.kinds.wire import Wire
 
 PORTS = {"http": 18100, "events": 18101, "replay": 18102, "side": 18103, "rpc": 18104}

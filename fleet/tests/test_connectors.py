@@ -2,14 +2,14 @@
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import options_of
-from fleet.kinds.sim import SimSpec
+from fleet.kinds.options.option import options_of
+from fleet.kinds.sim.sim import SimSpec
 from fleet.kinds.transfer import MODES
-from fleet.kinds.vllm_spec import VllmSpec
+from fleet.kinds.vllm.vllm_spec import VllmSpec
 from fleet.simengine.kv import choose
 from router import flows
 from router.contract.connectors import CONNECTORS, MOONCAKE_STORE, NONE
-from router.policy.strategies import mooncake_conductor
+from router.policy.strategies.peers import mooncake_conductor
 
 LAUNCH = Launch("p-0", "m", "127.0.0.1", {"http": 1, "side": 2}, "python3")
 

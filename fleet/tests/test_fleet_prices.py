@@ -9,7 +9,7 @@ from fleet import services
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Fleet, Instance, Pool
 from fleet.spec.changes import FieldChange
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet

@@ -12,8 +12,8 @@ from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import Actor
 from controlplane.testing import api_caller
 from fleet.control.publish import publish_fleet
-from fleet.kinds.option import build
-from fleet.kinds.trtllm import TRTLLM
+from fleet.kinds.options.option import build
+from fleet.kinds.trtllm.trtllm import TRTLLM
 from fleet.models import Instance, Node, Pool, State
 from fleet.selectors import waits_for_group
 from fleet.services import NotPossible, scale_pool

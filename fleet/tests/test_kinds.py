@@ -8,8 +8,8 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, check_engine
-from fleet.kinds.option import build, check, option, options_of
-from fleet.kinds.sim import SIM, SimSpec
+from fleet.kinds.options.option import build, check, option, options_of
+from fleet.kinds.sim.sim import SIM, SimSpec
 from fleet.simengine.arguments import parse_arguments
 
 LAUNCH = Launch("demo-0", "llama", "127.0.0.1", {"http": 18100, "events": 18101, "replay": 18102}, "/usr/bin/python3")

@@ -8,8 +8,8 @@ import pytest
 
 from fleet.kinds.kind import Launch
 from fleet.kinds.kv_size import KvSizes, heads_of, of_model, sizes_of
-from fleet.kinds.vllm import VLLM
-from fleet.kinds.vllm_spec import VllmSpec
+from fleet.kinds.vllm.vllm import VLLM
+from fleet.kinds.vllm.vllm_spec import VllmSpec
 
 LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
 

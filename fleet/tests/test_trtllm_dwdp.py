@@ -8,7 +8,7 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, check_engine
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from router.contract.problem import Problem
 

@@ -8,7 +8,7 @@ from fleet.engine.dwdp.laws import DepLaw, DwdpLaw
 from fleet.engine.profiles import UnknownProfile
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, TwinModel
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 
 GROUP = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False, "attention_dp": True}
 

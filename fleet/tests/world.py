@@ -18,7 +18,7 @@ from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.control.rollback import rollback_pool
 from fleet.kinds.kind import Kind, Launch
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.kinds.wire import Wire
 from fleet.models import Instance, PoolVersion, State
 from fleet.node import fencing, logs

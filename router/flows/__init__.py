@@ -17,8 +17,8 @@ from router.http.errors import ErrorResponse
 from router.policy.types import KV_UNKNOWN, Decision
 from router.pool.endpoint import Endpoint
 from router.pool.lease import Lease
-from router.pool.pull import Pull
-from router.pool.unheld import Unheld
+from router.pool.load.pull import Pull
+from router.pool.load.unheld import Unheld
 from router.request import fault
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed

@@ -11,8 +11,8 @@ from router.contract.answers import AnswerError
 from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
-from router.pool import failure_attribution
 from router.pool.endpoint import Endpoint
+from router.pool.health import failure_attribution
 from router.request import fault, predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillBroken, PrefillBusy, PrefillFailed, PrefillLate, PromptRefused

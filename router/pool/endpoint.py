@@ -12,10 +12,10 @@ from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
-from router.pool.gpu_clock import GpuClock, GpuSpent
+from router.pool.health.progress import Progress
 from router.pool.lease import Lease
-from router.pool.load_order import Load
-from router.pool.progress import Progress
+from router.pool.load.gpu_clock import GpuClock, GpuSpent
+from router.pool.load.load_order import Load
 from router.pool.ranks import InstanceRanks
 from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
@@ -50,7 +50,7 @@ class Endpoint:
         self.prefilling: set[Lease] = set()  # requests without a first token
         self.unheld = 0  # requests without a token due here: not yet received by the engine, or answered elsewhere
         self.progress = Progress()
-        self.pulls = 0  # KV pulls in progress from this instance (router/pool/pull.py)
+        self.pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
         self.others_pulls = 0

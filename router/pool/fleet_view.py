@@ -13,7 +13,7 @@ from router.policy.fleet import FleetColumns
 from router.policy.strategies.strategy import COMPARED
 from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
 from router.policy.value import replace
-from router.pool.load_order import Load
+from router.pool.load.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 
 TAKEN_UP = 32  # changes of a large pool sorted per decision; listed instances are always up to date

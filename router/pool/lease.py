@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.pool.gpu_clock import PREFILL_TOKENS, GpuSpent, prefill_weight
+from router.pool.load.gpu_clock import PREFILL_TOKENS, GpuSpent, prefill_weight
 from router.upstream.breaker import NO_PROBE
 
 if TYPE_CHECKING:

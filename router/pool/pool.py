@@ -17,14 +17,14 @@ from router.policy.types import UNKNOWN, Decision, ParsedPolicy, Rates, RoutingR
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
-from router.pool.gpu_clock import GpuSpent
-from router.pool.key_troubles import KeyTroubles, refusals
+from router.pool.health.key_troubles import KeyTroubles, refusals
+from router.pool.health.stall_troubles import stall_troubles
 from router.pool.kv_event_state import KvEventState
 from router.pool.lease import Lease
+from router.pool.load.gpu_clock import GpuSpent
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
-from router.pool.stall_troubles import stall_troubles
 from router.pool.wake import Hold, Wakes
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains

@@ -22,7 +22,7 @@ from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
 from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
-from router.pool.load_order import Key, Load, LoadOrder
+from router.pool.load.load_order import Key, Load, LoadOrder
 
 # Parts of the list; the remainder is drawn. Prefill instances are added where instances are paired.
 CACHED = 1 / 4  # share for instances with most of the prompt

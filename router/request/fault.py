@@ -5,8 +5,8 @@ The rule, with its numbers, is in docs/router.md.
 
 from router.contract import verdict
 from router.contract.net import engine_key
-from router.pool import failure_attribution
 from router.pool.endpoint import Endpoint
+from router.pool.health import failure_attribution
 from router.request.call import Call
 from router.request.outcome import Failure
 from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTimeout, UpstreamError

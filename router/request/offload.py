@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from router.contract.connectors import CONNECTORS
-from router.pool.pull import Pull
-from router.pool.unheld import Unheld
+from router.pool.load.pull import Pull
+from router.pool.load.unheld import Unheld
 from router.upstream.usage import Usage
 
 

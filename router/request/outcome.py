@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from router.contract.verdict import VERDICTS, Fault, Label, Result
 from router.pool.endpoint import Endpoint
-from router.pool.gpu_clock import GpuSpent
+from router.pool.load.gpu_clock import GpuSpent
 from router.request.offload import Offload
 from router.upstream.usage import Usage
 

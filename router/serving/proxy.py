@@ -20,8 +20,8 @@ from router.policy.types import Decision, RoutingRequest
 from router.policy.value import replace
 from router.pool.admission import Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import failed_with, has_no_capacity
 from router.pool.fleet_view import FleetView
+from router.pool.health.failure_attribution import failed_with, has_no_capacity
 from router.pool.lease import Lease
 from router.pool.wake import Hold
 from router.request import bands, fault, predict

@@ -19,7 +19,7 @@ from router.contract.json_value import Json, JsonObject
 from router.contract.redis.published import ModelsValue, PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
-from router.pool.stall_troubles import stalled_why
+from router.pool.health.stall_troubles import stalled_why
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions

@@ -12,8 +12,8 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import PolicyAck, Split
 from router.contract.redis.router_status import RouterStatus, ServedPool, StalledInstance
 from router.pool.endpoint import Endpoint
+from router.pool.health.stall_watch import producing, stalled
 from router.pool.pool import Pool
-from router.pool.stall_watch import producing, stalled
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.sync.delivery_reports import DeliveryReports

@@ -1,7 +1,7 @@
-"""The speed of a pool's engines, estimated from finished requests (router/pool/pace.py)."""
+"""The speed of a pool's engines, estimated from finished requests (router/pool/load/pace.py)."""
 
 from router.policy.types import UNKNOWN, Rates
-from router.pool.pace import PACES_S, Pace
+from router.pool.load.pace import PACES_S, Pace
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload

@@ -12,7 +12,7 @@ from router.policy.schema import document
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 from router.policy.types import InstanceState, RoutingRequest
-from router.pool.pace import OWN_PROMPTS, Pace
+from router.pool.load.pace import OWN_PROMPTS, Pace
 from router.pool.pool import Pool
 from router.telemetry.rates import RateEstimates
 from router.tests.conftest import Published, entry, fleet, instance, running

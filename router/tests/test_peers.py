@@ -11,7 +11,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.router_status import RouterLoad
 from router.http.clients import ClientConnections
 from router.metrics import render
-from router.pool.pull import Pull
+from router.pool.load.pull import Pull
 from router.request.request import NOT_READ
 from router.serving.pools import Pools
 from router.sync.peers import PENDING_HASHES, RouterPeers

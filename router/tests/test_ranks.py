@@ -12,8 +12,8 @@ from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.router_status import RouterLoad, RouterStatus, SentPrompt, SentPrompts
 from router.contract.redis.sample import InstanceSample, RankSample
+from router.pool.health.stall_watch import look, stalled
 from router.pool.pool import Pool
-from router.pool.stall_watch import look, stalled
 from router.tests.conftest import World, entry, fleet, instance
 from router.tests.engine import Engine, Received, Writer, reply
 from router.tests.values import stored

@@ -4,7 +4,7 @@ import pytest
 
 from router.contract.redis.published import FleetValue
 from router.policy.types import Decision, Rates
-from router.pool.pace import FORGET, PROMPTS, LinearFit
+from router.pool.load.pace import FORGET, PROMPTS, LinearFit
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload

@@ -9,7 +9,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.policy.types import KV_UNKNOWN
 from router.pool.endpoint import Endpoint
-from router.pool.progress import CONFIRM_S, LEAST_S
+from router.pool.health.progress import CONFIRM_S, LEAST_S
 from router.tests.conftest import World, entry
 from router.tests.engine import Engine, Received, Writer, events, first_then_wait, hang, reply, write_chunk, write_head
 from router.tests.values import loaded

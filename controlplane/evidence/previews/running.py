@@ -16,7 +16,7 @@ from controlplane.evidence.twin.prompt_cost import prompt_cost
 from controlplane.traffic.policies import selectors as policies
 from fleet import jobs, selectors, subprocess
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from router.policy.schema import document as documents
 

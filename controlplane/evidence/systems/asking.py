@@ -6,7 +6,7 @@ from typing import Any
 from controlplane.common.computing import computed
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, System
-from fleet.kinds.option import build, check
+from fleet.kinds.options.option import build, check
 from router.contract.problem import Problem
 
 

@@ -8,7 +8,7 @@ from fleet.engine.dwdp.machine import GPUS, Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.table_1 import FILLED
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.systems.dwdp.planning import Demand
 from router.contract.problem import Problem
 

@@ -13,7 +13,7 @@ from fleet.counted import percent
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import MODELS as SIZES
 from fleet.engine.scheduler import VLLM
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.systems import neuron as model
 from fleet.systems.neuron import Balance, Workload
 

@@ -25,7 +25,7 @@ from controlplane.evidence.traces.types import BadTrace
 from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.selectors import store_pool
 from fleet.systems.offload import (
     TRANSFER_RATES,

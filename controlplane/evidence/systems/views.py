@@ -12,8 +12,8 @@ from django.views.decorators.http import require_GET
 from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import PoolFacts, System
-from fleet.kinds.option import build, options_of
-from fleet.kinds.option_field import OptionField, shown, typed_value
+from fleet.kinds.options.option import build, options_of
+from fleet.kinds.options.option_field import OptionField, shown, typed_value
 from fleet.selectors import pools
 from router.contract.fields import Field
 from router.contract.problem import by_path

@@ -24,8 +24,8 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.data_parallel import endpoints
 from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
-from fleet.kinds.option import build
-from fleet.kinds.twin_kv import STORE_LINK
+from fleet.kinds.options.option import build
+from fleet.kinds.sim.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
 from router.contract.json_value import JsonObject
 

@@ -17,7 +17,7 @@ from fleet.discovery.sources import source_of
 from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.observe.identify import Identified, KeyAsked, identify
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet

@@ -14,7 +14,7 @@ from controlplane.live.dashboard.frame.tiers import TierRow
 from fleet import selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of_pool
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.systems.prices import Prices
 

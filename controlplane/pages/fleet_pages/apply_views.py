@@ -18,8 +18,8 @@ from controlplane.traffic.policies.errors import PolicyInvalid, RulesForbid
 from fleet import services
 from fleet.counted import counted
 from fleet.kinds import KINDS
-from fleet.kinds.option import options_of
-from fleet.kinds.option_field import shown as as_typed
+from fleet.kinds.options.option import options_of
+from fleet.kinds.options.option_field import shown as as_typed
 from fleet.services import Applied
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet, PoolSpec

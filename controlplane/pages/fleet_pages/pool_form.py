@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import options_of
-from fleet.kinds.option_field import OptionField, shown, typed_value
+from fleet.kinds.options.option import options_of
+from fleet.kinds.options.option_field import OptionField, shown, typed_value
 from fleet.spec import fleet_spec
 from router.contract.fields import Field
 from router.contract.problem import Problem

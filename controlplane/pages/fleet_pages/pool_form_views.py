@@ -18,7 +18,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import RulesForbid
 from fleet import services
 from fleet.kinds import KINDS
-from fleet.kinds.option_field import OptionField
+from fleet.kinds.options.option_field import OptionField
 from fleet.models import Node
 from fleet.spec import document
 from fleet.spec.fleet_spec import InvalidFleet

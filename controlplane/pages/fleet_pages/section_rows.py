@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.live.dashboard.templatetags.figures import ms, percent, setting
-from fleet.kinds.option import options_of
+from fleet.kinds.options.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec
 from fleet.spec.sections import Autoscale, Placement, Update, access_of, schedule_of, update_of

@@ -36,8 +36,8 @@ from controlplane.people.audit.services import actor_of
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import options_of
-from fleet.kinds.option_field import shown as as_typed
+from fleet.kinds.options.option import options_of
+from fleet.kinds.options.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
 from fleet.plan.state import REPLACE_AFTER_S

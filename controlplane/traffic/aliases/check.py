@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from controlplane.traffic.aliases import selectors
 from controlplane.traffic.policies.errors import PolicyInvalid
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import SERVE

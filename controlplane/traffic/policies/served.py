@@ -7,7 +7,7 @@ from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.traffic.policies.models import Policy
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.kinds.servers import SERVERS
 from fleet.kinds.wire import Wire
 from fleet.models import Instance, Pool

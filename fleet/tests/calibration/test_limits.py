@@ -8,7 +8,7 @@ import pytest
 from fleet.calibration.engine_facts import EngineFacts
 from fleet.calibration.limits import EngineLimits, NoCache, limits_of
 from fleet.kinds.external import ExternalSpec
-from fleet.kinds.vllm_spec import VllmSpec
+from fleet.kinds.vllm.vllm_spec import VllmSpec
 
 SAID = EngineFacts(window=4096, kv_blocks=1024, block_size=32, active=0, prompt_tokens=0.0, time_scale=1.0)
 

@@ -16,7 +16,7 @@ from fleet.calibration.sweep import Sweep, sample
 from fleet.calibration.traffic.traffic_fit import TooFewRequests
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
-from fleet.kinds.sim import SIM, SimSpec
+from fleet.kinds.sim.sim import SIM, SimSpec
 from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.receipt import Receipt

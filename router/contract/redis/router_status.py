@@ -82,7 +82,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
 
 
 class StalledInstance(Struct, frozen=True):
-    """One that answers its health page, holds requests and produces no token (router/pool/progress.py)."""
+    """One that answers its health page, holds requests and produces no token (router/pool/health/progress.py)."""
 
     epoch: int
     why: str

@@ -16,7 +16,7 @@ from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
-from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
+from router.policy.strategies.peers.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import ParsedPolicy
 
 SCHEMA = 2

@@ -1,27 +1,34 @@
-"""The strategies. A new one is a file here, a line in `STRATEGIES`, golden cases and a section in docs/policies.md."""
+"""The strategies: our own here, baselines and peers in folders.
+
+A new one is a file, a line in `STRATEGIES`, golden cases and a section in docs/policies.md.
+"""
 
 from router.policy.strategies import (
     adaptive_offload,
     adaptive_v1,
     cache_aware,
     conditional_offload,
-    dynamo,
-    least_requests,
-    llm_d,
-    lmetric,
-    lpwl,
-    mooncake_conductor,
-    power_of_two,
-    ppd,
-    prefix_hash,
     priced,
+    weighted,
+)
+from router.policy.strategies.baselines import (
+    least_requests,
+    power_of_two,
+    prefix_hash,
     random,
     round_robin,
     round_robin_pd,
     session_sticky,
+)
+from router.policy.strategies.peers import (
+    dynamo,
+    llm_d,
+    lmetric,
+    lpwl,
+    mooncake_conductor,
+    ppd,
     sglang_cache_aware,
     smetric,
-    weighted,
 )
 from router.policy.strategies.strategy import Strategy
 

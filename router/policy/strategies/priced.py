@@ -14,7 +14,7 @@ from router.policy.rules.classify import classify
 from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
-from router.policy.strategies.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost
+from router.policy.strategies.peers.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights, always
 from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingRequest
 from router.policy.value import replace

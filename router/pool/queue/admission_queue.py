@@ -12,7 +12,7 @@ from itertools import count
 from math import inf
 
 from router.policy.types import CLASSES, ParsedPolicy, RequestClass
-from router.pool.output_guess import OutputGuess
+from router.pool.load.output_guess import OutputGuess
 from router.pool.queue.band_queue import BandQueue
 from router.pool.queue.class_queue import CapacityOffer, QueueEntry
 from router.pool.queue.drain_rate import DrainRate

@@ -12,8 +12,8 @@ import pytest
 from router.contract import answers, lax, verdict
 from router.contract.answers import Ending
 from router.limits import charge
-from router.pool import failure_attribution
-from router.pool.progress import Progress
+from router.pool.health import failure_attribution
+from router.pool.health.progress import Progress
 from router.request import fault
 from router.request.offload import Offload
 from router.serving import relay

@@ -11,7 +11,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.picker import stream
 from router.picker.picking import Picking
-from router.pool.stall_watch import look, stalled
+from router.pool.health.stall_watch import look, stalled
 from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import reply
 from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, read, trailers

@@ -37,7 +37,7 @@ def test_every_route_shows_its_formula() -> None:
 
 def test_every_rule_is_explained() -> None:
     """A Pick's third argument; those that a route takes from a table by name are in its golden cases."""
-    sources = [*(ROOT / "router/policy/strategies").glob("*.py"), ROOT / "router/policy/decide.py"]
+    sources = [*(ROOT / "router/policy/strategies").rglob("*.py"), ROOT / "router/policy/decide.py"]
     found = {rule for source in sources for rule in re.findall(r'(?:Pick\(|rule=)[^"]*"(\w+)"', source.read_text())}
     for path in (ROOT / "router/tests/policy/golden").glob("*.json"):
         found |= {case["expect"]["rule"] for case in json.loads(path.read_text())["cases"] if "rule" in case["expect"]}

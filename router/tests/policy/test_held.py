@@ -9,7 +9,7 @@ from router.policy.held import HeldByLevel, most
 from router.policy.schema import document
 from router.policy.types import InstanceState, RoutingRequest
 from router.policy.view import cached_tokens
-from router.pool.load_order import Load
+from router.pool.load.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 from router.prefix.approximate import FEW, PrefixIndex
 

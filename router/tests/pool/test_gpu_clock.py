@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.pool.endpoint import Endpoint
-from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
+from router.pool.load.gpu_clock import GpuClock, GpuSpent, prefill_weight
 from router.tests.conftest import instance
 
 MOMENTS = st.lists(

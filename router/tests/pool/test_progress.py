@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pool.progress import (
+from router.pool.health.progress import (
     ASSUMED_TOKENS_PER_S,
     CONFIRM_S,
     KEPT_S,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from router.pool.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
+from router.pool.load.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
 
 LAW = (50e-6, 1e-9, 1e-6, 0.02)
 

@@ -19,7 +19,7 @@ from router.policy.types import Decision, ParsedPolicy, RoutingRequest
 from router.pool import fleet_view as views
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
-from router.pool.load_order import Load
+from router.pool.load.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 from router.tests.conftest import instance
 from router.tests.policy.test_replay import receipt

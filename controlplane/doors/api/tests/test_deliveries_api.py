@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.doors.api.routes import deliveries as routes
+from controlplane.doors.api.routes.traffic import deliveries as routes
 from controlplane.testing import ApiCaller, api_caller
 from controlplane.traffic.deliveries import moving, services
 from controlplane.traffic.deliveries.judge.findings import GuardFinding

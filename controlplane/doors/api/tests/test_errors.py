@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.doors.api.routes import policies
+from controlplane.doors.api.routes.traffic import policies
 
 
 def problem(answer, status: int) -> dict:

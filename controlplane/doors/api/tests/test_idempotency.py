@@ -104,7 +104,7 @@ def test_a_refusal_for_want_of_a_scope_is_not_kept(policy, otto):
 
 
 def test_a_crash_is_not_kept(policy, ci, monkeypatch):
-    from controlplane.doors.api.routes import policies
+    from controlplane.doors.api.routes.traffic import policies
 
     with monkeypatch.context() as patch:
         patch.setattr(policies.services, "open_draft", lambda *_: 1 / 0)

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.doors.api.api import api
-from controlplane.doors.api.routes.use import UseLineOut
+from controlplane.doors.api.routes.traffic.use import UseLineOut
 from controlplane.doors.api.tables import csv_of, kind, parquet_of, table_of
 from controlplane.people.audit.services import SYSTEM
 from controlplane.testing import ApiCaller

@@ -36,7 +36,7 @@ from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.jobs import ENDED, Heartbeat
 from fleet.kinds import KINDS
 from fleet.kinds.kind import twin_model_of
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from router.contract.problem import Problem
 from router.policy.schema import document as documents

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from controlplane.evidence.experiments.record import RecordedFleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of_pool
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.systems.prices import Prices, per_million
 
 UNKNOWN = (None, None)

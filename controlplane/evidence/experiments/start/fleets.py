@@ -22,7 +22,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
 from fleet.kinds import KINDS
 from fleet.kinds.kind import SPLIT, Kind, check_engine, split_group
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS

@@ -19,7 +19,7 @@ from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table
 from controlplane.testing import ApiCaller, api_caller
-from fleet.kinds.option import options_of
+from fleet.kinds.options.option import options_of
 
 pytestmark = pytest.mark.django_db  # a page may read traces
 DOCS = Path(__file__).resolve().parents[4] / "docs"

@@ -9,7 +9,7 @@ from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_block
 from fleet.engine.tiers.devices import DRAM, DRAM_FITTED, LAYER_PASS_S, TierDevice, with_prp
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
-from fleet.kinds.option import option
+from fleet.kinds.options.option import option
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import TITLES

@@ -10,7 +10,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import InstanceState
-from router.pool.load_order import Load
+from router.pool.load.load_order import Load
 from router.pool.shortlist import Traits
 
 
@@ -141,7 +141,7 @@ class SimEndpoint:
             one._touch()
 
     def pull(self, peer: "SimEndpoint", tokens: int, by: int) -> None:
-        """A pull from the peer begins (1) or is over (-1), as load of both (router/pool/pull.py)."""
+        """A pull from the peer begins (1) or is over (-1), as load of both (router/pool/load/pull.py)."""
         peer.pulls += by
         self.pull_tokens += by * tokens
         self.prefill_tokens += by * tokens

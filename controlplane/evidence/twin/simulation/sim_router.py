@@ -16,7 +16,7 @@ from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
 from router.pool.affinity import Affinity
 from router.pool.fleet_view import FleetView
-from router.pool.pace import PACES_S, Pace
+from router.pool.load.pace import PACES_S, Pace
 from router.pool.queue.admission_queue import AdmissionQueue
 
 PREFIX_TOKENS = 256  # 1,024 bytes

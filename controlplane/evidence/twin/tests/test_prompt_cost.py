@@ -7,7 +7,7 @@ import pytest
 from controlplane.evidence.twin.pool_model import twin_of
 from controlplane.evidence.twin.prompt_cost import PromptCost, prompt_cost
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 
 pytestmark = pytest.mark.django_db

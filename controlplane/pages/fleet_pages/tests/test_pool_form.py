@@ -8,7 +8,7 @@ from django.test import Client
 from controlplane.pages.fleet_pages.pool_form import PoolEntry, errors_of, fields, typed_pool, with_pool
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet import services
-from fleet.kinds.option_field import shown
+from fleet.kinds.options.option_field import shown
 from fleet.models import Pool
 from router.contract.problem import Problem
 

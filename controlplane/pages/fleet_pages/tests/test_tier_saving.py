@@ -15,7 +15,7 @@ from controlplane.pages.fleet_ops.twin_source import twin_source
 from fleet import services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, Launch
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.systems.prices import Prices
 from router.contract.redis.sample import TierSample

@@ -14,7 +14,7 @@ from controlplane.evidence.experiments.results.summarize import levels, value_of
 from controlplane.evidence.experiments.results.types import DifferenceRow, Results
 from controlplane.traffic.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
-from fleet.kinds.option import options_of
+from fleet.kinds.options.option import options_of
 from fleet.spec import masking
 from router.contract.fields import Field
 from router.contract.json_value import JsonObject

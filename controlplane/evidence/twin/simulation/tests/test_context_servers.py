@@ -13,7 +13,7 @@ from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.engine.dwdp.phase import Prompts
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.systems.dwdp.published import r1_phase
 from fleet.systems.dwdp.serving import dep_server, dwdp_server, first_token
 

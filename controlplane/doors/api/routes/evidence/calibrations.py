@@ -1,0 +1,137 @@
+"""Calibrations over REST: start one, read its results, cancel it."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+
+from controlplane.doors.api import etags
+from controlplane.doors.api.auth import needs
+from controlplane.doors.api.openapi import IF_MATCH
+from controlplane.doors.api.routes.fleet.fleet import InstanceName, find_instance
+from controlplane.doors.api.routes.fleet.fleet_schemas import ReasonIn
+from controlplane.doors.api.rows import found
+from controlplane.pages.fleet_ops import actions
+from controlplane.people.audit.services import actor_of
+from fleet import jobs
+from fleet.calibration import selectors
+from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
+from fleet.models import Calibration
+
+router = Router(tags=["fleet"])
+
+
+class CalibrateIn(ReasonIn):
+    seconds: float = Field(SECONDS, ge=LEAST_S, le=MOST_S, description="Time limit of the sweep")
+    anyway: bool = Field(False, description="Calibrate even while other requests run on the instance")
+    source: Literal["sweep", "traffic"] = Field(
+        "sweep", description="traffic: fit to requests that routers recorded, without a request to the engine"
+    )
+
+
+class PointOut(Schema):
+    concurrency: int
+    prompt_tokens: int
+    output_tokens: int
+    context: float = Field(description="Mean context tokens of all requests together")
+    ttft_s: float | None = Field(description="Median; for a single request")
+    tpot_s: float | None = Field(description="Median while all requests decoded")
+    n: int
+
+
+class HeldOutOut(Schema):
+    """Of requests that the fit did not see; null: too few of them were measured."""
+
+    n: int
+    ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")
+    tpot: float | None
+    ttft_mean: float | None = Field(description="Relative error of the mean, signed, like the following")
+    ttft_p99: float | None = Field(description="From 100 requests on")
+    tpot_mean: float | None
+    e2e_mean: float | None
+    blocks: int = Field(1, description="Of time; the signed errors are those of the worst")
+
+
+class LoadRangeOut(Schema):
+    """From the 5th to the 95th percentile of the requests of a fit to traffic. Beyond it the twin warns."""
+
+    in_flight: tuple[int, int] = Field(description="Requests on the instance when one arrives, that one included")
+    new_tokens: tuple[int, int] = Field(description="Tokens of a prompt that no cache held")
+
+
+class CalibrationOut(Schema):
+    id: int
+    instance: str
+    pool: str
+    node: str
+    kind: str
+    model: str
+    config_hash: str = Field(description="Hash of the settings that the engine was started with")
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    cause: str = Field(description="Cause of the failure or cancellation")
+    actor: str
+    seconds: float
+    source: Literal["sweep", "traffic"]
+    asked_at: datetime
+    ended_at: datetime | None
+    constants: dict[str, float] = Field(
+        description="Constants of the step-time law in seconds, and api_s; empty until done"
+    )
+    limits: dict[str, int | bool] = Field(description="KV blocks, their size, sequences, batched tokens, window")
+    points: list[PointOut]
+    ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
+    tpot_error: float | None
+    n: int = Field(description="Measured loads, with their repetitions; of traffic: held-out requests")
+    held_out: HeldOutOut | None = Field(description="Errors of a fit to traffic")
+
+    @staticmethod
+    def resolve_held_out(row: Calibration) -> object:
+        return row.held_out or None
+
+    load_range: LoadRangeOut | None = Field(description="The load that a fit to traffic saw")
+
+    @staticmethod
+    def resolve_load_range(row: Calibration) -> object:
+        return row.load_range or None
+
+    notes: list[str] = Field(description="Cautions")
+
+
+class InstanceCalibrationOut(Schema):
+    measured: CalibrationOut | None = Field(description="The newest finished calibration, which the twin uses")
+    stale: list[str] = Field(description="Changes since the calibration")
+    last: CalibrationOut = Field(description="The newest calibration, whatever its outcome")
+
+
+@router.post("/instances/{name}/calibrate", response={202: CalibrationOut}, auth=needs("fleet:write"))
+def calibrate_instance(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
+    """Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic"""
+    find_instance(name)
+    given = payload or CalibrateIn.model_validate({})
+    row = actions.calibrate(
+        name, actor_of(request), given.reason, given.seconds, anyway=given.anyway, source=given.source
+    )
+    jobs.send(row)
+    return Status(202, row)
+
+
+@router.get("/instances/{name}/calibration", response=InstanceCalibrationOut, auth=needs("fleet:read"))
+def get_instance_calibration(request: HttpRequest, response: HttpResponse, name: InstanceName) -> Any:
+    """The calibration of an instance"""
+    instance = find_instance(name)
+    detail = f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate"
+    last, measured = found(selectors.last_asked(name), detail), selectors.newest(name)
+    etags.of(response, last)
+    stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
+    return {"measured": measured, "stale": stale, "last": last}
+
+
+@router.post(
+    "/instances/{name}/calibration/cancel", response=CalibrationOut, openapi_extra=IF_MATCH, auth=needs("fleet:write")
+)
+def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
+    """Stop the calibration, within a second; the constants measured before stay in force"""
+    find_instance(name)
+    return actions.cancel_calibration(name, actor_of(request), if_match=etags.if_match(request))

@@ -1,0 +1,148 @@
+"""Published systems over REST: the list with their inputs, and the answer to some inputs."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+
+from controlplane.doors.api.auth import needs
+from controlplane.doors.api.problems import ApiProblem
+from controlplane.doors.api.unread import Body
+from controlplane.evidence.systems.asking import InvalidInputs, ask, figures
+from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.system import System
+from fleet.kinds.options.option import options_of
+from fleet.systems.basis import Basis
+from router.contract import fields
+
+router = Router(tags=["systems"])
+Cell = float | int | str | None
+
+
+class SystemInputOut(Schema):
+    name: str
+    title: str
+    kind: str = Field(description="int, float, bool or text")
+    unit: str
+    default: Cell | bool
+    minimum: float | None
+    maximum: float | None
+    choices: list[str]
+    help: str
+
+
+class SystemOut(Schema):
+    slug: str
+    title: str
+    summary: str
+    inputs: list[SystemInputOut]
+    presets: dict[str, dict[str, Any]] = Field(description="Title to the inputs that differ from the defaults")
+
+    @staticmethod
+    def resolve_inputs(system: System) -> tuple[fields.Field, ...]:
+        return options_of(system.inputs)
+
+
+class SystemFactOut(Schema):
+    label: str
+    value: Cell
+    unit: str
+    note: str
+
+
+class SystemAxisOut(Schema):
+    title: str
+    unit: str
+    log: bool
+
+
+class SystemSeriesOut(Schema):
+    name: str
+    x: list[Cell]
+    y: list[float | None]
+    dashed: bool
+
+
+class SystemChartOut(Schema):
+    title: str
+    kind: Literal["line", "bars", "stacked"]
+    x: SystemAxisOut
+    y: SystemAxisOut
+    series: list[SystemSeriesOut]
+    note: str
+
+
+class SystemTableOut(Schema):
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    note: str
+
+
+class SystemFigureOut(Schema):
+    name: str
+    published: float | None
+    ours: float
+    unit: str
+    error: float | None = Field(description="0.1: ours is 10 % above the published value")
+    fitted: bool = Field(description="`basis` is fitted")
+    basis: Basis = Field(
+        description="fitted: a parameter was solved from this value or chosen knowing it; arithmetic: it follows from "
+        "other numbers of its source; predicted: only here does agreement say anything"
+    )
+    source: str
+    note: str
+
+
+class SystemLinkOut(Schema):
+    title: str
+    href: str
+
+
+class SystemAnswerOut(Schema):
+    verdict: str
+    facts: list[SystemFactOut]
+    charts: list[SystemChartOut]
+    tables: list[SystemTableOut]
+    cautions: list[str] = Field(description="Why not to rely on it; empty: none")
+    links: list[SystemLinkOut] = Field(description="Pages to go on to with these inputs")
+
+
+class SystemFiguresOut(Schema):
+    figures: list[SystemFigureOut]
+    notes: list[str] = Field(description="Where the sources disagree")
+
+
+class SystemInputs(Body):
+    inputs: dict[str, Any] = Field(
+        {}, description="By name, as `GET /systems` lists them; missing ones take their defaults"
+    )
+
+
+@router.get("", response=list[SystemOut], auth=needs("experiments:read"))
+def list_systems(request: HttpRequest) -> Any:
+    """Published systems with their inputs and presets"""
+    return SYSTEMS.values()
+
+
+@router.post("/{slug}", response=SystemAnswerOut, auth=needs("experiments:read"))
+def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
+    """Compute what a system gives with these inputs; nothing is stored or started"""
+    try:
+        return ask(_find(slug), payload.inputs)
+    except InvalidInputs as error:
+        problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
+        raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
+
+
+@router.get("/{slug}/figures", response=SystemFiguresOut, auth=needs("experiments:read"))
+def get_system_figures(request: HttpRequest, slug: str) -> Any:
+    """Published values beside the model's, each in the publication's own set-up"""
+    return {"figures": figures(_find(slug).slug), "notes": SYSTEMS[slug].notes}
+
+
+def _find(slug: str) -> System:
+    if slug not in SYSTEMS:
+        raise ApiProblem(404, detail=f"no system is named {slug}; there are {', '.join(SYSTEMS)}")
+    return SYSTEMS[slug]

@@ -1,0 +1,128 @@
+"""Tunings over REST: searches for better values of a policy's parameters, in the twin."""
+
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Status
+from ninja.params.functions import Query
+
+from controlplane.doors.api import etags
+from controlplane.doors.api.auth import needs
+from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.problems import ApiProblem
+from controlplane.doors.api.routes.traffic.policy_schemas import DraftOut
+from controlplane.doors.api.rows import page
+from controlplane.doors.api.unread import Body
+from controlplane.evidence.experiments.start.body import Milliseconds, Seed
+from controlplane.evidence.previews import policy_job
+from controlplane.evidence.tuning import selectors, services
+from controlplane.evidence.tuning.models import Tuning
+from controlplane.evidence.tuning.services import FIELDS, AskedTuning
+from controlplane.evidence.tuning.space import Range
+from controlplane.evidence.tuning.types import Objective, TuningView, TuningWithTrials
+from controlplane.people.audit.services import actor_of
+from controlplane.traffic.policies import selectors as policies
+
+router = Router(tags=["policies"])
+
+
+class RangeIn(Body):
+    path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
+    low: float | None = Field(None, description="Default: the parameter's own bound")
+    high: float | None = None
+    step: float | None = Field(None, description="Between two values, from low on; default: any value")
+    log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
+
+
+def _number(name: str, description: str | None = None) -> Any:
+    field = FIELDS[name]
+    return Field(field.default, ge=field.minimum, le=field.maximum, description=description)
+
+
+class TuningIn(Body):
+    """Every field is optional."""
+
+    pool: str = Field("", max_length=63, description="Default: the pool with most recorded requests")
+    trace: str = Field("", max_length=100, description="Default: the pool's recorded traffic, as for a preview")
+    parameters: list[RangeIn] = Field(
+        [], max_length=40, description="Default: the parameters by which the strategy decides"
+    )
+    trials: int = _number("trials")
+    workers: int = _number("workers", "Processes that simulate at the same time")
+    seed: Seed = Field(1, description="Of the search and of the twin")
+    max_requests: int = _number("max_requests")
+    ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
+    tpot_limit_ms: Milliseconds | None = None
+    objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
+    time_limit_s: int | None = _number("time_limit_s", "Of the search; default: none")
+    held_out: float = _number("held_out", "Share of the requests, the last ones, that check the winners")
+
+
+AS_USUAL = TuningIn.model_validate({})
+
+
+class DraftIn(Body):
+    trial: int = Field(ge=1, le=FIELDS["trials"].maximum, description="Of a winner")
+
+
+@router.post("/{name}/tunings", response={202: TuningView}, auth=needs("policy:write"))
+def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
+    """Search the parameters of the live version in the twin; 422 while Optuna is not installed"""
+    ranges = [Range(**each.model_dump()) for each in payload.parameters]
+    asked = AskedTuning(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
+    made = services.start(policies.policy(name), actor_of(request), asked)
+    response.headers["Location"] = f"/api/v1/policies/{name}/tunings/{made.pk}"
+    return Status(202, selectors.as_dict(made))
+
+
+@router.get("/{name}/tunings", response=list[TuningView], auth=needs("policy:read"))
+def list_tunings(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only tunings with a smaller id"),
+) -> Any:
+    """Tunings of a policy, newest first"""
+    rows = policy_job.of_policy(Tuning, policies.policy(name))
+    return [selectors.as_dict(row) for row in page(rows, before, limit)]
+
+
+@router.get("/{name}/tunings/{number}", response=TuningWithTrials, auth=needs("policy:read"))
+def get_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
+    """One tuning with its trials, winners and what it did not test"""
+    return selectors.with_trials(etags.of(response, _tuning(name, number)))
+
+
+_act = partial(router.post, openapi_extra=IF_MATCH, auth=needs("policy:write"))
+
+
+@_act("/{name}/tunings/{number}/cancel", response=TuningView)
+def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    """Cancel the tuning; it stops within seconds"""
+    tuning = _tuning(name, number)
+    if not policy_job.cancel(tuning, actor_of(request), if_match=etags.if_match(request)):
+        raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
+    return selectors.as_dict(tuning)
+
+
+@_act("/{name}/tunings/{number}/resume", response={202: TuningView})
+def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    """Go on with a tuning that failed or was cancelled; its trials are kept"""
+    tuning = _tuning(name, number)
+    if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
+        raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
+    return Status(202, selectors.as_dict(tuning))
+
+
+@_act("/{name}/tunings/{number}/draft", response={201: DraftOut})
+def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
+    """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
+    seen = etags.if_match(request)
+    draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request), if_match=seen)
+    etags.put(response, draft.etag)
+    return Status(201, draft)
+
+
+def _tuning(name: str, number: int) -> Tuning:
+    return policy_job.numbered(Tuning, policies.policy(name), number)

@@ -1,0 +1,549 @@
+"""The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from fleet.engine import profiles
+from fleet.engine.dwdp.machine import GPUS as CONTEXT_GPUS
+from fleet.engine.dwdp.mixtures import MOES
+from fleet.engine.profiles import Profile
+from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
+from fleet.kinds import data_parallel
+from fleet.kinds.kind import Hardware, Kind, Launch, TwinModel
+from fleet.kinds.options.common_options import (
+    STARTED_WITH_KEY,
+    WEIR_IMAGE,
+    adapter_slots,
+    data_parallel_size_local_option,
+    data_parallel_size_option,
+    enable_lora_option,
+    engine_key_option,
+    image_option,
+    max_cpu_loras_option,
+    max_loras_option,
+    refuse_loras,
+)
+from fleet.kinds.options.option import option
+from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
+from fleet.kinds.wire import KvFacts, Wire
+from fleet.simengine import tokens
+from fleet.simengine.model import (
+    CONTEXT_SERVERS,
+    ONE_ENGINE,
+    SGL,
+    SSD_ACCESS,
+    SSD_METADATA,
+    TIER_LAWS,
+    TIER_LOADS,
+    TIER_WRITES,
+    SimOptions,
+    context_ranks,
+    gpus_of,
+    machine_of,
+    model_of,
+    served,
+)
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, TRTLLM
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
+from router.contract.net import engine_key
+from router.contract.redis.published import DataParallel, InstanceRole
+
+GPUS = tuple(profiles.GPUS)
+MODEL_PROFILES = profiles.model_names()
+XPYD, FIXED = "xPyD", "1P1D"
+
+
+@dataclass(frozen=True)
+class SimSpec:
+    gpu: str = option("h100_sxm", title="GPU", choices=GPUS, help="GPU whose step times are simulated.")
+    model_profile: str = option(
+        "Llama-3.1-8B", title="Model profile", choices=MODEL_PROFILES, help="Model whose step times are simulated."
+    )
+    tp: int | None = option(
+        None,
+        title="Tensor parallel",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
+    )
+    expert_parallel: bool = option(
+        False,
+        title="Expert parallel",
+        help="Whole experts are dealt among the GPUs of all ranks; off: every GPU has a slice of each expert.",
+    )
+    profile: str | None = option(
+        None,
+        title="Made profile",
+        kind="text",
+        help="A profile as JSON, as weir profile --json prints it, instead of GPU, model and parallelism above.",
+    )
+    context_servers: str = option(
+        ONE_ENGINE,
+        title="Context servers",
+        choices=CONTEXT_SERVERS,
+        help="dep, dwdp: the model and GPU below instead of those above; prefill instances are groups of "
+        "prefill_tp GPUs that share the experts, and those of dwdp have a rank for each GPU. With kv trtllm.",
+    )
+    context_model: str = option(
+        next(iter(MOES)), title="Model of the groups", choices=tuple(MOES), help="With context servers."
+    )
+    context_gpu: str = option(
+        next(iter(CONTEXT_GPUS)), title="GPU of the groups", choices=tuple(CONTEXT_GPUS), help="With context servers."
+    )
+    data_parallel_size: int = data_parallel_size_option(
+        "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
+    )
+    data_parallel_size_local: int | None = data_parallel_size_local_option()
+    time_scale: float = option(
+        1.0, title="Time scale", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
+    )
+    seed: int = option(1, title="Seed", minimum=0, maximum=2**31 - 1, help="Of output lengths and texts.")
+    kv_blocks: int | None = option(
+        None,
+        title="KV blocks",
+        unit="blocks",
+        minimum=16,
+        maximum=10_000_000,
+        help="Size of the KV cache; left out: what fits on the GPU next to the model.",
+    )
+    block_size: int = option(16, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block.")
+    max_model_len: int = option(
+        131_072, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
+    )
+    max_num_seqs: int = option(256, title="Sequences", minimum=1, maximum=65_536, help="Concurrent sequences.")
+    max_num_batched_tokens: int = option(
+        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Per engine step."
+    )
+    kv: str = option(
+        NONE,
+        title="KV connector",
+        choices=CONNECTOR_CHOICES,
+        help="How KV blocks move between instances: as with this connector of vLLM, Neuron or TensorRT-LLM.",
+    )
+    prefill_instances: int = option(
+        0,
+        title="Prefill instances",
+        minimum=0,
+        maximum=512,
+        help="This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
+    )
+    pairs: str = option(
+        XPYD,
+        title="Pairs",
+        choices=(XPYD, FIXED),
+        help="With kv neuron: each decoder takes KV from any prefill instance (xPyD), or from one of its own (1P1D).",
+    )
+    etcd: str | None = option(
+        None,
+        title="etcd",
+        kind="text",
+        help="host:port where the instances register as workers, with kv neuron and xPyD; left out: nowhere.",
+    )
+    prefill_tp: int | None = option(
+        None,
+        title="Tensor parallel of prefill",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="GPUs per prefill instance; left out: tp.",
+    )
+    prefill_max_num_seqs: int | None = option(
+        None,
+        title="Sequences of prefill",
+        minimum=1,
+        maximum=65_536,
+        help="Of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
+    )
+    kv_setup_ms: float = option(
+        5.0, title="Setup of a transfer", unit="ms", minimum=0, maximum=60_000, help="Of a KV transfer, however small."
+    )
+    kv_gb_per_s: float = option(
+        9.7,
+        title="Transfer rate, idle",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="While the sender computes nothing; concurrent transfers share it.",
+    )
+    kv_busy_gb_per_s: float = option(
+        3.0, title="Transfer rate, busy", unit="GB/s", minimum=0.001, maximum=10_000, help="While the sender computes."
+    )
+    kv_hold_s: float = option(
+        480.0,
+        title="Hold time of blocks",
+        unit="s",
+        minimum=0.1,
+        maximum=86_400,
+        help="Blocks that are not pulled are freed after this time.",
+    )
+    kv_connect_ms: float = option(
+        0.0,
+        title="First contact",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        help="Added to the first transfer between two instances: buffers are made then.",
+    )
+    store_pool: str | None = option(
+        None,
+        title="Store pool",
+        kind="text",
+        help="Pool of the kind sim-store that the instances share; with kv mooncake_store.",
+    )
+    dram_gb: float = option(
+        0.0,
+        title="Host memory for KV",
+        unit="GB",
+        minimum=0,
+        maximum=1_000_000,
+        help="Of each instance; it holds KV blocks that leave the GPU. 0: none.",
+    )
+    ssd_gb: float = option(
+        0.0,
+        title="Drives for KV",
+        unit="GB",
+        minimum=0,
+        maximum=10_000_000,
+        help="Of each instance; they hold KV blocks that leave the GPU. 0: none.",
+    )
+    ssd_access: str = option(
+        SSD_ACCESS[0],
+        title="Access to the drives",
+        choices=SSD_ACCESS,
+        help="ssd: through host memory, as LMCache; ssd-gds: GPUDirect Storage; ssd-tutti: by the GPU, layer by layer.",
+    )
+    ssd_drives: int = option(
+        DRIVES, title="Drives of an instance", minimum=1, maximum=64, help="They read and write beside each other."
+    )
+    ssd_read_gb_s: float = option(
+        DRIVE_BYTES_PER_S / 1e9,
+        title="Reads of a drive",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=1_000,
+        help="Of one D7-PS1010; writes are in proportion, but no faster than the CPU controls them.",
+    )
+    ssd_metadata: str = option(
+        SGL,
+        title="Commands to the drives",
+        choices=SSD_METADATA,
+        help="Of ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
+    )
+    tier_write: str = option(
+        TIER_WRITES[0],
+        title="Writing to tiers",
+        choices=TIER_WRITES,
+        help="through: every computed block; evict: what the GPU evicts; second_use: what is used twice.",
+    )
+    tier_promote_hits: int = option(
+        1,
+        title="Promotion after",
+        unit="hits",
+        minimum=0,
+        maximum=1000,
+        help="Hits on the drives after which a block is copied to host memory; 0: never.",
+    )
+    tier_prefetch: bool = option(
+        False,
+        title="Prefetch",
+        help="Blocks are read from the drives to host memory while their request waits.",
+    )
+    tier_load: str = option(
+        TIER_LOADS[0],
+        title="Loading from tiers",
+        choices=TIER_LOADS,
+        help="if_faster: only what takes longer to compute; always: whatever a tier holds.",
+    )
+    tier_law: str = option(
+        TIER_LAWS[0],
+        title="Steps beside tiers",
+        choices=TIER_LAWS,
+        help="published: with Tutti's fitted constants, attention x 1.6 and at least 217 ms for a load by layers.",
+    )
+    dram_gb_per_s: float | None = option(
+        None,
+        title="Reads from host memory",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="Left out: 50, the link's; with tier_law published 19.4, which is fitted to Tutti's figure 13.",
+    )
+    enable_lora: bool = enable_lora_option()
+    max_loras: int = max_loras_option()
+    max_cpu_loras: int | None = max_cpu_loras_option()
+    image: str | None = image_option()
+    engine_key: str | None = engine_key_option(STARTED_WITH_KEY)
+
+
+def command(spec: SimSpec, launch: Launch) -> list[str]:
+    spec = _of_role(spec, launch)
+    moves = spec.kv != NONE
+    store = launch.peers.get(spec.store_pool or "", f"<address of {spec.store_pool}>")
+    given = {
+        "host": launch.host,
+        "port": launch.ports["http"],
+        "events-port": launch.ports["events"],
+        "replay-port": launch.ports["replay"],
+        "model": launch.model,
+        "gpu": None if _has_groups(spec) else spec.gpu,
+        "model-profile": None if _has_groups(spec) else spec.model_profile,
+        "expert-parallel": spec.expert_parallel or None,
+        "profile": spec.profile,
+        **_groups(spec),
+        "time-scale": spec.time_scale,
+        "seed": spec.seed,
+        "block-size": spec.block_size,
+        "max-model-len": spec.max_model_len,
+        "max-num-seqs": spec.max_num_seqs,
+        "max-num-batched-tokens": spec.max_num_batched_tokens,
+        "kv-store": f"http://{store}" if spec.store_pool is not None else None,
+        "kv-blocks": spec.kv_blocks,
+        "tp": spec.tp,
+        **_data_parallel(spec, launch),
+        "kv": spec.kv if moves else None,
+        "role": role(spec, launch) if moves else None,
+        "kv-peer": _peer(spec, launch),
+        "etcd": spec.etcd,
+        "kv-setup-ms": spec.kv_setup_ms if moves else None,
+        "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
+        "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
+        "kv-hold-s": spec.kv_hold_s if moves else None,
+        "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
+    }
+    loras = {"max-loras": spec.max_loras, "max-cpu-loras": spec.max_cpu_loras} if spec.enable_lora else {}
+    return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec) | loras)]
+
+
+def _groups(spec: SimSpec) -> dict[str, object]:
+    return _changed(spec, ("context_servers", "context_model", "context_gpu")) if _has_groups(spec) else {}
+
+
+def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
+    """The flags of those options that are not left at their defaults."""
+    default = SimSpec()
+    values = {name: getattr(spec, name) for name in names}
+    return {name.replace("_", "-"): value for name, value in values.items() if value != getattr(default, name)}
+
+
+def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
+    if spec.data_parallel_size == 1:
+        return {}
+    first = data_parallel.first(spec, launch.ordinal)
+    group = spec.data_parallel_size if data_parallel.is_shared(spec) else None
+    return {
+        "data-parallel-size": data_parallel.local(spec),
+        "data-parallel-start-rank": first or None,
+        "data-parallel-group": group,
+    }
+
+
+def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
+    """With the parallelism and the batch of its role."""
+    if role(spec, launch) != PREFILL:
+        return spec
+    seqs = spec.prefill_max_num_seqs or spec.max_num_seqs
+    return replace(spec, tp=spec.prefill_tp or spec.tp, max_num_seqs=seqs)
+
+
+def port_spans(spec: SimSpec) -> dict[str, int]:
+    """A rank publishes at the first port + its place. Decoders of DWDP's groups have as many, and use one."""
+    uses = ("events", "replay")
+    if not _has_groups(spec):
+        return data_parallel.spans(spec, uses)
+    return dict.fromkeys(uses, context_ranks(_options(replace(spec, tp=spec.prefill_tp or spec.tp)), PREFILL))
+
+
+def pair(spec: SimSpec, ordinal: int) -> int | None:
+    return pair_of(spec.prefill_instances, ordinal) if spec.pairs == FIXED else None
+
+
+def _paired_with(spec: SimSpec, launch: Launch) -> str:
+    """The prefill instance of a decoder; empty: any, or it is no decoder."""
+    other = pair(spec, launch.ordinal)
+    return "" if other is None else launch.sibling(other)
+
+
+def _peer(spec: SimSpec, launch: Launch) -> str | None:
+    name = _paired_with(spec, launch)
+    return launch.peers.get(name, f"<address of {name}>") if name else None
+
+
+_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
+
+
+def _tier_flags(spec: SimSpec) -> dict[str, object]:
+    if not spec.dram_gb and not spec.ssd_gb:
+        return {}
+    names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
+    sizes = {name.replace("_", "-"): getattr(spec, name) for name in names}
+    return sizes | _changed(spec, _TIER_DETAILS)
+
+
+def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
+    """`tp`: of its role, if it has one of its own. Raises UnknownProfile."""
+    size = tp or spec.tp
+    return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
+
+
+def _has_groups(spec: SimSpec) -> bool:
+    """Its prefill instances are context servers of DEP or DWDP."""
+    return spec.context_servers != ONE_ENGINE
+
+
+def _options(spec: SimSpec) -> SimOptions:
+    given = {field.name: getattr(spec, field.name) for field in fields(SimOptions) if field.name != "group"}
+    return SimOptions(group=spec.data_parallel_size, **given)
+
+
+def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
+    spec = _of_role(spec, launch)
+    engine = replace(model_of(_options(spec), role(spec, launch)), pair=_paired_with(spec, launch))
+    if _has_groups(spec):
+        about = machine_of(_options(spec)).about
+        return TwinModel(engine, f"{about}; context servers: {spec.context_servers}", transferred=True)
+    known = profile_of(spec)
+    return TwinModel(engine, known.about, known.doubts, known.transferred != "", known.family)
+
+
+def hardware(spec: SimSpec, role_: str) -> Hardware:
+    """The GPUs that it stands for."""
+    if _has_groups(spec):
+        tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
+        return Hardware(gpus_of(_options(replace(spec, tp=tp)), role_))
+    gpus = profile_of(spec, spec.prefill_tp if role_ == PREFILL else None).tp
+    ranks = data_parallel.local(spec)
+    return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
+
+
+def wire(spec: SimSpec, launch: Launch) -> Wire:
+    url = base_url(launch)
+    if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
+        dp = data_parallel.published(spec, launch, moe=profile_of(spec).has_experts)
+        return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
+    kv = KvFacts(
+        bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
+        bytes_per_token=(
+            MOES[spec.context_model].kv_bytes if _has_groups(spec) else profile_of(spec).sizes.kv_bytes_per_token
+        ),
+        etcd=spec.etcd or "",
+        pair=_paired_with(spec, launch),
+    )
+    ranks = context_ranks(_options(_of_role(spec, launch)), role(spec, launch))
+    return Wire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
+
+
+def role(spec: SimSpec, launch: Launch) -> InstanceRole:
+    return role_of(BOTH, spec.prefill_instances, launch.ordinal)
+
+
+def refuse(spec: SimSpec) -> dict[str, str]:
+    """The model must fit on the GPUs, and roles need a connector."""
+    if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
+        return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
+    if spec.kv == NONE and spec.prefill_instances:
+        allowed = ", ".join(CONNECTORS)
+        return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}
+    if spec.tier_prefetch and not (spec.dram_gb and spec.ssd_gb):
+        return {
+            "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
+        }
+    if spec.ssd_metadata != SGL and spec.ssd_access != SSD_ACCESS[0]:
+        return {
+            "ssd_metadata": f"must be {SGL} unless ssd_access is {SSD_ACCESS[0]}: the CPU's own commands are others"
+        }
+    if spec.data_parallel_size > 1 and spec.kv != NONE:
+        return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
+    if spec.data_parallel_size > 1 and spec.enable_lora:
+        return {"enable_lora": "must be false unless data_parallel_size is 1: simulated ranks share no adapters"}
+    return (
+        data_parallel.refuse(spec)
+        or _refuse_groups(spec)
+        or _refuse_neuron(spec)
+        or _refuse_profiles(spec)
+        or refuse_loras(spec)
+    )
+
+
+def _refuse_groups(spec: SimSpec) -> dict[str, str]:
+    if not _has_groups(spec):
+        return {}
+    if spec.kv != TRTLLM or not spec.prefill_instances:
+        allowed = f"{ONE_ENGINE} unless kv is {TRTLLM} and prefill_instances at least 1"
+        return {"context_servers": f"must be {allowed}: the groups compute prompts, other instances answer"}
+    if spec.profile or spec.dram_gb or spec.ssd_gb or spec.enable_lora:
+        name = next(one for one in ("profile", "dram_gb", "ssd_gb", "enable_lora") if getattr(spec, one))
+        return {name: f"must be left out unless context_servers is {ONE_ENGINE}: groups have no such part"}
+    for name, ordinal in (("tp", spec.prefill_instances), ("prefill_tp", 0)):
+        try:
+            twin_model(spec, Launch("", "", "", {}, "", ordinal))
+        except profiles.UnknownProfile as error:
+            return {name: str(error)}
+    return {}
+
+
+def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
+    if spec.kv == NEURON and (spec.dram_gb or spec.ssd_gb):
+        return {"dram_gb" if spec.dram_gb else "ssd_gb": "must be 0 when kv is neuron: its engines cache no prefixes"}
+    sides = spec.kv == NEURON and spec.prefill_instances
+    if spec.etcd and (not sides or spec.pairs == FIXED):
+        return {"etcd": f"must be left out unless kv is neuron, prefill_instances at least 1 and pairs {XPYD}"}
+    if spec.pairs == FIXED and not sides:
+        return {"pairs": f"must be {XPYD} unless kv is neuron and prefill_instances is at least 1"}
+    return {}
+
+
+def _refuse_profiles(spec: SimSpec) -> dict[str, str]:
+    if _has_groups(spec):
+        return {}
+    named = "profile" if spec.profile else "model_profile" if spec.tp is None else "tp"
+    for name, tp in ((named, None), ("prefill_tp", spec.prefill_tp)):
+        try:
+            profile_of(spec, tp)
+        except profiles.UnknownProfile as error:
+            return {name: str(error)}
+    return {}
+
+
+SIM = Kind(
+    name="sim",
+    hardware=hardware,
+    title="Simulated engine",
+    spec=SimSpec,
+    ports=("http", "events", "replay"),
+    later_options=(
+        *data_parallel.OPTIONS,
+        "expert_parallel",
+        "profile",
+        "context_servers",
+        "context_model",
+        "context_gpu",
+        "enable_lora",
+        "max_loras",
+        "max_cpu_loras",
+        *_TIER_DETAILS,
+        "engine_key",
+    ),
+    key_variable=engine_key.VARIABLE,
+    port_spans=port_spans,
+    group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
+    command=command,
+    scrape=VLLM_SCRAPE,
+    load_timeout_s=60,
+    drain_timeout_s=120,
+    grace_s=5,
+    refuse=refuse,
+    wire=wire,
+    pair=pair,
+    max_replicas=lambda spec: 2 * spec.prefill_instances if spec.pairs == FIXED else None,
+    numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),
+    can_sleep=lambda spec: True,
+    adapter_slots=adapter_slots,
+    needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
+    image=WEIR_IMAGE,
+    connectors=tuple(CONNECTORS),
+    simulated=True,
+    time_scale_option="time_scale",
+    bytes_per_token=tokens.BYTES_PER_TOKEN,
+    twin_model=twin_model,
+)

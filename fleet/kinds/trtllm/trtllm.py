@@ -1,0 +1,310 @@
+"""The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
+
+Only its command line is tested: running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ say how a larger value changes
+throughput (TPS/GPU) and the speed for one user (TPS/user).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.options.common_options import (
+    arguments_option,
+    environment_option,
+    image_option,
+    model_option,
+    prefill_instances_option,
+    program_option,
+)
+from fleet.kinds.options.option import option
+from fleet.kinds.serving import (
+    BOTH,
+    DECODE,
+    NVIDIA,
+    PREFILL,
+    ROLES,
+    events_at,
+    events_config,
+    flags,
+    role_of,
+    visible,
+)
+from fleet.kinds.sim import trtllm_twin
+from fleet.kinds.sim.twin_kv import TwinKv
+from fleet.kinds.trtllm import trtllm_dwdp
+from fleet.kinds.wire import Wire
+from router.contract import connectors
+from router.contract.json_value import JsonObject
+from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
+from router.contract.redis.published import InstanceRole
+
+OPTIONS_FILE = "llm_options.yaml"
+_SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
+
+
+@dataclass(frozen=True)
+class TrtllmSpec:
+    model: str | None = model_option()
+    program: str = program_option("trtllm-serve")
+    role: str = option(BOTH, title="Role", choices=ROLES, help="prefill: context servers; decode: generation servers.")
+    prefill_instances: int = prefill_instances_option(
+        "Context servers",
+        "This many instances, the first of the pool, are context servers, the others generation servers. "
+        "↑ TPS/user, ↓ TPS/GPU.",
+    )
+    gpus: tuple[str, ...] = option(
+        (), title="GPUs", help="Ids, assigned to the instances in order; empty: all are visible."
+    )
+    tensor_parallel: int = option(
+        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
+    )
+    prefill_tensor_parallel: int | None = option(
+        None,
+        title="Tensor parallel of context servers",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Per context server; left out: tensor_parallel, with DWDP 1.",
+    )
+    attention_dp: bool = option(
+        False,
+        title="Attention DP",
+        help="Each GPU computes the attention of its own prompts and all share the experts (DEP). ↑ TPS/GPU.",
+    )
+    expert_parallel: int | None = option(
+        None,
+        title="Expert parallel",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Left out: with attention_dp all GPUs of a server, else experts are not distributed.",
+    )
+    dwdp_size: int = option(
+        1,
+        title="DWDP group",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Context GPUs that prefetch each other's experts instead of waiting for the slowest; 1: off. "
+        "↑ TPS/GPU if computing a layer takes longer than the fetch.",
+    )
+    dwdp_groups: int = option(
+        1, title="DWDP groups", minimum=1, maximum=64, help="Groups of dwdp_size GPUs: together all context servers."
+    )
+    dwdp_experts: int | None = option(
+        None,
+        title="DWDP experts",
+        minimum=1,
+        maximum=4096,
+        help="Held by each GPU of the group; left out: all but those it fetches. ↑ redundancy, ↓ memory for KV.",
+    )
+    dwdp_prefetch: int | None = option(
+        None,
+        title="DWDP prefetch",
+        minimum=1,
+        maximum=4096,
+        help="Experts fetched from each other GPU for the next layer; left out: as many as divide evenly.",
+    )
+    dwdp_contention_opt: bool = option(
+        False,
+        title="DWDP slices",
+        help="Fetch in slices of 2 MiB in turn, which hides that GPUs fetch from the same one.",
+    )
+    dwdp_total_experts: int | None = option(
+        None,
+        title="Experts of a layer",
+        minimum=2,
+        maximum=4096,
+        help="Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
+        "Left out: known for DeepSeek-R1 and V3, gpt-oss, Qwen3 and Kimi-K2.",
+    )
+    max_batch_size: int = option(
+        256, title="Batch", minimum=1, maximum=65_536, help="Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user."
+    )
+    max_num_tokens: int = option(
+        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="↑ TPS/GPU, ↓ TPS/user."
+    )
+    max_seq_len: int | None = option(
+        None, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
+    )
+    capacity_scheduler: str = option(
+        "GUARANTEED_NO_EVICT",
+        title="Scheduler",
+        choices=_SCHEDULERS,
+        help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it evicts.",
+    )
+    chunked_prefill: bool = option(
+        True, title="Chunked prefill", help="↑ TPS/user next to long prompts; not with DWDP."
+    )
+    free_gpu_memory_fraction: float = option(
+        0.9, title="KV cache", minimum=0.05, maximum=0.99, help="Share of the free GPU memory. ↑ TPS/GPU."
+    )
+    speculative: str | None = option(
+        None,
+        title="Speculative decoding",
+        kind="text",
+        help="JSON for speculative_config. ↑ TPS/user, ↓ TPS/GPU under load.",
+    )
+    transfer: str = option(
+        "UCX",
+        title="KV transfer",
+        choices=("DEFAULT", "UCX", "NIXL", "MPI"),
+        help="From context to generation servers.",
+    )
+    kv_events: bool = option(
+        False,
+        title="KV events",
+        help="Publish which blocks are cached, for the exact prefix index: TensorRT-LLM 1.4, its KV cache manager V2.",
+    )
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
+    image: str | None = image_option()
+
+
+def role(spec: TrtllmSpec, launch: Launch) -> InstanceRole:
+    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
+
+
+def gpus_each(spec: TrtllmSpec, own: str) -> int:
+    if own != PREFILL:
+        return spec.tensor_parallel
+    is_single = spec.dwdp_size > 1 and spec.prefill_instances > 0
+    return spec.prefill_tensor_parallel or (1 if is_single else spec.tensor_parallel)
+
+
+def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
+    """With attention DP, experts are spread over all GPUs of a server."""
+    gpus = gpus_each(spec, own)
+    return min(spec.expert_parallel, gpus) if spec.expert_parallel else gpus if spec.attention_dp else None
+
+
+def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
+    """Context servers come first, and may span another number of GPUs."""
+    first = _first_gpu(spec, launch.ordinal)
+    return launch.gpus or spec.gpus[first : first + gpus_each(spec, role(spec, launch))]
+
+
+def _first_gpu(spec: TrtllmSpec, ordinal: int) -> int:
+    context = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
+    return context * gpus_each(spec, PREFILL) + (ordinal - context) * gpus_each(spec, DECODE)
+
+
+def _max_replicas(spec: TrtllmSpec) -> int | None:
+    limits = [spec.dwdp_size * spec.dwdp_groups] if spec.dwdp_size > 1 and spec.role == PREFILL else []
+    if spec.gpus:
+        fitting = (ordinal for ordinal in range(len(spec.gpus) + 1) if _first_gpu(spec, ordinal) <= len(spec.gpus))
+        limits.append(max(fitting))
+    return min(limits, default=None)
+
+
+def command(spec: TrtllmSpec, launch: Launch) -> list[str]:
+    given = {
+        "host": launch.host,
+        "port": launch.ports["http"],
+        "backend": "pytorch",
+        "tp_size": gpus_each(spec, role(spec, launch)),
+        "ep_size": _expert_parallel(spec, role(spec, launch)),
+        "max_batch_size": spec.max_batch_size,
+        "max_num_tokens": spec.max_num_tokens,
+        "max_seq_len": spec.max_seq_len,
+        "kv_cache_free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
+        "extra_llm_api_options": f"{launch.folder}/{OPTIONS_FILE}",
+    }
+    model = launch.path(spec.model) if spec.model else launch.model
+    return [launch.path(spec.program), model, *flags(given), *spec.arguments]
+
+
+def files(spec: TrtllmSpec, launch: Launch) -> dict[str, str]:
+    """JSON, which is YAML."""
+    return {OPTIONS_FILE: json.dumps(_options(spec, launch), indent=1) + "\n"}
+
+
+def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
+    found: JsonObject = {
+        "enable_attention_dp": spec.attention_dp,
+        "enable_chunked_prefill": spec.chunked_prefill,
+        "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
+            **({"use_kv_cache_manager_v2": True} if spec.kv_events else {}),
+        },
+        # Without the first it has no metrics page, without the second the page has no load
+        "return_perf_metrics": True,
+        "enable_iter_perf_stats": True,
+    }
+    if role(spec, launch) != BOTH:
+        found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
+    if role(spec, launch) == PREFILL:
+        found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
+    if spec.kv_events:
+        found["kv_events_config"] = events_config(launch.host, launch.ports["events"], launch.ports["replay"])
+    if trtllm_dwdp.is_in_group(spec, launch):
+        found["dwdp_config"] = trtllm_dwdp.config(spec, launch)
+    return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})
+
+
+def refuse(spec: TrtllmSpec) -> dict[str, str]:
+    problems = {
+        "speculative": _json_problem(spec.speculative) if spec.speculative else "",
+        "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and no request names one"
+        if spec.kv_events and spec.attention_dp
+        else "",
+    }
+    return trtllm_dwdp.refuse(spec) | {name: problem for name, problem in problems.items() if problem}
+
+
+def _json_problem(text: str) -> str:
+    try:
+        return "" if isinstance(json.loads(text), dict) else "must be a JSON object"
+    except ValueError as error:
+        return f"must be a JSON object: {error}"
+
+
+def wire(spec: TrtllmSpec, launch: Launch) -> Wire:
+    own = role(spec, launch)
+    return Wire(
+        own,
+        "" if own == BOTH else connectors.TRTLLM,
+        events=events_at(launch) if spec.kv_events else "",
+        tokenizer=launch.path(spec.model or launch.model) if spec.kv_events else "",
+    )
+
+
+def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
+    return (
+        Requirement("program", launch.path(spec.program), advice="pip install tensorrt_llm, or set engine.program"),
+        Requirement("folder", "/dev/nvidia0", advice="this host has no NVIDIA GPU"),
+    )
+
+
+TRTLLM = Kind(
+    name="trtllm",
+    title="TensorRT-LLM",
+    spec=TrtllmSpec,
+    ports=("http", "events", "replay"),
+    port_spans=lambda spec: dict.fromkeys(("events", "replay"), int(spec.kv_events)),
+    later_options=("kv_events",),
+    command=command,
+    environment=lambda spec, launch: {"PYTHONPATH": ""} | visible(_gpus(spec, launch)) | dict(spec.environment or {}),
+    metrics_path="/prometheus/metrics",
+    scrape=TRTLLM_SCRAPE,
+    load_timeout_s=3600,
+    drain_timeout_s=600,
+    grace_s=15,
+    refuse=refuse,
+    refuse_for=trtllm_dwdp.refuse_for,
+    facts=trtllm_dwdp.facts,
+    group=trtllm_dwdp.group,
+    wire=wire,
+    max_replicas=_max_replicas,
+    files=files,
+    requires=requires,
+    device=NVIDIA,
+    devices=gpus_each,
+    connectors=(connectors.TRTLLM,),
+    twin_model=lambda spec, launch: trtllm_twin.twin_model(
+        spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).connector
+    ),
+    twin_kv=lambda spec, launch: TwinKv(trtllm_twin.kv_sizes(launch.path(spec.model or launch.model))),
+)

@@ -1,0 +1,102 @@
+"""DWDP groups of the `trtllm` kind: their layout, and why one cannot be built."""
+
+from typing import TYPE_CHECKING
+
+from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
+from fleet.kinds.kind import Launch
+from fleet.kinds.serving import PREFILL, role_of
+from fleet.systems.dwdp.known_models import experts_of
+from router.contract.json_value import JsonObject
+
+if TYPE_CHECKING:
+    from fleet.kinds.trtllm.trtllm import TrtllmSpec
+
+TOTAL = "dwdp_total_experts"
+_OPTIONS = {"ranks": "dwdp_size", "local": "dwdp_experts", "prefetch": "dwdp_prefetch"}
+
+
+def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
+    return bool(group(spec, launch.ordinal))
+
+
+def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
+    """Each server of a group copies experts from all others: one that is missing stops all."""
+    if spec.dwdp_size == 1 or role_of(spec.role, spec.prefill_instances, ordinal) != PREFILL:
+        return ()
+    first = ordinal - ordinal % spec.dwdp_size
+    return tuple(range(first, first + spec.dwdp_size))
+
+
+def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
+    """The layout of experts; None if the model's number of experts is unknown. Raises LayoutError."""
+    total = spec.dwdp_total_experts or experts_of(spec.model or model)
+    return layout(total, spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch) if total else None
+
+
+def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
+    """None for options that are refused today: a stored pool may have them."""
+    try:
+        return layout_of(spec, model)
+    except LayoutError:
+        return None
+
+
+def config(spec: "TrtllmSpec", launch: Launch) -> JsonObject:
+    """TensorRT-LLM's `dwdp_config`."""
+    group = _built(spec, launch.model)
+    return {
+        "dwdp_size": spec.dwdp_size,
+        "num_groups": spec.dwdp_groups,
+        "num_experts_per_worker": group.local if group else spec.dwdp_experts,
+        "num_prefetch_experts": group.prefetch if group else spec.dwdp_prefetch,
+        "contention_opt": spec.dwdp_contention_opt,
+    }
+
+
+def refuse(spec: "TrtllmSpec") -> dict[str, str]:
+    if spec.dwdp_size == 1:
+        return {}
+    if spec.role != PREFILL and not spec.prefill_instances:
+        return {"dwdp_size": "is for context servers: set role to prefill, or set prefill_instances"}
+    if spec.chunked_prefill:
+        return {"dwdp_size": "does not work with chunked_prefill"}
+    option = (
+        "tensor_parallel" if spec.role == PREFILL and not spec.prefill_tensor_parallel else "prefill_tensor_parallel"
+    )
+    if (getattr(spec, option) or 1) > 1:
+        return {option: "must be 1 with DWDP: each GPU is a context server"}
+    servers = spec.dwdp_size * spec.dwdp_groups
+    if spec.prefill_instances and spec.prefill_instances != servers:
+        return {"prefill_instances": f"must be dwdp_size x dwdp_groups = {servers}: every context server is in a group"}
+    return {}
+
+
+def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
+    """The model of the pool says how many experts there are; empty: it is not known yet."""
+    if spec.dwdp_size == 1:
+        return {}
+    try:
+        group = layout_of(spec, model)
+    except LayoutError as error:
+        return {_OPTIONS[error.field]: str(error)}
+    if group is None and (model or spec.model):
+        return {TOTAL: f"must be set: the experts of a layer of {spec.model or model} are not known"}
+    return {}
+
+
+def facts(spec: "TrtllmSpec", launch: Launch) -> tuple[tuple[str, str], ...]:
+    """(label, text) of one context server, for people."""
+    group = _built(spec, launch.model) if is_in_group(spec, launch) else None
+    if group is None:
+        return ()
+    number, rank = divmod(launch.ordinal, group.ranks)
+    copied = ", ".join(f"{_text(part)} from rank {peer}" for peer, part in sorted(group.fetched(rank).items()))
+    return (
+        ("DWDP", f"rank {rank} of {group.ranks} in group {number}"),
+        ("Experts held", f"{_text(group.held(rank))} of {group.experts} in a layer"),
+        ("Experts copied", copied),
+    )
+
+
+def _text(experts: range) -> str:
+    return f"{experts[0]}–{experts[-1]}"

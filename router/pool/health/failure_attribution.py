@@ -1,0 +1,89 @@
+"""Decision whether a failure counts against the instance."""
+
+import asyncio
+import time
+from functools import partial
+
+from router.contract.redis.staleness import SAMPLE_STALE_S
+from router.pool.endpoint import Endpoint
+from router.pool.pool import Pool
+from router.upstream.errors import (
+    ConnectFailed,
+    FirstByteTimeout,
+    HostSilent,
+    KeyMissing,
+    ProtocolError,
+    RouterExhausted,
+    UpstreamError,
+)
+
+
+def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
+    """Count a failure, unless the router caused it or the engine is merely busy: late, but recently sampled.
+
+    `tenant`: owner of the failed request.
+    """
+    if isinstance(error, RouterExhausted):
+        pool.exhausted(time.time(), str(error))
+        return
+    if isinstance(error, KeyMissing):
+        return  # the pool takes it out of routing (router/pool/health/key_troubles.py)
+    if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
+        has_no_capacity(pool, endpoint, tenant)
+        return
+    if isinstance(error, ProtocolError):
+        endpoint.note_refused(str(error))
+    unreachable = isinstance(error, ConnectFailed | HostSilent)
+    # Every further request to a dead host would wait as long.
+    failed(pool, endpoint, None if unreachable else tenant, 1 if isinstance(error, HostSilent) else None)
+    if isinstance(error, ConnectFailed):
+        for rank in endpoint.ranks.endpoints:
+            pool.index.purge(rank.id)
+
+
+def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
+    """Return the endpoints ruled out for the request: one rank after a late answer, all after a failed connection."""
+    late = isinstance(error, FirstByteTimeout)
+    return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
+
+
+def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
+    """Note that the instance has no capacity for `tenant` now, which is no failure but may leave others alone."""
+    if _is_last(pool, endpoint):
+        _reconsider(pool, endpoint, tenant)
+
+
+def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
+    """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there.
+
+    `enough`: consecutive failures that open the breaker; by default the policy's.
+    """
+    now = asyncio.get_running_loop().time()
+    is_last = partial(_is_last, pool, endpoint)
+    limit = enough or pool.policy["failure.breaker_failures"]
+    endpoint.breaker.failed(now, limit, tenant or "", is_last if tenant is not None else None)
+    endpoint.ranks.touch()
+    if is_last():
+        _reconsider(pool, endpoint, tenant if endpoint.breaker.opened_at is None else None)
+
+
+def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
+    """Return whether no other instance takes requests."""
+    now, open_s = asyncio.get_running_loop().time(), pool.policy["failure.breaker_open_s"]
+    others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
+    return not any(not other.refusal(now, open_s) for other in others)
+
+
+def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
+    """As no other instance is left, those that failed for one tenant alone may be tried at once: not by that one, as
+    long as `tenant` has the failing one."""
+    for other in pool.endpoints.values():
+        if other.instance != failing.instance and other.breaker.reconsider(tenant):
+            other.ranks.touch()
+
+
+def take_back(pool: Pool, endpoint: Endpoint) -> bool:
+    """Take back the latest failure, which was the request's own fault. False if too many were taken back already."""
+    taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"])
+    endpoint.ranks.touch()
+    return taken

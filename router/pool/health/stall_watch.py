@@ -1,0 +1,52 @@
+"""The check of each engine's progress once a second (router/pool/health/progress.py)."""
+
+import logging
+from collections.abc import Iterable
+
+from router.pool.endpoint import Endpoint
+from router.pool.health.progress import prefill_s
+from router.pool.health.stall_troubles import stalled_why
+from router.pool.pool import Pool
+
+log = logging.getLogger("weir.router")
+
+
+def look(pool: Pool, now: float, passed_s: float) -> None:
+    """Check every engine, once every `passed_s`, and forget figures that are too old. `now` is Unix time."""
+    for endpoint in pool.endpoints.values():
+        endpoint.look(now)
+        was, progress = endpoint.progress.stalled, endpoint.progress
+        alive, holds = endpoint.routable and not pool.observed, endpoint.holds_requests
+        if progress.look(passed_s, holds=holds, alive=alive, page_counts=not endpoint.unheld):
+            pool.stalls += _judge(pool, endpoint)
+        if progress.stalled != was:
+            log.warning("pool %s: %s is %s", pool.name, endpoint.id, progress.stalled or "no longer stalled")
+            endpoint.touch()
+            pool.queue.wake_all()
+
+
+def _judge(pool: Pool, endpoint: Endpoint) -> bool:
+    """Return True if the engine is stalled now."""
+    rules, rates = pool.policy, pool.rates
+    speed = rates.prefill_tokens_per_s * endpoint.pace
+    longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
+    return endpoint.progress.judge(rules["failure.stall_after_s"], rules["failure.stall_factor"], longest_s)
+
+
+def _longest_prompt(endpoint: Endpoint) -> float:
+    """Return the new tokens of the longest prompt in computation; for other routers' prompts the mean."""
+    requests, tokens, decodes = endpoint.others
+    mean = tokens / max(1, requests - decodes)
+    return max(mean, max((lease.tokens for lease in endpoint.prefilling), default=0))
+
+
+def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
+    """Return an endpoint of each instance whose ranks are all stalled."""
+    firsts = {endpoint.ranks.endpoints[0]: None for pool in pools for endpoint in pool.endpoints.values()}
+    return [endpoint for endpoint in firsts if endpoint.progress.stalled and stalled_why(endpoint.ranks.endpoints)]
+
+
+def producing(pools: Iterable[Pool]) -> dict[str, int]:
+    """Return the epoch of each instance that produced tokens before the last look."""
+    endpoints = (endpoint for pool in pools for endpoint in pool.endpoints.values())
+    return {endpoint.instance: endpoint.epoch for endpoint in endpoints if endpoint.progress.is_producing}

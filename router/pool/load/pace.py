@@ -1,0 +1,164 @@
+"""Measured rates of a pool: how fast its engines compute prompts and how fast KV moves between them. Pure.
+
+Prefill rate: the median over the last answers of new tokens / time to first byte, for long prompts on an instance
+without other requests of this router. The median resists load from other routers, which is not known exactly.
+
+Pace of an instance: its speed over that of the pool's median instance. Tokens per second would make one slow that has
+short prompts or much context, so prompts are compared by their fitted times (prompt_fit.py): the speed of a speed group
+(equal GPUs, parallelism and role) is one over the time in which it would compute the pool's last prompts, and an
+instance corrects it by its own prompts once there are OWN_PROMPTS of them.
+
+What a further token of a prompt takes: seconds = constant + tokens / rate, fitted as transfers are. The rate above
+includes what each prompt takes whatever its length, so of short prompts it is lower.
+
+Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
+The seconds are those from a computed prompt to the first byte of the decoder's stream, so t0 includes the API and one
+step; an answer that was not streamed has no such time.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from statistics import median
+
+from router.policy.types import Rates
+from router.pool.load.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
+
+PROMPTS = 33  # latest prefills in the median
+SHORTEST = 512  # new tokens; for fewer the engine's API dominates
+OWN_PROMPTS = 20  # prompts of an instance before they correct the rate of its group
+SLOWEST, FASTEST = 0.25, 4.0  # bounds on the correction of a group's rate
+EVEN = 0.1  # relative; corrections and paces closer to 1 are noise and only slow decisions down
+PACES_S = 1.0  # between computations of the paces, which are costly in a large pool
+FORGET = 0.95  # weight of an offload against the one after it
+LEARN = 0.1  # weight of the latest pull in the ratio of actual to predicted time
+SPREAD = 0.05  # relative spread of sizes below which setup and rate cannot be separated
+
+Computed = tuple[Terms, float]  # (terms of the prompt, its duration in s)
+
+
+class Pace:
+    def __init__(self) -> None:
+        self._prefills: deque[Computed] = deque(maxlen=PROMPTS)
+        self._prompts = LinearFit()
+        self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
+        self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._transfers = LinearFit()
+        self._pull_extra_s = 0.0
+
+    def prefill(self, tokens: int, cached: int, seconds: float, instance: str = "", group: str = "") -> bool:
+        """Add a prompt with this many new tokens, computed by the instance alone; False if too short to count."""
+        if tokens < SHORTEST or seconds <= 0:
+            return False
+        computed = terms(tokens, cached), seconds
+        for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
+            kept.append(computed)
+        self._fits[group].add(*computed)
+        self._prompts.add(tokens, seconds)
+        return True
+
+    def paces(self, groups: Mapping[str, str]) -> dict[str, float]:
+        """Return the pace of each instance; 1 where its speed group has no prompt yet."""
+        return dict.fromkeys(groups, 1.0) | self.uneven(groups)
+
+    def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
+        """Return the paces other than 1, which are few in a large pool."""
+        for gone in self._by_instance.keys() - groups.keys():
+            del self._by_instance[gone]
+        laws = {group: self._relative(fit.fitted()) for group, fit in self._fits.items()}
+        usual = {group: _speed(prompts, laws[group]) for group, prompts in self._by_group.items()}
+        own = {
+            name: _corrected(usual[groups[name]], _speed(prompts, laws[groups[name]]))
+            for name, prompts in self._by_instance.items()
+            if len(prompts) >= OWN_PROMPTS and groups[name] in usual
+        }
+        sizes = Counter(groups.values()) - Counter(groups[name] for name in own)
+        of_groups = chain.from_iterable([rate] * sizes[group] for group, rate in usual.items())
+        every = [*of_groups, *own.values()]
+        if not every:
+            return {}
+        middle = median(every)
+        by_group = {group: _pace(rate / middle) for group, rate in usual.items()}
+        if any(pace != 1.0 for pace in by_group.values()):
+            paces = {name: by_group.get(group, 1.0) for name, group in groups.items()}
+        else:
+            paces = {}
+        paces |= {name: _pace(rate / middle) for name, rate in own.items()}
+        return {name: pace for name, pace in paces.items() if pace != 1.0}
+
+    def _relative(self, factors: Factors) -> Factors:
+        """Divide the factors by the time that they give for the pool's last prompts."""
+        last_s = sum(seconds_of(row, factors) for row, _ in self._prefills)
+        new, pairs, prompt, each = factors
+        return new / last_s, pairs / last_s, prompt / last_s, each / last_s
+
+    def transfer(self, size: int, seconds: float) -> None:
+        """Learn from a transfer of `size` bytes."""
+        self._transfers.add(size, seconds)
+
+    def pulled(self, seconds: float, predicted_s: float) -> None:
+        """Learn from a pull. `predicted_s` includes the extra time of `rates`."""
+        self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
+
+    def rates(self, bytes_per_token: float) -> Rates:
+        setup_s, bytes_per_s = self._transfers.fitted()
+        return Rates(
+            prefill_tokens_per_s=median(row[0] / seconds for row, seconds in self._prefills) if self._prefills else 0.0,
+            kv_bytes_per_token=bytes_per_token,
+            transfer_bytes_per_s=bytes_per_s,
+            transfer_setup_s=setup_s,
+            compute_tokens_per_s=self._prompts.fitted()[1],
+            pull_extra_s=self._pull_extra_s,
+        )
+
+
+def _speed(prompts: Iterable[Computed], law: Factors) -> float:
+    new, pairs, prompt, each = law  # written out for speed: tens of thousands are computed at once in a large pool
+    return median([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts])
+
+
+def _corrected(usual: float, own: float) -> float:
+    correction = own / usual
+    return usual if _is_even(correction) else usual * min(max(correction, SLOWEST), FASTEST)
+
+
+def _pace(ratio: float) -> float:
+    pace = round(ratio, 2)
+    return 1.0 if _is_even(pace) else pace
+
+
+def _is_even(ratio: float) -> bool:
+    return abs(ratio - 1) < EVEN
+
+
+class LinearFit:
+    """seconds = t0 + size / rate, from weighted sums. Pure."""
+
+    __slots__ = ("_seconds", "_size", "_square", "_sum", "_weight")
+
+    def __init__(self) -> None:
+        self._weight = self._size = self._square = self._seconds = self._sum = 0.0
+
+    def add(self, size: float, seconds: float) -> None:
+        self._weight = self._weight * FORGET + 1
+        self._size = self._size * FORGET + size
+        self._square = self._square * FORGET + size * size
+        self._seconds = self._seconds * FORGET + seconds
+        self._sum = self._sum * FORGET + size * seconds
+
+    def fitted(self) -> tuple[float, float]:
+        """Return (t0 in s, rate per s); zeros without data.
+
+        All time counts as transfer when sizes are too similar or the fit is implausible (a larger
+        transfer took less time, or t0 is negative).
+        """
+        if not self._weight:
+            return 0.0, 0.0
+        size, seconds = self._size / self._weight, self._seconds / self._weight
+        variance = self._square / self._weight - size * size
+        if variance > (SPREAD * size) ** 2:
+            slope = (self._sum / self._weight - size * seconds) / variance
+            if slope > 0 and seconds - slope * size >= 0:
+                return seconds - slope * size, 1 / slope
+        return 0.0, size / seconds if seconds else 0.0
