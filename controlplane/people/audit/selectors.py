@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 
 from django.db.models import QuerySet
 
@@ -10,6 +10,7 @@ from controlplane.people.audit.models import AuditEntry
 from fleet.spec import masking
 
 PAGE = 50
+FIRST_DAY, LAST_DAY = date(2000, 1, 1), date(2999, 12, 31)
 EXPORTED = 5_000  # entries of a download, newest first
 
 
@@ -19,8 +20,8 @@ class AuditFilters:
     action: str = ""
     subject: str = ""
     before: int | None = None  # only entries with a smaller id
-    since: datetime | None = None
-    until: datetime | None = None  # excluded
+    since: date | None = None  # the day's beginning in UTC
+    until: date | None = None  # the last day
 
 
 def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
@@ -34,10 +35,22 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
     if filters.before is not None:
         rows = rows.filter(pk__lt=filters.before)
     if filters.since is not None:
-        rows = rows.filter(at__gte=filters.since)
+        rows = rows.filter(at__gte=_begin(filters.since))
     if filters.until is not None:
-        rows = rows.filter(at__lt=filters.until)
+        rows = rows.filter(at__lt=_begin(filters.until) + timedelta(days=1))
     return rows
+
+
+def _begin(day: date) -> datetime:
+    day = min(max(day, FIRST_DAY), LAST_DAY)  # a day later than the last one is no date
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def day_of(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:

@@ -1,7 +1,6 @@
 """The audit page, and its entries as CSV."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +12,7 @@ from controlplane.common.csv_cell import csv_text
 from controlplane.people.audit.differences import differences
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.places import place, words
-from controlplane.people.audit.selectors import AuditFilters, exported, known, page
+from controlplane.people.audit.selectors import AuditFilters, day_of, exported, known, page
 from router.policy.schema.parameters import PARAMETERS
 
 BIGGEST_ID = 2**63 - 1
@@ -27,14 +26,13 @@ ASKED = ("actor", "action", "subject", "since", "until")
 @require_GET
 def audit_log(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "").strip()[:200] for name in ASKED}
-    days = {name: _day(asked[name]) for name in ("since", "until")}
+    days = {name: day_of(asked[name]) for name in ("since", "until")}
     filters = AuditFilters(
         asked["actor"],
         asked["action"],
         asked["subject"],
         _cursor(request.GET.get("before", "")),
-        since=days["since"],
-        until=days["until"] and days["until"] + timedelta(days=1),
+        **days,
     )
     kept = urlencode({name: value for name, value in asked.items() if value})
     if request.GET.get("format") == "csv":
@@ -60,15 +58,6 @@ def _row(entry: AuditEntry) -> dict[str, Any]:
         "action": words(entry.action),
         "href": place(entry.action, entry.subject),
     }
-
-
-def _day(text: str) -> datetime | None:
-    """Its beginning in UTC; None if it is no day."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return datetime(day.year, day.month, day.day, tzinfo=UTC) if 1 < day.year < 9999 else None
 
 
 def _as_csv(filters: AuditFilters) -> HttpResponse:

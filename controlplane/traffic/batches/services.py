@@ -81,7 +81,7 @@ def delete_file(row: StoredFile) -> None:
 def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
     """Raises Refused."""
     window, metadata = asked.get("completion_window"), asked.get("metadata")
-    if window not in WINDOWS:
+    if not isinstance(window, str) or window not in WINDOWS:
         raise Refused(f"completion_window: must be one of {', '.join(WINDOWS)}", "completion_window")
     if asked.get("endpoint") not in BATCHED:
         raise Refused(f"endpoint: must be one of {', '.join(BATCHED)}", "endpoint")

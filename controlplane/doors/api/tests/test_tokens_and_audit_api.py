@@ -1,9 +1,10 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.utils import timezone
 
 from controlplane.people.accounts.models import ApiToken
+from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import Actor, record
 from controlplane.testing import ApiCaller
 
@@ -72,3 +73,12 @@ def test_the_audit_log_filters(ci):
     record(Actor("user", "vera"), "x.z", "other")
     assert [e["action"] for e in ci.get("/audit?actor=vera").json()["entries"]] == ["x.z"]
     assert [e["action"] for e in ci.get("/audit?subject=thing").json()["entries"]] == ["x.y"]
+
+
+def test_the_audit_log_is_bounded_by_days_as_on_its_page(ci):
+    record(Actor("user", "otto"), "x.y", "thing")
+    AuditEntry.objects.filter(action="x.y").update(at=datetime(2026, 11, 28, 23, 59, tzinfo=UTC))
+    queries = ("since=2026-11-28", "until=2026-11-28", "since=2026-11-29", "until=2026-11-27")
+    assert [len(ci.get(f"/audit?action=x.y&{query}").json()["entries"]) for query in queries] == [1, 1, 0, 0]
+    assert len(ci.get("/audit?action=x.y&since=0001-01-01&until=9999-12-31").json()["entries"]) == 1
+    assert ci.get("/audit?since=soon").status_code == 422

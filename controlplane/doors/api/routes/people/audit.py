@@ -1,7 +1,7 @@
 """The audit log over REST."""
 
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
@@ -39,8 +39,10 @@ def list_audit(
     action: str = Query("", max_length=60),
     subject: str = Query("", max_length=200, description="A part of the subject"),
     before: int | None = Query(None, ge=1, le=ROW_MAX),
+    since: Annotated[date | None, Query(description="First day, in UTC")] = None,
+    until: Annotated[date | None, Query(description="Last day, in UTC")] = None,
     limit: int = Query(50, ge=1, le=200),
 ) -> Any:
     """Who changed what and why, newest first"""
-    rows, older = page(AuditFilters(actor, action, subject, before), limit)
+    rows, older = page(AuditFilters(actor, action, subject, before, since, until), limit)
     return {"entries": rows, "next": older}
