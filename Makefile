@@ -60,10 +60,11 @@ test-browser: $(TESTS_STAMP)
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
 	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
 
-# Codex, Claude Code and Qwen Code through a router to two simulated engines, then to two real vLLM, where only the
-# loopback is: needs root or user namespaces, npm and Node.js.
+# Codex, Claude Code and Qwen Code through a router to engines that simulate vLLM and SGLang, then to two real vLLM,
+# where only the loopback is: needs root or user namespaces, npm and Node.js.
 test-agents: $(TESTS_STAMP) $(ENGINES_STAMP) $(AGENTS_STAMP)
-	$(PY) -m router.tests.agents $(AGENTS) simulated
+	$(PY) -m router.tests.agents $(AGENTS) vllm
+	$(PY) -m router.tests.agents $(AGENTS) sglang
 	$(PY) -m router.tests.agents $(AGENTS)
 
 engines: $(ENGINES_STAMP)

@@ -56,7 +56,7 @@ def _publisher(arguments: Arguments, place: int) -> Publisher | None:
     events, replay = (port and port + place for port in (arguments.events_port, arguments.replay_port))
     try:
         rank = arguments.data_parallel_start_rank + place
-        return Publisher(arguments.host, events, replay, arguments.block_size, rank)
+        return Publisher(arguments.host, events, replay, arguments.block_size, rank, arguments.events_dialect)
     except zmq.ZMQError as error:
         raise EngineCannotStart(
             f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}"

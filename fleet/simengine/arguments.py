@@ -9,6 +9,7 @@ from fleet.engine.dwdp.machine import GPUS as CONTEXT_GPUS
 from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
 from fleet.engine.tiers.devices import DRIVE_BYTES_PER_S, DRIVES
+from fleet.simengine.kv_events import DIALECTS
 from fleet.simengine.model import (
     CONTEXT_SERVERS,
     ONE_ENGINE,
@@ -35,6 +36,7 @@ class Arguments(SimOptions):
     seed: int
     events_port: int | None
     replay_port: int | None
+    events_dialect: str
     role: str
     kv_peer: str | None
     kv_store: str | None
@@ -77,6 +79,9 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
+    parser.add_argument(
+        "--events-dialect", choices=DIALECTS, default=DIALECTS[0], help="whose KV events they look like"
+    )
     ranks = _between(1, MOST_RANKS)
     parser.add_argument("--data-parallel-size", type=ranks, default=1, help="ranks behind this address, numbered …")
     parser.add_argument(

@@ -18,6 +18,8 @@ from fleet.simengine import tokens
 from fleet.simengine.adapters import keys_of
 
 TOPIC = "kv"
+VLLM, SGLANG = DIALECTS = ("vllm", "sglang")
+_SGLANGS_MEDIA = {"CPU": "CPU_PINNED"}
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
 REPLAY_BYTES = 4_000_000  # limit of those batches; long prompts carry all their tokens
 HIGH_WATER_MARK = 100_000
@@ -35,6 +37,22 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     extra_keys: list[list[str] | None]
     group_idx: int = 0
     kv_cache_spec_kind: str = "full_attention"
+
+
+class SglangStored(msgspec.Struct, frozen=True, kw_only=True, tag="BlockStored", omit_defaults=True):
+    block_hashes: tuple[int, ...]
+    parent_block_hash: int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str
+    cache_salt: str | None = None
+    lora_name: str | None = None
+
+
+class SglangRemoved(msgspec.Struct, frozen=True, tag="BlockRemoved"):
+    block_hashes: tuple[int, ...]
+    medium: str
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag=True):
@@ -57,9 +75,12 @@ class EventBatch:
 class Publisher:
     """Bound sockets on the running loop. Raises zmq.ZMQError for a port in use."""
 
-    def __init__(self, host: str, events_port: int, replay_port: int, block_size: int, rank: int = 0) -> None:
-        """`rank`: data-parallel, in its group."""
+    def __init__(
+        self, host: str, events_port: int, replay_port: int, block_size: int, rank: int = 0, dialect: str = VLLM
+    ) -> None:
+        """`rank`: data-parallel, in its group; `dialect`: one of DIALECTS."""
         self.rank = rank
+        self._mapped = _as_sglang if dialect == SGLANG else _as_vllm
         self._block_size = block_size
         self._context = zmq.Context()
         self._subscriptions = 0
@@ -142,24 +163,49 @@ class Publisher:
             return
 
     def _packed(self, batch: EventBatch) -> bytes:
-        events = [self._map(event, data) for event, data in batch.events]
+        events = [self._mapped(event, data, self._block_size) for event, data in batch.events]
         return msgspec.msgpack.encode([batch.at, events, self.rank])
 
-    def _map(self, event: Event, data: bytes) -> BlockStored | BlockRemoved | AllBlocksCleared:
-        if isinstance(event, Stored):
-            adapter, salt = keys_of(event.content)
-            later = [adapter] if adapter else None
-            first = [*(later or ()), salt] if salt and event.parent is None else later
-            return BlockStored(
-                lora_name=adapter or None,
-                block_hashes=event.hashes,
-                parent_block_hash=event.parent,
-                token_ids=tokens.to_ids(data),
-                block_size=self._block_size,
-                medium=event.medium,
-                extra_keys=[first, *[later] * (len(event.hashes) - 1)],
-            )
-        return BlockRemoved(event.hashes, event.medium) if isinstance(event, Removed) else AllBlocksCleared()
+
+def _as_vllm(event: Event, data: bytes, block_size: int) -> BlockStored | BlockRemoved | AllBlocksCleared:
+    if isinstance(event, Stored):
+        adapter, salt = keys_of(event.content)
+        later = [adapter] if adapter else None
+        first = [*(later or ()), salt] if salt and event.parent is None else later
+        return BlockStored(
+            lora_name=adapter or None,
+            block_hashes=event.hashes,
+            parent_block_hash=event.parent,
+            token_ids=tokens.to_ids(data),
+            block_size=block_size,
+            medium=event.medium,
+            extra_keys=[first, *[later] * (len(event.hashes) - 1)],
+        )
+    return BlockRemoved(event.hashes, event.medium) if isinstance(event, Removed) else AllBlocksCleared()
+
+
+def _as_sglang(event: Event, data: bytes, block_size: int) -> SglangStored | SglangRemoved | AllBlocksCleared:
+    """Map the event as SGLang 0.5.23 does: without groups, and with the salt in every block's event."""
+    if isinstance(event, Stored):
+        adapter, salt = keys_of(event.content)
+        return SglangStored(
+            block_hashes=tuple(map(_signed, event.hashes)),
+            parent_block_hash=None if event.parent is None else _signed(event.parent),
+            token_ids=tokens.to_ids(data),
+            block_size=block_size,
+            lora_id=None,
+            medium=_SGLANGS_MEDIA.get(event.medium, event.medium),
+            cache_salt=salt or None,
+            lora_name=adapter or None,
+        )
+    if isinstance(event, Removed):
+        return SglangRemoved(tuple(map(_signed, event.hashes)), _SGLANGS_MEDIA.get(event.medium, event.medium))
+    return AllBlocksCleared()
+
+
+def _signed(name: int) -> int:
+    """SGLang's names have 64 bits and a sign."""
+    return (name & (1 << 64) - 1) - (1 << 64 if name >> 63 & 1 else 0)
 
 
 def _has_input(socket: "zmq.Socket[bytes]") -> bool:

@@ -5,11 +5,15 @@ import time
 from collections.abc import Iterator
 
 import msgpack
+import msgspec
 import pytest
 import zmq
 
-from fleet.simengine import tokens
+from fleet.engine.blocks import Event, Removed, Stored
+from fleet.simengine import kv_events, tokens
+from fleet.simengine.adapters import content_of
 from fleet.tests.simengine.conftest import Sim, StartSim
+from router.kv_events.batch import BlocksRemoved, BlocksStored, decode
 
 Batch = tuple[int, list]
 
@@ -62,6 +66,23 @@ def replay(context: zmq.Context, sim: Sim, first: int) -> list[Batch]:
                 assert (topic, payload) == (b"", b"")
                 return batches
             batches.append((number, msgpack.unpackb(payload)))
+
+
+@pytest.mark.parametrize("parent", [None, -7])
+def test_the_dialect_of_sglang_says_the_same_as_that_of_vllm(parent: int | None) -> None:
+    content = content_of(b"a" * 128, "adapter", "salt")
+    events: list[Event] = [Stored((2**63 + 5, 6), parent, content, 0, "CPU"), Removed((2**63 + 5,), "GPU")]
+    vllm, sglang = (
+        decode(msgspec.msgpack.encode([1.0, [mapped(event, b"a" * 128, 16) for event in events], 0])).events
+        for mapped in (kv_events._as_vllm, kv_events._as_sglang)
+    )
+    stored, removed = sglang
+    assert isinstance(stored, BlocksStored)
+    assert isinstance(vllm[0], BlocksStored)
+    same = ("tokens", "block_size", "tier", "extras")
+    assert [getattr(stored, name) for name in same] == [getattr(vllm[0], name) for name in same]
+    assert isinstance(removed, BlocksRemoved)
+    assert removed.names == stored.names[:1]
 
 
 def test_stored_blocks_are_those_of_the_prompts_chain(context: zmq.Context, sim: Sim) -> None:

@@ -1,9 +1,9 @@
 """Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM, and what the router
 predicted of their prompts is compared with what the engines had cached. Ends with 1 when it is not good enough.
 
-python -m router.tests.agents FOLDER [simulated]    (FOLDER has the agents' npm packages; see `make test-agents`)
+python -m router.tests.agents FOLDER [vllm | sglang]    (FOLDER has the agents' npm packages; see `make test-agents`)
 
-Before simulated engines it takes minutes instead of a quarter of an hour, and the largest prompt is smaller.
+Before engines that simulate either it takes minutes instead of a quarter of an hour, and the largest prompt is smaller.
 
 It runs in a network namespace with nothing but a loopback, so no agent reaches anybody else.
 """
@@ -21,6 +21,7 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,10 @@ def until(holds: Callable[[], object], what: str, limit_s: float = 600) -> None:
         time.sleep(1)
 
 
-def simulated(port: int, events: int, replay: int) -> list[object]:
+def simulated(dialect: str, port: int, events: int, replay: int) -> list[object]:
     return [
         *(sys.executable, "-m", "fleet.simengine", "--port", port, "--model", MODEL, "--max-model-len", SIM_CONTEXT),
-        *("--block-size", BLOCK, "--events-port", events, "--replay-port", replay),
+        *("--block-size", BLOCK, "--events-port", events, "--replay-port", replay, "--events-dialect", dialect),
     ]
 
 
@@ -112,9 +113,9 @@ ON_CPU = {
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, *, is_simulated: bool) -> Iterator[str]:
+def fleet(folder: Path, simulates: str) -> Iterator[str]:
     """The router's URL."""
-    engine, tokenizer = (simulated, "sim") if is_simulated else (vllm, ENGINES / "tiny-model")
+    engine, tokenizer = (partial(simulated, simulates), "sim") if simulates else (vllm, ENGINES / "tiny-model")
     router, *ports = free_ports(9)
     url, listed = f"http://127.0.0.1:{router}", []
     with contextlib.ExitStack() as stack:
@@ -237,11 +238,12 @@ def engines_of(requests: Sequence[Receipt]) -> set[str]:
 PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
-def main(packages: Path, *, is_simulated: bool) -> int:
+def main(packages: Path, simulates: str) -> int:
+    """`simulates`: whose KV events simulated engines publish; empty: the engines are real vLLM."""
     wrong = []
     folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
     print(f"AGENTS logs: {folder}", flush=True)
-    with fleet(folder, is_simulated=is_simulated) as url:
+    with fleet(folder, simulates) as url:
         for agent in AGENTS:
             begun = time.time()
             with ThreadPoolExecutor(SESSIONS) as together:
@@ -256,4 +258,4 @@ if __name__ == "__main__":
     alone()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it started ends with it
     where, *words = sys.argv[1:]
-    sys.exit(main(Path(where).resolve() / "node_modules/.bin", is_simulated=words == ["simulated"]))
+    sys.exit(main(Path(where).resolve() / "node_modules/.bin", *(words or [""])))
