@@ -32,6 +32,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -127,6 +129,19 @@ def build(name: str, folder: Path) -> Path:
     return binary
 
 
+def wait_for_answer(url: str, limit_s: float = 10.0) -> None:
+    """Ask the engines, which may take a moment to listen on a busy machine."""
+    ends = time.monotonic() + limit_s
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=limit_s).read()
+            return
+        except urllib.error.URLError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.05)
+
+
 class Bench:
     def __init__(self, folder: Path, options: argparse.Namespace, stack: ExitStack, engines: int = ENGINES) -> None:
         self.folder, self.options, self.stack = folder, options, stack
@@ -190,7 +205,7 @@ class Bench:
     def prepare(self, shape: Shape) -> None:
         bodies(shape, self.folder / "bodies")
         for port in self.engines:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/answer/{shape.answer}").read()
+            wait_for_answer(f"http://127.0.0.1:{port}/answer/{shape.answer}")
 
     def play(self, shape: Shape, ports: Iterable[int], seconds: float, arrivals: Arrivals | None = None) -> Result:
         """In a closed loop, or with a connection for each session and requests due when they arrive."""
