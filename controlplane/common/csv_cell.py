@@ -8,20 +8,21 @@ from io import StringIO
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]], *, exact: bool = False) -> str:
+    """Write the only form of CSV that leaves the product. `exact`: floats with all digits, else six decimals."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)
-    writer.writerows(map(as_text, row) for row in rows)
+    writer.writerows([as_text(value, exact=exact) for value in row] for row in rows)
     return text.getvalue()
 
 
-def as_text(value: object) -> str:
+def as_text(value: object, *, exact: bool = False) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float):
-        return f"{value:.6f}"
+        return float.__repr__(value) if exact else f"{value:.6f}"
     text = str(value)
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text

@@ -123,9 +123,11 @@ def _shade(value: float | None, known: Sequence[float], better: str) -> int:
     return sum(worse > limit for limit in (0.05, 0.2, 0.5, 1.0))
 
 
-def table_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
+COLUMNS = ("experiment", "trace", "load", "arm", "class", "metric", "value", "best_or_tied")
+
+
+def rows_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
     """A row for each cell, arm, class and metric, for exports."""
-    yield ("experiment", "trace", "load", "arm", "class", "metric", "value", "best_or_tied")
     for cell in cells:
         summary = _summary(cell)
         for request_class, metrics in summary.values.items():

@@ -1,7 +1,5 @@
 """Matrices of experiments over REST."""
 
-import csv
-import io
 from datetime import datetime
 from typing import Any, Literal
 
@@ -9,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
@@ -109,9 +108,8 @@ def get_matrix_results(request: HttpRequest, number: Number, format: Literal["js
     """Values of every metric by cell, class and arm, and the arms that are best or tied; ?format=csv"""
     cells = list(_matrix(number).cells.all())
     if format == "csv":
-        text = io.StringIO()
-        csv.writer(text).writerows(summary.table_of(cells))
-        answer = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
+        text = csv_text(summary.COLUMNS, summary.rows_of(cells), exact=True)
+        answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
         answer.headers["Content-Disposition"] = f'attachment; filename="matrix-{number}.csv"'
         return answer
     return {

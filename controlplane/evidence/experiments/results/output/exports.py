@@ -1,12 +1,12 @@
 """Exports an experiment as a file: Markdown, JUnit, CSV, Parquet."""
 
-import csv
 import io
 import math
 import zipfile
 from base64 import b64encode
 
 from controlplane.common import computing
+from controlplane.common.csv_cell import csv_text
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.results.assemble import LARGE, results_of
@@ -78,29 +78,16 @@ def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str)
         if (row["class"], row["baseline"]) == (request_class, baseline)
     }
     tied, found = results["best_or_tied"].get(request_class, {}), levels(results, request_class)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied"))
+    rows = []
     for metric in METRICS.values():
         for arm in results["arms"] if metric.per_class or request_class == "all" else ():
             row = against.get((arm["name"], metric.key))
-            compared = (
-                (
-                    row["difference"],
-                    row["relative"],
-                    row["low"],
-                    row["high"],
-                    row["n"],
-                    row["verdict"],
-                    row.get("left_out"),
-                )
-                if row
-                else (None,) * len(COMPARED)
-            )
+            compared = (row.get(name) for name in COMPARED) if row else (None,) * len(COMPARED)
             level, is_best = found[arm["name"], metric.key], arm["name"] in tied.get(metric.key, ())
             value = None if level is None or math.isinf(level) else level
-            writer.writerow((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
-    return text.getvalue()
+            rows.append((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
+    columns = ("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied")
+    return csv_text(columns, rows, exact=True)
 
 
 COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")

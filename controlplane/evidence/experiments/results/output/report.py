@@ -1,12 +1,10 @@
 """Writes results as Markdown, as CSV for spreadsheets and as JUnit for CI. Pure."""
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from controlplane.common.csv_cell import csv_text
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.records import COLUMNS, Record
 from controlplane.evidence.experiments.results.summarize import levels
@@ -173,30 +171,14 @@ def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
+def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> str:
     """A row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(("arm", "seed", "mode", *COLUMNS))
-    for arm, seed, records in runs:
-        for record in records:
-            writer.writerow((arm, seed, mode, *(_cell(getattr(record, name)) for name in COLUMNS)))
-        yield _take(buffer)
-    yield _take(buffer)
-
-
-def _cell(value: Any) -> Any:
-    """Escapes a text that a spreadsheet would take for a formula."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
-        return f"'{value}"
-    return value
-
-
-def _take(buffer: io.StringIO) -> str:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text
+    rows = (
+        (arm, seed, mode, *(getattr(record, name) for name in COLUMNS))
+        for arm, seed, records in runs
+        for record in records
+    )
+    return csv_text(("arm", "seed", "mode", *COLUMNS), rows, exact=True)
 
 
 def junit(results: Results) -> str:

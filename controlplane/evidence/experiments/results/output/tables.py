@@ -11,8 +11,7 @@ Runs = Sequence[tuple[str, int, Path]]  # arm, seed, records
 
 
 def csv_file(mode: str, runs: Runs) -> bytes:
-    lines = report.csv_lines(mode, ((arm, seed, records.read(path)) for arm, seed, path in runs))
-    return "".join(lines).encode()
+    return report.requests_csv(mode, ((arm, seed, records.read(path)) for arm, seed, path in runs)).encode()
 
 
 def parquet_file(mode: str, runs: Runs) -> bytes:
