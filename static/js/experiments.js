@@ -56,6 +56,17 @@ function quantileTable(title, data, key) {
   ]);
 }
 
+// A press on a line opens the requests of its arm around that time.
+function opensRequests(node, latency, drawn, requestClass) {
+  const behind = node.parentElement.parentElement.dataset.behind;
+  if (!behind || !node.on) return;
+  node.removeAllListeners("plotly_click");
+  node.on("plotly_click", ({ points: [{ curveNumber, x }] }) => {
+    const arm = drawn[curveNumber]?.name; // beyond the arms lies the line of the SLO
+    if (arm) location.assign(`${behind}?${new URLSearchParams({ arm, class: requestClass, latency, ms: x })}`);
+  });
+}
+
 async function drawAll(data) {
   const hidden = hiddenArms();
   for (const node of document.querySelectorAll("[data-ecdf]")) {
@@ -69,6 +80,7 @@ async function drawAll(data) {
         xaxis: { type: "log", title: { text: "ms" } }, yaxis: { range: [0, 101], ticksuffix: " %" },
       });
       note?.remove();
+      opensRequests(node, key, drawn, data.class);
     } catch (error) {
       if (note) note.textContent = `${error.message}; the numbers are in the table.`;
     }

@@ -15,6 +15,7 @@ urlpatterns = [
     path("experiments/matrix/<int:number>/cancel", matrix_views.cancel, name="matrix-cancel"),
     path("experiments/matrix/<int:number>/resume", matrix_views.resume, name="matrix-resume"),
     path("experiments/<int:number>/", views.experiment_page, name="experiment"),
+    path("experiments/<int:number>/requests", views.requests_page, name="experiment-requests"),
     path("experiments/<int:number>/progress", views.experiment_progress, name="experiment-progress"),
     path("experiments/<int:number>/repeat", views.repeat, name="experiment-repeat"),
     path("experiments/<int:number>/cancel", views.cancel, name="experiment-cancel"),

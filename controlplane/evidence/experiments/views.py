@@ -1,6 +1,6 @@
 """Views of experiments: the list, one experiment, cancel."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
@@ -23,6 +24,7 @@ from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.evidence.experiments.results.output import display, exports, forest
+from controlplane.evidence.experiments.results.output.near import LatencyPoint
 from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, duration, sentence
 from controlplane.evidence.experiments.results.records import LATENCIES
 from controlplane.evidence.experiments.results.types import Results
@@ -35,6 +37,7 @@ from fleet.jobs import DONE, ENDED, STATUSES
 
 LISTED = 100
 MATRICES_LISTED = 20
+LONGEST_MS = 1e12
 KV_SHOWN = 64  # instances of a heat map: more rows are too thin to read
 
 
@@ -133,6 +136,7 @@ def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
         "product": record and record.product,
         "repeats": record and record.repeats,
         "latencies": list(LATENCIES.items()),
+        "behind": reverse("experiment-requests", args=[number]),
         "kv": msgspec.to_builtins(kv_of(experiment, "", seed, KV_SHOWN)),
         "gpu": msgspec.to_builtins(gpu_map_of(experiment, seed)),
         "shown_seed": seed,
@@ -282,6 +286,40 @@ def compare(request: HttpRequest) -> HttpResponse:
         **compared,
     }
     return render(request, "experiments/compare.html", context, status=422 if context["problem"] else 200)
+
+
+@require_GET
+def requests_page(request: HttpRequest, number: int) -> HttpResponse:
+    """What lies behind a point of a chart; what is not asked for, or wrong, is the first choice."""
+    experiment = find(number)
+    classes = list(results_of(experiment)["classes"])
+    arm = _choice(request, "arm", [arm.name for arm in experiment.settled_arms])
+    point = LatencyPoint(_choice(request, "class", classes), _choice(request, "latency", list(LATENCIES)), _ms(request))
+    context = {
+        "experiment": experiment,
+        "arm": arm,
+        "point": point,
+        "title": LATENCIES[point.latency],
+        "arms": [arm.name for arm in experiment.settled_arms],
+        "classes": classes,
+        "latencies": list(LATENCIES.items()),
+        "rows": exports.requests_near(experiment, arm, point),
+    }
+    return render(request, "experiments/requests.html", context)
+
+
+def _choice(request: HttpRequest, name: str, choices: Sequence[str]) -> str:
+    asked = request.GET.get(name, "")
+    return asked if asked in choices else choices[0]
+
+
+def _ms(request: HttpRequest) -> float | None:
+    """None: the slowest are asked for."""
+    try:
+        asked = float(request.GET.get("ms", ""))
+    except ValueError:
+        return None
+    return asked if 0 <= asked < LONGEST_MS else None
 
 
 def _seed(request: HttpRequest, experiment: Experiment) -> int:

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.assemble import results_of
-from controlplane.evidence.experiments.results.output import display
+from controlplane.evidence.experiments.results.output import display, near
 from controlplane.evidence.experiments.tests.conftest import body, record, write_records
 from router.policy.schema.document import default
 
@@ -256,3 +257,30 @@ def test_running_again_starts_from_the_same_fields(otto_client, ci, demo_pool, s
 
 def test_an_unknown_experiment_is_not_found(vera_client):
     assert vera_client.get("/experiments/999/").status_code == 404
+
+
+def test_a_point_of_a_chart_opens_the_requests_around_it_slowest_first(vera_client, ended):
+    experiment = ended()
+    arm = experiment.settled_arms[1].name
+    page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+    assert f'data-behind="/experiments/{experiment.pk}/requests"' in page
+    shown = vera_client.get(f"/experiments/{experiment.pk}/requests", {"arm": arm, "latency": "ttft", "ms": "120"})
+    assert f"Requests of {arm}" in shown.content.decode()
+    slow = [row.ms for row in shown.context["rows"]]
+    assert slow == sorted(slow, reverse=True)
+    assert len(slow) == near.NEAREST
+    every = [one.ttft_ms for run in experiment.runs.filter(arm=arm) for one in records.read(run.records_path)]
+    assert sorted(slow) == sorted(sorted(every, key=lambda ms: abs(ms - 120))[: near.NEAREST])
+
+
+@pytest.mark.parametrize("query", ["", "ms=nan&arm=none&class=huge&latency=x", "ms=-1", "ms=1e400"])
+def test_requests_that_nobody_chose_are_the_slowest_of_the_first_arm(vera_client, ended, query):
+    experiment = ended()
+    context = vera_client.get(f"/experiments/{experiment.pk}/requests?{query}").context
+    assert (context["arm"], context["point"]) == (
+        experiment.settled_arms[0].name,
+        near.LatencyPoint("all", "ttft", None),
+    )
+    assert context["rows"][0].ms == max(
+        one.ttft_ms for run in experiment.runs.filter(arm=context["arm"]) for one in records.read(run.records_path)
+    )

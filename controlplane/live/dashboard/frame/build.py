@@ -168,7 +168,8 @@ def _delivery(line: DeliveryLine) -> ShownDelivery:
 def delivery_text(line: Mapping[str, Any]) -> str:
     """The line of a delivery without its countdown, which the page keeps to `next_at`."""
     running = line["state"] in ("step", "baking")
-    where = " ".join(filter(None, (line["step"], "" if running and line["step"] else line["word"])))
+    step, comma, so_far = line["step"].partition(", ")
+    where = " ".join(filter(None, (step, "" if running and step else line["word"]))) + comma + so_far
     return " · ".join(filter(None, (f"{line['base']} → {line['candidate']} {where}", line["figure"])))
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.live.dashboard.frame import attention
-from controlplane.live.dashboard.frame.build import FrameInputs, build_frame
+from controlplane.live.dashboard.frame.build import FrameInputs, build_frame, delivery_text
 from controlplane.pages.delivery_pages.report import report, shown
 from controlplane.pages.delivery_pages.tests.values import finding
 from controlplane.traffic.deliveries.models import Delivery, Look
@@ -57,6 +57,12 @@ def test_the_line_is_in_redis_and_expires(live_redis, running):
 def frame(value):
     fleets = {"demo": FleetValue(pool="demo", model="m", at=time.time(), instances=())}
     return build_frame(time.time(), FrameInputs(fleets=fleets, deliveries=value.lines))
+
+
+def test_a_paused_line_says_so_before_who_serves_meanwhile():
+    line = {"base": "v1", "candidate": "v2", "figure": "", "state": "paused", "word": "paused"}
+    assert delivery_text(line | {"step": "canary 5 %, live serves all"}) == "v1 → v2 canary 5 % paused, live serves all"
+    assert delivery_text(line | {"step": ""}) == "v1 → v2 paused"
 
 
 def test_the_frame_has_its_text(running):

@@ -11,7 +11,7 @@ from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.results.assemble import LARGE, results_of
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output import forest, report
+from controlplane.evidence.experiments.results.output import forest, near, report
 from controlplane.evidence.experiments.results.output.tables import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import Results
@@ -100,6 +100,13 @@ def requests_of(experiment: Experiment, form: str) -> bytes:
     if size > LARGE:
         return computing.computed_once(FORMS[form], experiment.mode, runs)
     return FORMS[form](experiment.mode, runs)
+
+
+def requests_near(experiment: Experiment, arm: str, point: near.LatencyPoint) -> list[near.NearRequest]:
+    """The requests of an arm behind a point of its chart. Busy."""
+    runs = [(run.seed, run.records_path) for run in experiment.runs.all() if run.arm == arm]
+    size = sum(path.stat().st_size for _, path in runs if path.exists())
+    return computing.computed_once(near.nearest, runs, point) if size > LARGE else near.nearest(runs, point)
 
 
 def junit_of(experiment: Experiment) -> str:

@@ -1,9 +1,16 @@
 """The page Models and its draft in Chromium: everybody can read them."""
 
-import pytest
+import time
 
+import pytest
+from playwright.sync_api import expect
+
+from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.pages.playground.tests.test_playground import AnsweringRouter
 from controlplane.testing_browser import Web
 from controlplane.testing_reading import in_both_themes, too_wide, unreadable
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.router_status import RouterStatus
 
 pytestmark = pytest.mark.browser
 
@@ -13,6 +20,7 @@ PATHS = (
     "/models/draft/name?name=chat-large",
     "/models/draft/review",
     "/models/versions/1/",
+    "/playground/?model=pool:h200",
 )
 MAKE = """
 from controlplane.traffic.aliases import services
@@ -48,4 +56,30 @@ def test_everybody_can_read_the_pages(open_page):
         found[path] = unreadable(page) + in_both_themes(page) + too_wide(page)
         page.set_viewport_size({"width": 1440, "height": 900})
     assert {path: faults for path, faults in found.items() if faults} == {}
+    assert opened.faults == []
+
+
+def test_a_question_is_answered_beside_its_receipt(web, open_page):
+    router, fleet = AnsweringRouter(), FakeFleet(web.redis)
+    fleet.write_receipt("req-0", time.time())
+    web.redis.zadd(redis_keys.ROUTERS, {"router-9": time.time() + 600})
+    web.redis.set(
+        redis_keys.router_key("router-9"), codec.encode(RouterStatus(id="router-9", at=time.time(), url=router.url))
+    )
+    opened = open_page("otto")
+    page = opened.goto("/models/")
+    page.get_by_role("link", name="Ask h200").click()
+    page.fill("#id_prompt", "What is a weir?")
+    page.press("#id_prompt", "Control+Enter")
+    expect(page.locator(".turn--assistant .turn-text")).to_have_text("hmA dam.")
+    expect(page.locator(".turn-use")).to_have_text(["", "9 prompt tokens, 4 of them cached, 2 written"])
+    fleet.write_receipt("req-1", time.time())
+    expect(page.locator("#receipt-beside #beside")).to_be_visible()
+    expect(page.locator("#receipt-beside #replay")).to_be_visible()
+    page.fill("#id_prompt", "And a dam?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator(".turn")).to_have_count(4)
+    expect(page.locator("#ask [type=submit]")).to_be_enabled()
+    assert [len(body["messages"]) for _, body in router.asked] == [1, 3]
+    router.close()
     assert opened.faults == []
