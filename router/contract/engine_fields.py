@@ -23,7 +23,9 @@ INSIDE: Mapping[str, frozenset[str]] = {
 }
 FIELDS = frozenset[str]().union(*INSIDE.values())
 EXTRA = "vllm_xargs"  # a map that vLLM merges into what it passes to its core
-LOOKED_AT = FIELDS | {EXTRA}
+SESSION = "session_id"  # vLLM and SGLang repeat it in each KV event of the request
+LONGEST_SESSION = 4096  # characters
+LOOKED_AT = FIELDS | {EXTRA, SESSION}
 
 # obeyed by llm-d's and SGLang's sidecars, gateways and engines
 HEADERS = frozenset(
@@ -44,6 +46,13 @@ def named(document: Mapping[str, object]) -> list[str]:
     extra = document.get(EXTRA)
     inner = sorted(FIELDS.intersection(extra)) if isinstance(extra, Mapping) else []
     return [*sorted(FIELDS.intersection(document)), *(f"{EXTRA}.{name}" for name in inner)]
+
+
+def long_session(document: Mapping[str, object]) -> str:
+    """Return the path of a session's name that would fill the engine's KV events; empty if there is none."""
+    extra = document.get(EXTRA)
+    names = {SESSION: document, f"{EXTRA}.{SESSION}": extra if isinstance(extra, Mapping) else {}}
+    return next((path for path, where in names.items() if len(str(where.get(SESSION) or "")) > LONGEST_SESSION), "")
 
 
 def whose(paths: Iterable[str]) -> str:

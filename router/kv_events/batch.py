@@ -35,7 +35,8 @@ _STORED = (
 _REMOVED = ("block_hashes", "medium", "group_idx")
 LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
 LARGEST_MAP = 64  # fields of an event
-LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
+LONGEST_NAME = 4096  # bytes of a block's name
+LONGEST_TEXT = 128 * 1024  # bytes; vLLM and SGLang repeat a client's name of its session, which fits a request's head
 LARGEST_BLOCK = 65_536  # tokens
 MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
@@ -112,7 +113,7 @@ def decode(payload: bytes) -> KvEventBatch:
             max_array_len=LONGEST_ARRAY,
             max_map_len=LARGEST_MAP,
             max_str_len=LONGEST_TEXT,
-            max_bin_len=LONGEST_TEXT,
+            max_bin_len=LONGEST_NAME,
             max_ext_len=0,
         )
         if not 0 <= float(at) <= LATEST:

@@ -207,7 +207,11 @@ def _set(
 
 
 def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) -> None:
-    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key."""
+    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key, and for a session's name that
+    is too long."""
+    if path := engine_fields.long_session(document):
+        message = f"{path}: allowed are {engine_fields.LONGEST_SESSION:,} characters: give the session a shorter name"
+        raise ErrorResponse(400, "parameter_not_allowed", message)
     paths = engine_fields.named(document)
     if not paths or (key is not None and key.name in pool.trusted_keys):
         return

@@ -91,6 +91,13 @@ async def test_a_field_within_the_map_that_vllm_lays_over_them_is_refused(world:
     assert (await w.ask(**{EXTRA: "no map"})).status_code == 200
 
 
+async def test_a_name_of_a_session_that_would_fill_the_engines_events_is_refused(world: Any) -> None:
+    w = await world(None)
+    assert (await refused(w, session_id="s" * 4097)).startswith("session_id: allowed are 4,096 characters")
+    assert "vllm_xargs.session_id" in await refused(w, **{EXTRA: {"session_id": "s" * 4097}})
+    assert (await w.ask(session_id="s" * 4096)).status_code == 200
+
+
 @pytest.mark.parametrize("path", WITH_FILES)
 async def test_a_field_of_a_form_is_refused(world: Any, path: str) -> None:
     w = await world(None)

@@ -43,6 +43,10 @@ def test_an_array_says_the_same_as_a_map() -> None:
     assert only(["AllBlocksCleared"]) == BlocksCleared()
 
 
+def test_a_clients_long_name_of_its_session_hides_no_event() -> None:
+    assert events({**STORED, "session_id": "s" * 100_000}) == events(STORED)
+
+
 def test_blocks_of_an_image_are_left_out_and_the_others_of_its_batch_read() -> None:
     image = {**STORED, "token_ids": [1, 2, 3, "image"]}
     assert events(image, STORED) == events(STORED)
