@@ -1,10 +1,18 @@
-"""A stand-in for an engine: the three endpoints that the fleet reads, and POST /set to make it behave badly."""
+"""A stand-in for an engine: the three endpoints that the fleet reads, and POST /set to make it behave badly.
 
-import argparse
+Hundreds of them are started: it imports little, since http.server and argparse take longer than all else here.
+"""
+
+from __future__ import annotations
+
 import json
+import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 behaviour: dict[str, Any] = {"running": 0, "waiting": 0, "health": 200, "health_delay_s": 0.0, "metrics_delay_s": 0.0}
 METRICS = """# HELP vllm:num_requests_running Number of requests
@@ -18,10 +26,22 @@ vllm:cache_config_info{{block_size="16",num_gpu_blocks="1024"}} 1.0
 """
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(StreamRequestHandler):
+    def handle(self) -> None:
+        """The requests of one connection."""
+        while line := self.rfile.readline():
+            method, self.path, _ = line.decode().split()
+            fields = (field.decode().partition(":") for field in iter(self.rfile.readline, b"\r\n"))
+            headers = {name.lower(): value.strip() for name, _, value in fields}
+            body = self.rfile.read(int(headers.get("content-length") or 0))
+            if method == "GET":
+                self.get()
+            else:
+                self.post(body)
+            if headers.get("connection") == "close":
+                return
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         if self.path == "/health":
             time.sleep(behaviour["health_delay_s"])
             self.answer(behaviour["health"], "")
@@ -33,12 +53,11 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/is_sleeping":
             self.answer(200, json.dumps({"is_sleeping": behaviour.get("asleep", False)}))
         else:
-            names = [f"{options.model}-{n}" for n in range(behaviour.get("models", 0))]
-            cards = [{"id": name} for name in names] + [{"id": options.model, "max_model_len": 32_768}]
+            names = [f"{model}-{n}" for n in range(behaviour.get("models", 0))]
+            cards = [{"id": name} for name in names] + [{"id": model, "max_model_len": 32_768}]
             self.answer(200, json.dumps({"data": cards}))
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+    def post(self, body: bytes) -> None:
         if self.path != "/set":
             self.order(self.path, body.decode())
             return
@@ -56,22 +75,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, status: int, text: str) -> None:
         body = text.encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *words: object) -> None:
-        pass
+        self.wfile.write(f"HTTP/1.1 {status} Told\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--port", type=int, required=True)
-parser.add_argument("--model", required=True)
-parser.add_argument("--dies", default="")
-parser.add_argument("--models", type=int, default=0)
-options = parser.parse_args()
-behaviour["models"] = options.models
-if options.dies:
-    raise SystemExit(options.dies)
-ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
+class Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+model = options["--model"]
+behaviour["models"] = int(options.get("--models", 0))
+if last_words := options.get("--dies"):
+    raise SystemExit(last_words)
+Server(("127.0.0.1", int(options["--port"])), Handler).serve_forever()

@@ -104,7 +104,7 @@ class World:
         while not condition():
             assert time.monotonic() < end, f"not within {limit_s} s; {self.states()}"
             self.tick()
-            time.sleep(0.02)
+            time.sleep(0.04)
 
     def until_ready(self, count: int, pool: str = "p") -> None:
         self.until(lambda: selectors.pool_ready(pool) == (count, count))
