@@ -6,6 +6,8 @@ On PostgreSQL the same tests run with `make test-deploy`.
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import groupby
+from operator import itemgetter
 from threading import Barrier
 from typing import Any
 
@@ -86,26 +88,28 @@ def test_every_operation_that_takes_a_version_says_what_a_stale_one_is_answered(
 @of_kinds
 def test_a_write_with_an_old_version_is_refused_and_names_the_present_one(ada_api: ApiCaller, kind: Kind) -> None:
     of = kind.make()
+    present = etag(ada_api, kind, of)
     for write in kind.writes:
-        before = etag(ada_api, kind, of)
         answer = sent(ada_api, write, of, '"seen-long-ago"')
         assert (answer.status_code, answer.headers["Content-Type"]) == (412, "application/problem+json"), write
-        assert f'"{answer.json()["current"]}"' == before == etag(ada_api, kind, of), write
+        assert f'"{answer.json()["current"]}"' == present, write
+    assert etag(ada_api, kind, of) == present
 
 
 @of_kinds
 def test_of_two_writes_with_the_same_version_the_second_is_refused(ada_api: ApiCaller, kind: Kind) -> None:
     pairs = {pair for first, second in kind.pairs() for pair in ((first, second), (second, first))}
     of = kind.make()
-    for first, second in sorted(pairs, key=str):
+    seen = etag(ada_api, kind, of)
+    for first, of_first in groupby(sorted(pairs, key=str), key=itemgetter(0)):
         mark = transaction.savepoint()
-        seen = etag(ada_api, kind, of)
         answer = sent(ada_api, first, of, seen)
         assert answer.status_code < 300, (first, answer.content)
         after = etag(ada_api, kind, of)
         assert after != seen, first
-        assert sent(ada_api, second, of, seen).status_code in REFUSED, (first, second)
-        assert etag(ada_api, kind, of) == after, (first, second)
+        for _, second in of_first:
+            assert sent(ada_api, second, of, seen).status_code in REFUSED, (first, second)
+        assert etag(ada_api, kind, of) == after, first
         transaction.savepoint_rollback(mark)
 
 
