@@ -10,6 +10,7 @@ from msgspec import convert
 
 from controlplane.evidence.twin import expected_error
 from controlplane.evidence.twin.expected_error import Basis, ExpectedError
+from controlplane.evidence.twin.pool_engines import fleet_of, launch_of
 from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING
@@ -22,7 +23,6 @@ from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
-from fleet.kinds.data_parallel import endpoints
 from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
 from fleet.kinds.options.option import build
 from fleet.kinds.sim.twin_kv import STORE_LINK
@@ -84,12 +84,12 @@ def _known(
 ) -> Modelled:
     spec = build(kind.spec, pool.engine)
     try:
-        models = {ordinal: model(spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
+        models = {ordinal: model(spec, launch_of(pool, kind, ordinal)) for ordinal in ordinals}
     except UnknownProfile as error:
         or_measure = "" if kind.simulated else f"; or measure one with manage.py calibrate {_to_measure(pool)}"
         raise NotModelled(f"pool {pool.name}: {error}{or_measure}") from None
     first = next(iter(models.values()))
-    fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
+    fleet = fleet_of(pool, {ordinal: model.engine for ordinal, model in models.items()})
     stores = {name: _store(name, first.engine, changes) for name in kind.needs(spec)}
     lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
     shared = _one_of(stores.values())
@@ -125,11 +125,6 @@ def _one_of(stores: Iterable[StoreModel | None]) -> StoreModel | None:
     return next((store for store in stores if store is not None), None)
 
 
-def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
-    any_ports = dict.fromkeys(kind.ports, 0)
-    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", any_ports, "python", ordinal)
-
-
 def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
     row = calibrations.of_pool(pool)
     if row is None:
@@ -138,8 +133,8 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
             f"manage.py calibrate {_to_measure(pool)}"
         )
     spec = build(kind.spec, pool.engine)
-    models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
-    fleet = replace(_fleet(pool, models), store=_shared(pool, kind, spec, models))
+    models = {ordinal: _measured(row, kind, spec, launch_of(pool, kind, ordinal)) for ordinal in ordinals}
+    fleet = replace(fleet_of(pool, models), store=_shared(pool, kind, spec, models))
     cautions = (
         *calibrations.stale(row, pool, timezone.now()),
         *row.notes,
@@ -155,7 +150,7 @@ def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]
     engine = next(iter(models.values()))
     if engine.transfers is None:
         return None
-    provided = sum(kind.twin_kv(spec, _launch(pool, kind, ordinal)).store_bytes for ordinal in models)
+    provided = sum(kind.twin_kv(spec, launch_of(pool, kind, ordinal)).store_bytes for ordinal in models)
     if provided:
         return StoreModel(provided, STORE_LINK, engine.transfers.bytes_per_token)
     return _one_of(_store(name, engine, {}) for name in kind.needs(spec))
@@ -227,16 +222,3 @@ def _published(fleet: TwinFleet) -> tuple[str, ...]:
 def _rates(link: TransferLink) -> str:
     idle, busy = link.idle_bytes_per_s / 1e9, link.busy_bytes_per_s / 1e9
     return f"{idle:g} GB/s" if idle == busy else f"{idle:g} GB/s, {busy:g} while the sender computes"
-
-
-def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
-    """Equal instances share one model. Each data-parallel rank is an engine of its own."""
-    shared: dict[EngineModel, EngineModel] = {}
-    kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
-    spec = build(kind.spec, pool.engine)
-    for ordinal, alone in models.items():
-        launch = _launch(pool, kind, ordinal)
-        dp = kind.wire(spec, launch).dp
-        model = replace(alone, together=dp.together)
-        instances |= dict.fromkeys(endpoints(launch.instance, dp), shared.setdefault(model, model))
-    return TwinFleet(instances)

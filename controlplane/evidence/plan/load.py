@@ -1,0 +1,34 @@
+"""Closed forms of a load on an engine: bounds that need no play. Pure."""
+
+import math
+from collections.abc import Sequence
+
+from controlplane.evidence.traces.summary import ideal_hits
+from controlplane.evidence.traces.types import TraceRequest
+from fleet.engine.engine_model import EngineModel
+from fleet.engine.law import chunk_pairs
+
+
+def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int]) -> float:
+    """Least time of one engine for this work: the arithmetic alone, as if steps were full and reads of weights free."""
+    law = engine.law
+    total = 0.0
+    for request, hit in zip(requests, hits, strict=True):
+        new, output = request.input_tokens - hit, request.output_tokens
+        context = request.input_tokens + output / 2
+        total += (law.compute_s_per_token + law.allreduce_s_per_token) * (new + output)
+        total += law.attention_s_per_pair * chunk_pairs(new, hit)
+        total += output * (law.kv_s_per_token * context + law.decode_s)
+    return total
+
+
+def span_s(requests: Sequence[TraceRequest]) -> float:
+    return requests[-1].at_s - requests[0].at_s if requests else 0.0
+
+
+def least_instances(engine: EngineModel, requests: Sequence[TraceRequest], most_busy: float = 1.0) -> int:
+    """Instances below which each is busy for more than this share of the time, even if every prefix is found."""
+    span = span_s(requests)
+    if not span:
+        return 1
+    return max(1, math.ceil(busy_s(engine, requests, ideal_hits(requests)) / span / most_busy))

@@ -1,0 +1,133 @@
+"""What users would have felt: a trace played on a fleet under several policies. Pure; simulated.
+
+A file that tells no prefixes is played twice: as if no prompt shared a thing, and as if each began like every other.
+What is true lies between, so a difference that both plays show holds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.evidence.experiments.results.statistics.stats import quantile
+from controlplane.evidence.plan.fleets import PlayedFleet
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.summary import trace_classes
+from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+from controlplane.evidence.twin.simulation.chains import prompts_of
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
+from fleet.systems.prices import per_million
+from router.policy.types import CLASSES, ParsedPolicy
+
+CONTEXT_TOKENS = 131_072  # window of an engine that states none
+AS_IN_FILE, NOTHING_SHARED, ALL_SHARED = "as in the file", "no prompt shares a prefix", "every prompt shares its prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    name: str
+    policy: ParsedPolicy
+    is_weir: bool  # a policy of Weir's own, or a given one; else a router of others
+
+
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """What the users of one class felt; times in s, None without an answer."""
+
+    n: int
+    unanswered: int
+    ttft_p50: float | None
+    ttft_p90: float | None
+    ttft_p99: float | None
+    tpot_p50: float | None
+    tpot_p90: float | None
+    e2e_p50: float | None
+    e2e_p90: float | None
+    cached: float  # 0–1 share of prompt tokens
+    within: float | None  # 0–1 share within the pool's limit of TTFT; None: it has none
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    arm: Arm
+    prefixes: str  # AS_IN_FILE or an assumption about them
+    classes: Mapping[str, Felt]  # "all" first
+    per_million: float | None  # dollars per million output tokens
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    fleet: PlayedFleet
+    trace: LoadedTrace  # what was played
+    given: int  # requests of the file
+    results: tuple[ArmResult, ...]
+
+
+def replay(
+    fleet: PlayedFleet,
+    trace: LoadedTrace,
+    arms: Sequence[Arm],
+    *,
+    most: int,
+    seed: int,
+    on_arm: Callable[[str], None] = lambda name: None,
+) -> Replayed:
+    """Play the first `most` requests that fit the engines under each arm."""
+    window = min(one.window or min(CONTEXT_TOKENS, one.kv_tokens) for one in fleet.twin.instances.values())
+    kept = registry.window(trace.requests, float("inf"), window)[:most]
+    part = replace(trace, requests=tuple(replace(one, index=at) for at, one in enumerate(kept)))
+    results = []
+    for prefixes, requests in _assumed(part.requests):
+        classes, prompts = trace_classes(requests), prompts_of(requests)
+        for arm in arms:
+            on_arm(arm.name)
+            outcome = simulate(fleet.twin, arm.policy, requests, pacing=trace.pacing, seed=seed, prompts=prompts)
+            results.append(_result(fleet, arm, prefixes, outcome, classes))
+    return Replayed(fleet, part, len(trace.requests), tuple(results))
+
+
+def _assumed(requests: Sequence[TraceRequest]) -> Iterator[tuple[str, Sequence[TraceRequest]]]:
+    if any(request.blocks for request in requests):
+        yield AS_IN_FILE, requests
+        return
+    yield NOTHING_SHARED, requests
+    yield ALL_SHARED, [replace(one, blocks=(range(-(-one.input_tokens // one.block_tokens)),)) for one in requests]
+
+
+def _result(fleet: PlayedFleet, arm: Arm, prefixes: str, outcome: TwinOutcome, classes: Mapping[int, str]) -> ArmResult:
+    limits = fleet.ttft_limits_ms
+    by_class = {name: [one for one in outcome.requests if classes[one.index] == name] for name in CLASSES}
+    felt = {"all": _felt(outcome.requests, limits, classes)}
+    felt |= {name: _felt(found, limits, classes) for name, found in by_class.items() if found}
+    tokens = sum(one.output_tokens for one in outcome.requests if one.outcome == "ok")
+    rate = tokens / outcome.virtual_s if outcome.virtual_s else 0.0
+    cost = per_million(fleet.per_hour, rate) if fleet.per_hour is not None else None
+    return ArmResult(arm, prefixes, felt, cost, outcome.doubts)
+
+
+def _felt(requests: Sequence[Simulated], limits: Mapping[str, float], classes: Mapping[int, str]) -> Felt:
+    answered = [one for one in requests if one.outcome == "ok"]
+    ttft, tpot, e2e = (
+        sorted(value for one in answered if (value := getattr(one, name)) is not None)
+        for name in ("ttft_s", "tpot_s", "e2e_s")
+    )
+    tokens = sum(one.input_tokens for one in answered)
+    judged = [one for one in requests if classes[one.index] in limits]
+    held = sum(one.ttft_s is not None and one.ttft_s * 1000 <= limits[classes[one.index]] for one in judged)
+    return Felt(
+        n=len(requests),
+        unanswered=len(requests) - len(answered),
+        ttft_p50=_quantile(ttft, 0.5),
+        ttft_p90=_quantile(ttft, 0.9),
+        ttft_p99=_quantile(ttft, 0.99),
+        tpot_p50=_quantile(tpot, 0.5),
+        tpot_p90=_quantile(tpot, 0.9),
+        e2e_p50=_quantile(e2e, 0.5),
+        e2e_p90=_quantile(e2e, 0.9),
+        cached=sum(one.cached_tokens for one in answered) / tokens if tokens else 0.0,
+        within=held / len(judged) if judged else None,
+    )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    return quantile(ordered, share) if ordered else None
