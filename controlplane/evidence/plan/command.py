@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controlplane.evidence.plan import fleets, report
-from controlplane.evidence.plan.replay import Arm, replay
+from controlplane.evidence.plan.replay import ReplayArm, replay
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.generated import BUILT_IN
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace
@@ -64,8 +64,8 @@ def _replay(options: argparse.Namespace) -> str:
         fleet = fleets.of_text(Path(options.fleet).read_text(), options.pool)
     else:
         fleet = fleets.assumed_for(trace.requests[: options.requests])
-    arms = [*(Arm(name, document.parse(document.default(name)), False) for name in options.present)]
-    arms += [Arm(WEIRS, document.parse(document.default(WEIRS)), True), *map(_given, options.policy)]
+    arms = [*(ReplayArm(name, document.parse(document.default(name)), False) for name in options.present)]
+    arms += [ReplayArm(WEIRS, document.parse(document.default(WEIRS)), True), *map(_given, options.policy)]
     replayed = replay(fleet, trace, arms, most=options.requests, seed=options.seed, on_arm=_tell)
     text = report.markdown(replayed)
     if options.markdown:
@@ -85,13 +85,13 @@ def _trace(name: str, seed: int) -> LoadedTrace:
     return registry.read(path.read_bytes(), seed)
 
 
-def _given(file: str) -> Arm:
+def _given(file: str) -> ReplayArm:
     """A policy document, named after its file. InvalidDocument, OSError."""
     try:
         read = json.loads(Path(file).read_text())
     except (ValueError, RecursionError):
         raise fleets.NotPlayable(f"{file}: one JSON object, a policy document") from None
-    return Arm(Path(file).stem, document.parse(read), True)
+    return ReplayArm(Path(file).stem, document.parse(read), True)
 
 
 def _tell(name: str) -> None:

@@ -23,7 +23,7 @@ AS_IN_FILE, NOTHING_SHARED, ALL_SHARED = "as in the file", "no prompt shares a p
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class ReplayArm:
     name: str
     policy: ParsedPolicy
     is_weir: bool  # a policy of Weir's own, or a given one; else a router of others
@@ -48,7 +48,7 @@ class Felt:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    arm: Arm
+    arm: ReplayArm
     prefixes: str  # AS_IN_FILE or an assumption about them
     classes: Mapping[str, Felt]  # "all" first
     per_million: float | None  # dollars per million output tokens
@@ -66,7 +66,7 @@ class Replayed:
 def replay(
     fleet: PlayedFleet,
     trace: LoadedTrace,
-    arms: Sequence[Arm],
+    arms: Sequence[ReplayArm],
     *,
     most: int,
     seed: int,
@@ -94,7 +94,9 @@ def _assumed(requests: Sequence[TraceRequest]) -> Iterator[tuple[str, Sequence[T
     yield ALL_SHARED, [replace(one, blocks=(range(-(-one.input_tokens // one.block_tokens)),)) for one in requests]
 
 
-def _result(fleet: PlayedFleet, arm: Arm, prefixes: str, outcome: TwinOutcome, classes: Mapping[int, str]) -> ArmResult:
+def _result(
+    fleet: PlayedFleet, arm: ReplayArm, prefixes: str, outcome: TwinOutcome, classes: Mapping[int, str]
+) -> ArmResult:
     limits = fleet.ttft_limits_ms
     by_class = {name: [one for one in outcome.requests if classes[one.index] == name] for name in CLASSES}
     felt = {"all": _felt(outcome.requests, limits, classes)}

@@ -9,7 +9,7 @@ import pytest
 from controlplane.evidence.plan import fleets, report
 from controlplane.evidence.plan.command import main
 from controlplane.evidence.plan.load import busy_s, least_instances
-from controlplane.evidence.plan.replay import ALL_SHARED, AS_IN_FILE, NOTHING_SHARED, Arm, replay
+from controlplane.evidence.plan.replay import ALL_SHARED, AS_IN_FILE, NOTHING_SHARED, ReplayArm, replay
 from controlplane.evidence.traces.generated import generate
 from controlplane.evidence.traces.types import LoadedTrace
 from router.policy.schema import document
@@ -31,8 +31,8 @@ spec:
 """
 
 
-def arm(name: str) -> Arm:
-    return Arm(name, document.parse(document.default(name)), name == "priced")
+def arm(name: str) -> ReplayArm:
+    return ReplayArm(name, document.parse(document.default(name)), name == "priced")
 
 
 @pytest.fixture(scope="module")
