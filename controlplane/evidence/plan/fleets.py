@@ -18,7 +18,7 @@ from fleet.engine.profiles import UnknownProfile
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of_pool
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 from fleet.spec import document
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, parse_fleet
 from fleet.systems.prices import Prices

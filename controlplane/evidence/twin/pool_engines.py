@@ -9,7 +9,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.kinds import KINDS
 from fleet.kinds.data_parallel import endpoints
 from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
-from fleet.kinds.option import build
+from fleet.kinds.options.option import build
 
 
 class AnyPool(Protocol):
