@@ -80,9 +80,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 @pytest.fixture
 def large(data_dir: Any) -> str:
     """A stored trace, with blocks that follow one another nowhere, which is what takes longest to read."""
-    lines = (
-        mooncake_line(timestamp=9 * i, input_length=2048, hash_ids=[i, i + 9, i + 3, i + 6]) for i in range(LARGE)
-    )
+    lines = (mooncake_line(timestamp=9 * i, input_length=2048, hash_ids=[i, i + 9, i + 3, i + 6]) for i in range(LARGE))
     folder = data_dir / "folder"
     folder.mkdir()
     (folder / "large.jsonl").write_text("\n".join(lines))
