@@ -10,7 +10,7 @@ from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
 from router.policy.rules.pull import PULL, pulled
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
+from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest, of_low_bands
 from router.policy.view import View, cached_tokens
 
 REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a request
@@ -23,7 +23,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     policy would pick by cache.
     """
     if request.band < 0:
-        policy = policy.of_low_bands
+        policy = of_low_bands(policy)
     strategy = STRATEGIES[policy["strategy.name"]]
     fleet = instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
     by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
