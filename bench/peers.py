@@ -116,12 +116,18 @@ def _wait(port: int, path: str, running: subprocess.Popen[bytes], log: Path) -> 
 
 
 @contextmanager
-def sglang(setting: Setting) -> Iterator[Running]:
-    python = installed("sglang", "sglang-router==0.3.2") / "python"
-    argv = [python, "-m", "sglang_router.launch_router", "--policy", setting.policy, "--worker-urls", *setting.urls]
+def sglang(setting: Setting, package: str = "sglang-router==0.3.2", module: str = "sglang_router") -> Iterator[Running]:
+    python = installed(module, package) / "python"
+    argv = [python, "-m", f"{module}.launch_router", "--policy", setting.policy, "--worker-urls", *setting.urls]
     argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
-    with serving(setting, [*argv, "--log-level", "warn"], "sglang", "/readiness", PYTHONPATH="") as running:
+    argv += ["--prometheus-host", "127.0.0.1", "--log-level", "warn"]
+    with serving(setting, argv, module, "/readiness", PYTHONPATH="") as running:
         yield running
+
+
+def smg(setting: Setting) -> AbstractContextManager[Running]:
+    """What became of sglang-router."""
+    return sglang(setting, "smg==1.13.0", "smg")
 
 
 @contextmanager
@@ -224,6 +230,7 @@ PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "weir-alone": weir_alone,
     "floor": floor,
     "sglang-router": sglang,
+    "smg": smg,
     "vllm-router": vllm,
     "litellm": litellm,
 }

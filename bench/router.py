@@ -1,9 +1,9 @@
 """What the router costs beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
-                                     [--routers weir,weir-alone,floor,sglang-router,vllm-router,litellm]
-                                     [--rate N]… [--profile FILE] [--against CHECKOUT] [--python PYTHON]
-                                     [--spans 1%,100%] [--collector-away]
+                                     [--routers weir,weir-alone,floor,sglang-router,smg,vllm-router,litellm]
+                                     [--rate N]… [--profile FILE] [--against CHECKOUT|COMMIT] [--python PYTHON]
+                                     [--spans 1%,100%] [--collector-away] [--write]
 
 Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
 soon as it has its response: requests/s is the most that a router can do, and a latency is little else than the
@@ -15,10 +15,11 @@ rate did not keep up: its queue grows with the time of the measurement, so its l
 Engines (bench/upstream/) and clients (bench/load/) are small C programs, built here with gcc. The router under test has
 its own core (if the machine is quiet); engines, clients and Redis share another. All routers run all the time and are
 measured in turn, round by round, so that other load on the machine affects all of them. CPU is that of a router's whole
-process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, measured in
-turn with this one, with --python under another interpreter. With --spans, each Weir also runs with that share of its
-requests sampled, however many they are, and a collector that takes all their spans; with --collector-away also with one
-that takes connections and never answers. Prints Markdown.
+process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, or a commit
+of this one, measured in turn with this one, with --python under another interpreter. With --spans, each Weir also runs
+with that share of its requests sampled, however many they are, and a collector that takes all their spans; with
+--collector-away also with one that takes connections and never answers. Prints Markdown. --write remakes the table of
+bench/README.md (bench/beside.py).
 """
 
 import argparse
@@ -41,6 +42,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from bench import beside
 from bench.peers import PEERS, WEIR, Running, Setting, Unavailable, cpu_s, memory_mb, process, tree
 
 HERE = Path(__file__).resolve().parent
@@ -295,12 +297,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--routers", default=",".join(PEERS))
     parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
-    parser.add_argument("--against", type=lambda path: Path(path).resolve(), metavar="CHECKOUT", help="of Weir's code")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT|COMMIT", help="of Weir's code")
     parser.add_argument("--python", metavar="PYTHON", help="that has Weir's dependencies, too")
     parser.add_argument("--spans", type=percents, default=[], metavar="SHARES", help="of Weir's requests: 1%%,100%%")
     parser.add_argument("--collector-away", action="store_true", help="also without an answer from the collector")
+    parser.add_argument("--write", action="store_true", help="into bench/README.md")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
+
+
+def checked_out(against: Path, folder: Path) -> Path:
+    """The checkout of that path, or of a commit of this one."""
+    if against.is_dir():
+        return against.resolve()
+    made = folder / against.name
+    made.mkdir()
+    packed = subprocess.run(["git", "archive", against.name], cwd=HERE.parent, stdout=subprocess.PIPE)
+    if packed.returncode:
+        sys.exit(f"--against {against}: it is no folder, and no commit of {HERE.parent}")
+    subprocess.run(["tar", "-x", "-C", made], input=packed.stdout, check=True)
+    return made
+
+
+def write(shown: list[beside.Shown], weir: str, options: argparse.Namespace, loads: str) -> None:
+    earlier = options.against.name if options.against is not None else ""
+    said = f"\n{options.rounds} rounds of {options.seconds:g} s; load average meanwhile: {loads}.\n"
+    made = beside.table(shown, weir, earlier) + said
+    beside.README.write_text(beside.put(beside.README.read_text(), made))
 
 
 def main() -> None:
@@ -308,22 +331,32 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # otherwise the started processes would stay
     shapes = {name: SHAPES[name] for name in options.shapes.split(",")}
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
+        if options.against is not None:
+            options.against = checked_out(options.against, Path(folder))
         bench = Bench(Path(folder), options, stack)
         routers: Routers = {"direct": None}
         routers |= bench.start_all()
-        loads = [os.getloadavg()[0]]
+        loads, shown = [os.getloadavg()[0]], list[beside.Shown]()
         for shape in shapes.values():
             bench.prepare(shape)
-            rows = bench.compare(shape, routers)
-            print(table(f"{shape.title}, {shape.connections} connections without a pause", rows), flush=True)
-            for rate in options.rate or half_of_the_slowest(rows):
+            rows = closed = bench.compare(shape, routers)
+            print(table(f"{shape.title}, {shape.connections} connections without a pause", closed), flush=True)
+            for rate in options.rate or half_of_the_slowest(closed):
                 title = f"{shape.title}, at {rate:,g} requests/s"
-                print(table(title, bench.compare(shape, routers, rate), rate), flush=True)
+                rows = bench.compare(shape, routers, rate)
+                print(table(title, rows, rate), flush=True)
+            shown.append((shape.title, measured(closed), measured(rows)))
             loads.append(os.getloadavg()[0])
         loads_text = ", ".join(f"{load:.1f}" for load in loads)
         print(
             f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {loads_text}."
         )
+        if options.write:
+            write(shown, next(name for name in routers if name in WEIR), options, loads_text)
+
+
+def measured(rows: Rows) -> dict[str, list[Result]]:
+    return {name: rounds for name, rounds in rows.items() if not isinstance(rounds, str)}
 
 
 if __name__ == "__main__":

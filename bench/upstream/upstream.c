@@ -2,7 +2,8 @@
  *
  * upstream FIRST_PORT COUNT   serves on FIRST_PORT, FIRST_PORT + 1, … (one process each)
  * What it answers is set, process by process, with GET /answer/unary, /answer/burst (64 events at once) or /answer/paced
- * (64 events, 5 ms apart), so that no header or field has to pass through the router under test. Any other GET: {}
+ * (64 events, 5 ms apart), so that no header or field has to pass through the router under test.
+ * GET /v1/models names the model, any other GET: {}
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -39,6 +40,8 @@ static char mode = 'u';
 static int timer, paced; /* the timer runs while there are paced streams */
 static char unary[8192], chunk[512], head[256], tail[512];
 static size_t unary_size, chunk_size, head_size, tail_size;
+static const char models[] = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 41\r\n\r\n"
+                             "{\"object\":\"list\",\"data\":[{\"id\":\"bench\"}]}";
 static const char nothing[] = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 static char burst[65536];
 static size_t burst_size;
@@ -102,6 +105,7 @@ static int answer(int fd) {
     int post = c->in[0] == 'P';
     if (!strncmp(c->in, "GET /answer/", 12)) mode = c->in[12];
     c->have = c->need = 0;
+    if (!strncmp(c->in, "GET /v1/models", 14)) return put(fd, models, sizeof models - 1);
     if (!post) return put(fd, nothing, sizeof nothing - 1);
     if (mode == 'b') return put(fd, burst, burst_size);
     if (mode != 'p') return put(fd, unary, unary_size);

@@ -14,7 +14,7 @@ from router.tests.socketless import CHUNKS, counted
 # Calls of Python functions of a request, on a connection that is kept
 MOST = {"unary": 195, "burst": 255}
 MOST_OF_CHUNK = 3.0  # of a stream whose events come one by one
-MOST_INSTRUCTIONS = 705_000  # of user code
+MOST_INSTRUCTIONS = 685_000  # of user code
 ROOT = Path(__file__).parents[2]
 
 
