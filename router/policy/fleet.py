@@ -140,10 +140,10 @@ class FleetColumns(Sequence[InstanceState]):
         return fleet
 
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
-        return _Part(self, part)
+        return _FleetPart(self, part)
 
 
-class _Part(FleetColumns):
+class _FleetPart(FleetColumns):
     """Some instances of a fleet, for one decision: a column is made of the fleet's when it is first read."""
 
     __slots__ = ("_part_of", "_whole")
