@@ -27,7 +27,7 @@ from fleet.node.prepare import preview, shell_line
 from fleet.spec.allow_lists import AllowLists, refusals
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from fleet.tests.world import World
-from router.contract.net import engine_key, pinned_http
+from router.contract.net import pinned_http, whereabouts
 from router.contract.net.pinned_http import EngineTransport
 from router.tests.engine import engine, reply
 from router.tests.ports import free_port
@@ -42,7 +42,7 @@ MISSING = "the environment variable QWEN_API_KEY is not set or empty"
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key is known, and every look at a file or an engine is due."""
     monkeypatch.setenv("QWEN_API_KEY", KEY)
-    monkeypatch.setattr(engine_key, "LOOK_S", 0.0)
+    monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
     monkeypatch.setattr("fleet.observe.scrape.KEY_AGAIN_S", 0.0)
 
 

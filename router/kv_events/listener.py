@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import getrandbits
 
-from router.contract.net import engine_key
+from router.contract.net import whereabouts
 from router.kv_events.feeds import Feeds, sweep
 from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
@@ -137,7 +137,7 @@ async def provide_tokenizer(pool: Pool) -> None:
         state.no_tokens = ""
     except Exception as error:  # the folder may contain anything; fall back to the approximate index
         state.reader = None
-        why = error if engine_key.listed(engine_key.FOLDERS) else engine_key.UNTOLD
+        why = error if whereabouts.listed(whereabouts.FOLDERS) else whereabouts.UNTOLD
         state.no_tokens = f"the tokenizer {name} cannot be used: {why}"[:300]
 
 

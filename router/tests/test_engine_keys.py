@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.net import engine_key
+from router.contract.net import engine_key, whereabouts
 from router.contract.net.engine_key import refusal
 from router.pool.endpoint import Endpoint
 from router.tests.conftest import entry, instance, key_entry
@@ -25,7 +25,7 @@ VARIABLE = "env:QWEN_API_KEY"
 def known(monkeypatch):
     """The key is known, and every look at a file is due."""
     monkeypatch.setenv("QWEN_API_KEY", KEY)
-    monkeypatch.setattr(engine_key, "LOOK_S", 0.0)
+    monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
 
 
 def guarded(key=KEY):

@@ -4,14 +4,9 @@
 read again when they change. The key itself is in no database, Redis value, log line, receipt or answer.
 """
 
-import os
 import re
-import time
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from pathlib import Path
 
-from router.contract import installation
+from router.contract.net.whereabouts import Missing, Sought, is_named, read
 from router.contract.verdict import KEY_REFUSED
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
@@ -19,14 +14,10 @@ OPTION = "engine_key"
 VARIABLE = "VLLM_API_KEY"  # variable in which vLLM, and a simulated engine, look for the key that they ask for
 LONGEST = 4096  # bytes of a key
 RULE = f"up to {LONGEST} visible characters"
-LOOK_S = 1.0  # between two looks at a file
-FOLDER = "engine-keys"  # folder in the data folder; no other file there is a key
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
 _KEY = re.compile(rb"[!-~]+")
 _REFUSAL = re.compile(r"GET \S+ answers 40[13]: ")
-_CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
-FOLDERS = "WEIR_ALLOWED_FOLDERS"
-UNTOLD = f"what is wrong with it is told where {FOLDERS} is set"
+_SOUGHT = Sought("engine key", RULE, LONGEST, lambda raw: _KEY.fullmatch(raw) is not None)
 _OWN = re.compile(rb"^(?:authorization|x-api-key|api-key):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
@@ -34,19 +25,8 @@ class EngineKeyMissing(OSError):
     """The key cannot be read; the message is one sentence without the key."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    looked_at: float  # s, monotonic
-    version: tuple[int, ...]  # version of the file
-    key: bytes
-    why: str  # it cannot be used; empty: it can
-
-
-_files: dict[str, _Read] = {}  # by path
-
-
 def is_reference(given: str) -> bool:
-    return _REFERENCE.fullmatch(given) is not None and "/../" not in f"{given}/"
+    return _REFERENCE.fullmatch(given) is not None and is_named(given)
 
 
 def line(reference: str) -> bytes:
@@ -109,84 +89,7 @@ def replaced(lines: bytes, reference: str) -> bytes:
 def _key(reference: str) -> bytes:
     if not is_reference(reference):
         raise EngineKeyMissing(f"its engine key is not named as {ALLOWED}")
-    kind, _, name = reference.partition(":")
-    return _of_variable(name) if kind == "env" else _of_file(name)
-
-
-def _of_variable(name: str) -> bytes:
-    patterns = listed("WEIR_ALLOWED_VARIABLES")
-    if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
-        raise EngineKeyMissing(f"its engine key is missing: WEIR_ALLOWED_VARIABLES does not allow {name}")
-    return _checked(os.environ.get(name, "").encode("utf-8", "surrogateescape"), f"the environment variable {name}")
-
-
-def _of_file(path: str) -> bytes:
-    now, known = time.monotonic(), _files.get(path)
-    if known is None or now - known.looked_at >= LOOK_S:
-        known = _files[path] = _looked(path, now, known)
-    if known.why:
-        raise EngineKeyMissing(known.why)
-    return known.key
-
-
-def _looked(path: str, now: float, known: _Read | None) -> _Read:
-    """Where administrators do not say which files may be named, no two paths are told apart."""
-    found = _opened(path, now, known)
-    if not found.why or listed(FOLDERS):
-        return found
-    why = f"its engine key is missing: the file {path} cannot be read, or does not have {RULE}; {UNTOLD}"
-    return replace(found, why=why)
-
-
-def _opened(path: str, now: float, known: _Read | None) -> _Read:
     try:
-        if why := _closed(path):
-            return _Read(now, (), b"", f"its engine key is missing: {why}")
-        about = os.stat(path)
-        version = (about.st_ino, about.st_mtime_ns, about.st_size, about.st_dev)
-        if known is not None and known.version == version:
-            return _Read(now, version, known.key, known.why)
-        with open(path, "rb") as file:
-            return _Read(now, version, _checked(file.read(LONGEST + 3), f"the file {path}"), "")
-    except EngineKeyMissing as error:
-        return _Read(now, (), b"", str(error))
-    except OSError as error:
-        return _Read(now, (), b"", f"its engine key is missing: {path}: {error.strerror}")
-
-
-def _closed(path: str) -> str:
-    """Return why this file is no engine key, links followed; empty if it may be one."""
-    real, data = os.path.realpath(path), os.path.realpath(_data_folder())
-    folders = listed(FOLDERS)  # first: of a path outside nothing else is told
-    if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
-        return f"{FOLDERS} does not allow {path}"
-    if not os.path.isfile(real) and os.path.exists(real):
-        return f"{path} is not a file"
-    inside = [folder for folder in (*_CLOSED, data) if _is_inside(real, os.path.realpath(folder))]
-    if inside and not _is_inside(real, os.path.join(data, FOLDER)):
-        return f"{path} is in {inside[0]}"
-    return ""
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _data_folder() -> str:
-    return os.environ.get("WEIR_DATA_DIR") or str(installation.DATA)
-
-
-def listed(name: str) -> list[str]:
-    """A setting of words with commas between them; `NAME_FILE` may hold it instead."""
-    path = os.environ.get(f"{name}_FILE")
-    value = Path(path).read_text() if path else os.environ.get(name, "")
-    return [word.strip() for word in value.split(",") if word.strip()]
-
-
-def _checked(raw: bytes, what: str) -> bytes:
-    key = raw.strip()
-    if not key:
-        raise EngineKeyMissing(f"its engine key is missing: {what} is not set or empty")
-    if len(key) > LONGEST or not _KEY.fullmatch(key):
-        raise EngineKeyMissing(f"its engine key cannot be used: {what} must be {RULE}")
-    return key
+        return read(reference, _SOUGHT)
+    except Missing as error:
+        raise EngineKeyMissing(str(error)) from None

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from router.contract.net import engine_key
+from router.contract.net import whereabouts
 from router.contract.net.engine_key import EngineKeyMissing, headers, is_reference, line, refusal, replaced, trouble
 
 KEY = "sk-engine-1"
@@ -16,8 +16,8 @@ def bare(monkeypatch, tmp_path):
     for name in ("WEIR_ALLOWED_FOLDERS", "WEIR_ALLOWED_FOLDERS_FILE", "WEIR_ALLOWED_VARIABLES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WEIR_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(engine_key, "LOOK_S", 0.0)
-    engine_key._files.clear()
+    monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
+    whereabouts._files.clear()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_file_is_read_again_when_it_changes(key_file, monkeypatch):
 
 
 def test_a_file_is_looked_at_once_in_a_while(key_file, monkeypatch):
-    monkeypatch.setattr(engine_key, "LOOK_S", 60.0)
+    monkeypatch.setattr(whereabouts, "LOOK_S", 60.0)
     line(f"file:{key_file}")
     key_file.write_text("sk-engine-2")
     assert line(f"file:{key_file}") == b"authorization: Bearer sk-engine-1\r\n"
