@@ -16,6 +16,8 @@ from fleet.kinds.listed import ListedEngine
 from fleet.kinds.resources import Inventory, decode_inventory
 from fleet.kinds.wire import Wire
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
+from router.contract.net.engine_tls import OPTION as TLS
+from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
 
 
 class DesiredState(models.TextChoices):
@@ -238,6 +240,12 @@ class Instance(models.Model):
         kind = given.known_kind
         options = given.engine if kind is None or kind.launched else self.pool.engine
         return str(options.get(ENGINE_KEY) or "")
+
+    @property
+    def tls(self) -> EngineTls:
+        """The certificates of a connection to it; only engines that Weir did not start have any."""
+        given = self.pool.engine.get(TLS) if self.pool.kind == "external" else None
+        return engine_tls(given) if given else PLAIN
 
     @property
     def listing(self) -> ListedEngine | None:

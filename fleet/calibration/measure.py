@@ -26,6 +26,7 @@ from fleet.engine.load_range import LoadRange
 from fleet.engine.power import draws_of
 from fleet.kinds.kind import Kind
 from fleet.kinds.kv_size import is_moe
+from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.contract.net.pinned_http import EngineTransport
 from router.contract.redis.receipt import Receipt
 
@@ -49,6 +50,7 @@ class Target:
     spec: Any  # the kind's options
     gpu: str = ""  # as its driver or its profile names it; empty: unknown
     engine_key: str = ""  # the reference of the key that it asks for
+    tls: EngineTls = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ async def measure(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
     """CannotCalibrate, unless `anyway`; RequestFailed, NoCache, TooFewPoints."""
-    transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS)
+    transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS, target.tls)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         before = await _facts(client, target)
         if before.active and not anyway:
@@ -97,7 +99,7 @@ async def measure_traffic(
 ) -> Calibrated:
     """From requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of its pool.
     RequestFailed, NoCache, TooFewRequests, SubprocessFailed."""
-    transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS)
+    transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS, target.tls)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         facts = await _facts(client, target)
     requests = requests_of(receipts, target.name, facts.time_scale)

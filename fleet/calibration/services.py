@@ -157,7 +157,7 @@ def _target(name: str) -> Target:
     given = instance.started_from
     kind, options = KINDS[given.kind], given.options()
     gpu = options.gpu if kind.simulated else selectors.gpus_of_nodes([instance.node]).get(instance.node, "")
-    return Target(name, instance.url, given.model, kind, options, gpu, instance.engine_key)
+    return Target(name, instance.url, given.model, kind, options, gpu, instance.engine_key, instance.tls)
 
 
 def cancel(row: Calibration, actor: str) -> bool:

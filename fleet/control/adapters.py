@@ -267,7 +267,7 @@ def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: f
 
 async def _asked(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
     """The body of the answer. The time limit is for the whole of it, which may come byte by byte."""
-    said, transport = b"", EngineTransport(row.url, row.engine_key)
+    said, transport = b"", EngineTransport(row.url, row.engine_key, certificates=row.tls)
     async with (
         httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
         asyncio.timeout(timeout_s),

@@ -192,6 +192,7 @@ def _instance(
         events=facts.events,
         tokenizer=facts.tokenizer,
         engine_key=row.engine_key,
+        tls=row.tls,
         dp=facts.dp,
         adapters=tuple(sorted(home.name for home in row.adapters.all() if home.epoch == row.epoch and home.held)),
     )

@@ -94,7 +94,7 @@ def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
 
 
 async def _take(instance: Instance, steps: Sequence[SleepStep]) -> None:
-    url, transport = instance.url, EngineTransport(instance.url, instance.engine_key)
+    url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
         for step in steps:
             if why := await _problem(client, url, step):

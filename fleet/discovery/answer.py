@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from fleet.kinds.external import ROLE_LABEL, ExternalSpec, is_engine_url
+from fleet.kinds.external import ROLE_LABEL, SECURE, ExternalSpec, is_engine_url, scheme
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.serving import ROLES
 from fleet.spec.sections import MAX_REPLICAS
@@ -30,16 +30,25 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answ
     """Those of the pool, with their roles, each once; the first 512."""
     engines: dict[str, ListedEngine] = {}
     refused = []
-    for engine in sorted(found, key=lambda one: (one.name, one.url)):
+    for listed in sorted(found, key=lambda one: (one.name, one.url)):
+        engine = _addressed(spec, listed)
         if not _is_of(spec, pool, engine.labels):
             continue
         if not is_engine_url(engine.url):
-            refused.append(f"{engine.url[:200]}: must be http://host:port, not of the host's or its cloud's services")
+            rule = "must be http://host:port or https://host:port, not of the host's or its cloud's services"
+            refused.append(f"{engine.url[:200]}: {rule}")
+        elif spec.tls and not engine.url.startswith(SECURE):
+            refused.append(f"{engine.url[:200]}: must begin with {SECURE}, as the pool has tls")
         elif len(engines) >= MAX_REPLICAS and engine.key not in engines:
             refused.append(f"{engine.url[:200]}: a pool has at most {MAX_REPLICAS} instances")
         else:
             engines[engine.key] = _kept(engine, _role(spec, engine.labels))
     return Answer(tuple(engines.values()), tuple(refused[:20]))
+
+
+def _addressed(spec: ExternalSpec, engine: ListedEngine) -> ListedEngine:
+    """A file gives whole addresses; others are made from host and port."""
+    return engine if spec.file else structs.replace(engine, url=scheme(spec) + engine.url.partition("://")[2])
 
 
 def _kept(engine: ListedEngine, role: InstanceRole | None) -> ListedEngine:

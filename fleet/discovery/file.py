@@ -28,6 +28,7 @@ _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 @dataclass(slots=True)
 class FileSource:
     path: str
+    scheme: str = "http://"  # of targets without one
     stamp: tuple[int, int, int] = (0, 0, 0)  # inode, time of change and size when it was read
     found: list[ListedEngine] = field(default_factory=list)
 
@@ -48,7 +49,7 @@ class FileSource:
             stat = os.stat(path)
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if stamp != self.stamp:
-                self.found, self.stamp = parse(_read(path)), stamp
+                self.found, self.stamp = parse(_read(path), self.scheme), stamp
         except OSError as error:
             raise SourceAway(f"the file cannot be read: {error.strerror or error}") from None
         return self.found
@@ -67,7 +68,7 @@ def _read(path: str) -> str:
     return raw.decode(errors="replace")
 
 
-def parse(text: str) -> list[ListedEngine]:
+def parse(text: str, scheme: str = "http://") -> list[ListedEngine]:
     """SourceAway: it is no such list."""
     try:
         groups = strict_text.load_yaml(text, words_as_text=True)
@@ -75,18 +76,18 @@ def parse(text: str) -> list[ListedEngine]:
         raise SourceAway("the file is neither JSON nor YAML") from None
     if not isinstance(groups, list):
         raise SourceAway(f"the file {_RULE}")
-    return [engine for index, group in enumerate(groups) for engine in _engines(group, index)]
+    return [engine for index, group in enumerate(groups) for engine in _engines(group, index, scheme)]
 
 
-def _engines(group: Any, index: int) -> list[ListedEngine]:
+def _engines(group: Any, index: int, scheme: str) -> list[ListedEngine]:
     targets = group.get("targets") if isinstance(group, Mapping) else None
     labels = (group.get("labels") or {}) if isinstance(group, Mapping) else None
     if not isinstance(targets, list) or not isinstance(labels, Mapping) or not all(isinstance(t, str) for t in targets):
         raise SourceAway(f"entry {index} of the file {_RULE}")
     texts = {str(name): str(value) for name, value in labels.items()}
-    return [_engine(target, texts) for target in targets]
+    return [_engine(target if "://" in target else scheme + target, texts) for target in targets]
 
 
 def _engine(target: str, labels: dict[str, str]) -> ListedEngine:
-    url = (target if "://" in target else f"http://{target}").rstrip("/")
-    return ListedEngine(key=url[:300], url=url, name=url.removeprefix("http://")[:253], labels=labels)
+    url = target.rstrip("/")
+    return ListedEngine(key=url[:300], url=url, name=url.partition("://")[2][:253], labels=labels)

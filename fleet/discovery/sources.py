@@ -8,7 +8,7 @@ from typing import Protocol
 from fleet.discovery.answer import Seen, SourceAway, judged
 from fleet.discovery.dns import DnsSource
 from fleet.discovery.file import FileSource
-from fleet.kinds.external import ExternalSpec
+from fleet.kinds.external import ExternalSpec, scheme
 from fleet.kinds.listed import ListedEngine
 
 
@@ -24,7 +24,7 @@ def source_of(spec: ExternalSpec) -> Source:
     if spec.dns:
         return DnsSource.of(spec.dns)
     if spec.file:
-        return FileSource(spec.file)
+        return FileSource(spec.file, scheme(spec))
     from fleet.discovery.pods import PodsSource  # the client of Kubernetes takes half a second to load
 
     return PodsSource.of(spec.kubernetes)
@@ -32,7 +32,7 @@ def source_of(spec: ExternalSpec) -> Source:
 
 def _identity(spec: ExternalSpec) -> str:
     """Pools with the same source share a look."""
-    return repr((spec.dns, spec.file, sorted(spec.kubernetes.items())))
+    return repr((spec.dns, spec.file, sorted(spec.kubernetes.items()), scheme(spec)))
 
 
 @dataclass(slots=True)

@@ -13,7 +13,12 @@ from urllib.parse import urlencode, urlsplit
 from fleet.kinds import servers
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.kv_size import is_moe, sizes_of
-from fleet.kinds.options.common_options import data_parallel_size_option, engine_key_option, prefill_instances_option
+from fleet.kinds.options.common_options import (
+    data_parallel_size_option,
+    engine_key_option,
+    prefill_instances_option,
+    tls_option,
+)
 from fleet.kinds.options.option import mapping_option, option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.sim.twin_kv import TwinKv
@@ -26,6 +31,7 @@ METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
 ROLE_LABEL = "llm-d.ai/role"
 SOURCES = ("kubernetes", "dns", "file")
 HOST = "{host}"
+SECURE = "https://"
 _LEGACY_IPV4 = re.compile(r"[0-9a-fx.]*[0-9a-f]")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SELECTOR = re.compile(r"[A-Za-z0-9 ,=!()._/-]{1,500}")
@@ -99,6 +105,12 @@ class ExternalSpec:
     engine_key: str | None = engine_key_option(
         "Where the key is that the engines ask for: env:NAME or file:/PATH, on the host of each process that asks them."
     )
+    tls: Mapping[str, str] = tls_option()
+
+
+def scheme(spec: ExternalSpec) -> str:
+    """Of addresses that a source lists without one."""
+    return SECURE if spec.tls else "http://"
 
 
 def has_source(spec: ExternalSpec) -> bool:
@@ -156,7 +168,12 @@ def _host(where: str) -> str:
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:
-    return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec)
+    return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec) | _refuse_tls(spec)
+
+
+def _refuse_tls(spec: ExternalSpec) -> dict[str, str]:
+    plain = [given for given in spec.urls if spec.tls and not given.startswith(SECURE)]
+    return {"urls": f"must begin with {SECURE}, as tls is given; {plain[0][:200]} does not"} if plain else {}
 
 
 def _refuse_source(spec: ExternalSpec) -> dict[str, str]:
@@ -176,8 +193,8 @@ def _refuse_urls(spec: ExternalSpec) -> dict[str, str]:
     wrong = [given for given in (*spec.urls, *spec.bootstraps) if not is_engine_url(given.replace(HOST, "engine"))]
     if wrong or not spec.urls:
         rule = (
-            "must be http://host:port, one per instance, without user info, query or link-local address; "
-            "a path may follow, but not /v1"
+            "must be http://host:port or https://host:port, one per instance, without user info, query or "
+            "link-local address; a path may follow, but not /v1"
         )
         return {"urls": f"{rule}{f'; {wrong[0][:200]} is not' if wrong else ''}"}
     return _refuse_bootstraps(spec, len(spec.urls))
@@ -250,7 +267,9 @@ def _refuse_labels(spec: ExternalSpec) -> dict[str, str]:
 def is_engine_url(given: str) -> bool:
     try:
         parts = urlsplit(given)
-        plain = parts.scheme == "http" and parts.port != 0 and is_base_path(parts.path) and given.isprintable()
+        plain = (
+            parts.scheme in ("http", "https") and parts.port != 0 and is_base_path(parts.path) and given.isprintable()
+        )
     except ValueError:
         return False
     bare = "@" not in parts.netloc and "?" not in given and "#" not in given and " " not in given
@@ -287,6 +306,6 @@ EXTERNAL = Kind(
     connectors=tuple(CONNECTORS),
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
     max_replicas=lambda spec: None if has_source(spec) else len(spec.urls),
-    free_options=(*SOURCES, "labels", "roles", "engine_key"),
+    free_options=(*SOURCES, "labels", "roles", "engine_key", "tls"),
     later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size"),
 )

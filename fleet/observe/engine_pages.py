@@ -27,7 +27,7 @@ class EnginePages:
         """And why it is not well."""
         url = row.url + path
         try:
-            status, _ = await self.prober.get(url, timeout_s, lines=line_if_any(row.engine_key))
+            status, _ = await self.prober.get(url, timeout_s, lines=line_if_any(row.engine_key), tls=row.tls)
         except ProbeError as error:
             return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
         said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
@@ -52,7 +52,8 @@ class EnginePages:
     async def paused(self, row: Instance, timeout_s: float) -> bool | None:
         """None: its server cannot be paused, as it was started without developers' paths."""
         try:
-            status, body = await self.prober.get(row.url + PAUSE_PATH, timeout_s, lines=line_if_any(row.engine_key))
+            lines = line_if_any(row.engine_key)
+            status, body = await self.prober.get(row.url + PAUSE_PATH, timeout_s, lines=lines, tls=row.tls)
         except ProbeError:
             return False
         return b'"is_paused":true' in body.replace(b" ", b"") if status == 200 else None
@@ -62,7 +63,8 @@ class EnginePages:
     ) -> tuple[int, bytes | None]:
         """(status, body of a good answer)"""
         try:
-            status, body = await self.prober.get(row.url + path, timeout_s, largest, line_if_any(row.engine_key))
+            lines = line_if_any(row.engine_key)
+            status, body = await self.prober.get(row.url + path, timeout_s, largest, lines, row.tls)
         except AnswerRefused as error:
             refused[str(error)] += 1
             return 0, None

@@ -16,7 +16,8 @@ from fleet.kinds.servers import AUTO, SERVERS, Server
 from fleet.observe.lacking import lacking
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.engine_key import line_if_any, refusal
-from router.contract.net.probe import ProbeError, Prober
+from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
+from router.contract.net.probe import NotTrusted, ProbeError, Prober
 
 MODELS = "/v1/models"
 ASK_S = 1.0  # each page
@@ -35,22 +36,25 @@ class Identified:
     lacks: tuple[str, ...] = ()  # flags, for an exact index
 
 
-class KeyAsked(Exception):
-    """The engine asks for a key, or does not take the one that it was shown; the message says what to do."""
+class NotLetIn(Exception):
+    """A key or a certificate is missing, or not accepted by one of both sides; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An engine, asked page by page with the key that its pool names."""
+    """An engine, asked page by page with the key and the certificates that its pool names."""
 
     prober: Prober
     url: str
     key: str = ""  # its reference
+    tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int) -> tuple[int, bytes] | None:
         url = self.url + path
         try:
-            return await self.prober.get(url, ASK_S, largest, line_if_any(self.key))
+            return await self.prober.get(url, ASK_S, largest, line_if_any(self.key), self.tls)
+        except NotTrusted as error:
+            raise NotLetIn(str(error)) from None
         except ProbeError:
             return None
         finally:
@@ -58,8 +62,8 @@ class Asked:
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """None: nothing answers there as an OpenAI server does. Raises KeyAsked."""
-    asked = Asked(prober, url, spec.engine_key or "")
+    """None: nothing answers there as an OpenAI server does. Raises NotLetIn."""
+    asked = Asked(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
         return None
@@ -106,7 +110,7 @@ def _sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
     if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""
-    host = url.removeprefix("http://").rpartition(":")[0]
+    host = url.partition("://")[2].rpartition(":")[0]
     back = f"tcp://{host}:{replay}" if _is_port(replay) else None
     return event_address(f"tcp://{host}:{port}", back, host, topic[:_TOPIC] if isinstance(topic, str) else "")
 
@@ -133,8 +137,8 @@ async def _json(asked: Asked, path: str) -> Any:
 
 
 async def _page(asked: Asked, path: str, largest: int) -> bytes | None:
-    """None: not answered. KeyAsked for the models, which every engine lists."""
+    """None: not answered. NotLetIn for the models, which every engine lists."""
     status, body = await asked.page(path, largest) or (0, b"")
     if path == MODELS and (why := refusal(status, path, asked.key)):
-        raise KeyAsked(why)
+        raise NotLetIn(why)
     return body if status == 200 else None

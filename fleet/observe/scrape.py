@@ -31,7 +31,7 @@ from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
 from fleet.observe.engine_pages import PAUSE_PATH, EnginePages
-from fleet.observe.identify import Identified, KeyAsked, identify
+from fleet.observe.identify import Identified, NotLetIn, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
@@ -147,7 +147,7 @@ class Scraper:
         refused = Counter[str]()
         try:
             identified, asked = await self._identify(row)
-        except KeyAsked as why:
+        except NotLetIn as why:
             return ScrapedAnswer("ok", False, None, str(why), refused, closed_why=str(why))
         if asked and identified is None:
             return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)
@@ -174,7 +174,7 @@ class Scraper:
         """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
         if KINDS[row.pool.kind].launched or row.state != State.LOADING:
             return None, False
-        spec = replace(row.started_from.options(), engine_key=row.engine_key)
+        spec = replace(row.started_from.options(), engine_key=row.engine_key, tls=row.pool.engine.get("tls") or {})
         try:
             async with asyncio.timeout(IDENTIFY_S):
                 return await identify(self._pages.prober, row.url, spec), True

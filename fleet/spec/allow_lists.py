@@ -21,6 +21,7 @@ from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
 from router.contract.fields import Field
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
+from router.contract.net.engine_tls import OPTION as TLS
 from router.contract.problem import Problem
 
 PROGRAMS = ("program", "python", IMAGE)
@@ -34,7 +35,7 @@ Resolve = Callable[[str], str]
 class AllowLists:
     programs: Patterns = None  # allowed values of the options program, python and image
     folders: Patterns = None  # absolute; of every path in options and arguments
-    variables: Patterns = None  # allowed names in `environment`, and of `engine_key`
+    variables: Patterns = None  # allowed names in `environment`, and of `engine_key` and `tls`
     arguments: Patterns = None  # allowed flags in `arguments`
 
 
@@ -66,6 +67,8 @@ def refusals(
     if not kind.launched:  # nothing of it runs here, but these are read
         for name in ("file", "tokenizer"):
             found += _paths(lists, values.get(name) or "", f"{path}.engine.{name}", resolve)
+        for name, given in (values.get(TLS) or {}).items():
+            found += _engine_key(lists, given, f"{path}.engine.{TLS}.{name}", resolve)
         return found + _engine_key(lists, values.get(ENGINE_KEY), f"{path}.engine.{ENGINE_KEY}", resolve)
     for option in options_of(kind.spec):
         found += _of_option(lists, option, values[option.name], f"{path}.engine.{option.name}", resolve)

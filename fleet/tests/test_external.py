@@ -81,7 +81,8 @@ def test_engines_live_on_private_addresses(url: str) -> None:
     "url",
     [
         "http://user:s3cret@10.0.0.7:8000", "http://@10.0.0.7", "http://10.0.0.7?x=1", "http://10.0.0.7/?", "http://10.0.0.7#a",
-        "http://10.0.0.7:8000/v1", "https://10.0.0.7", "http://10.0.0.7:0", "http:// 10.0.0.7", "http://a\nb", "http://",
+        "http://10.0.0.7:8000/v1", "ftp://10.0.0.7", "http://10.0.0.7:0", "http:// 10.0.0.7", "http://a\nb", "http://",
+        "https://169.254.169.254",
         "http://169.254.169.254", "http://169.254.1.1:80", "http://[fe80::1]:8000", "http://[fe80::1%25eth0]:8000",
         "http://[::ffff:169.254.169.254]", "http://[fd00:ec2::254]", "http://100.100.100.200", "http://192.0.0.192",
         "http://metadata.google.internal", "http://METADATA.google.internal.", "http://2852039166", "http://0xa9fea9fe",
@@ -94,11 +95,12 @@ def test_other_urls_are_refused_with_the_rule(url: str) -> None:
     (problem,) = refused.value.problems
     assert problem.path == "spec.pools[0].engine.urls"
     assert problem.message.startswith(
-        "must be http://host:port, one per instance, without user info, query or link-local"
+        "must be http://host:port or https://host:port, one per instance, without user info, query or link-local"
     )
 
 
 def test_an_engine_may_have_a_path_that_is_not_the_api() -> None:
     assert is_engine_url("http://10.0.0.7:8000/team/llama")
+    assert is_engine_url("https://10.0.0.7")
     for wrong in ("http://10.0.0.7:8000/v1", "http://10.0.0.7/a//b", "http://10.0.0.7/../x"):
         assert not is_engine_url(wrong)

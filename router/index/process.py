@@ -142,7 +142,7 @@ class IndexProcess:
             await self._feeds.end(held.feeds.pop(key))
         for key, engine in wanted.items():
             if key not in held.feeds:
-                place = RankPlace(*engine.rank, engine.engine_key)
+                place = RankPlace(*engine.rank, engine.engine_key, engine.tls)
                 held.feeds[key] = self._feeds.follow(
                     key, engine.url, place, held.index, shares=engine.shares, chunk=engine.chunk
                 )

@@ -163,4 +163,4 @@ def _place(endpoint: Endpoint) -> RankPlace:
     dp, number = endpoint.ranks.dp, endpoint.rank
     place = WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)
     own = endpoint.events_url.rstrip("/") == endpoint.upstream.url.rstrip("/")
-    return replace(place, engine_key=endpoint.engine_key) if own and endpoint.engine_key else place
+    return replace(place, engine_key=endpoint.engine_key, tls=endpoint.upstream.tls) if own else place

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from router.contract.net.engine_tls import PLAIN, EngineTls
+
 VERSION = 1
 LENGTH_BYTES = 4
 LONGEST = 64 * 1024 * 1024  # bytes of a frame: the block hashes of the largest body take less
@@ -33,6 +35,7 @@ class Engine(Struct, array_like=True, frozen=True):
     engine_key: str = ""  # reference of its engine key
     shares: bool = False  # True if its store is that of the whole pool
     chunk: int = 0  # tokens per chunk of its model's attention, 0 if unknown
+    tls: EngineTls = PLAIN
 
 
 class Follow(Struct, array_like=True, tag="follow"):

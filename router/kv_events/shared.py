@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import xxhash
 
+from router.contract.net.engine_tls import PLAIN
 from router.kv_events.link import Link, Prompts
 from router.kv_events.messages import Engine, FeedStatus, Found, Stretch
 from router.kv_events.sources import RankPlace
@@ -25,9 +26,10 @@ class SharedFeed:
     def __init__(self, endpoint: Endpoint, place: RankPlace, link: Link) -> None:
         self.link = link
         self._place = (place.number, place.position, place.ranks)
-        self._engine_key = place.engine_key
+        self._engine_key, self._tls = place.engine_key, place.tls
         self._url = endpoint.events_url
         self.key = f"{endpoint.id} {endpoint.epoch} {self._url} {self._place} {self._engine_key}".rstrip()
+        self.key += f" {self._tls}" if self._tls != PLAIN else ""
         self.blocks = NOTHING
         self.refused: Counter[str] = Counter()
         self._take(FeedStatus(self.key, "the index process does not follow its events yet"))
@@ -47,7 +49,7 @@ class SharedFeed:
 
     def engine(self, endpoint: Endpoint, chunk: int) -> Engine:
         own = self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key
-        return Engine(*own, endpoint.shares_store, chunk)
+        return Engine(*own, endpoint.shares_store, chunk, self._tls)
 
 
 class SharedIndex:

@@ -12,6 +12,7 @@ import orjson
 
 from router.contract.json_value import JsonObject
 from router.contract.net.addresses import ENGINES
+from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.contract.net.outgoing import resolve
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
@@ -45,6 +46,7 @@ class RankPlace:
     position: int = 0  # position among the ranks behind the address
     ranks: int = 1  # number of ranks behind the address
     engine_key: str = ""  # key reference; empty for none
+    tls: EngineTls = PLAIN
 
 
 WHOLE = RankPlace()
@@ -55,7 +57,7 @@ async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
     if url.startswith("tcp://"):
         return await _reached(given(url, place), "its address of KV events")
     try:
-        status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST, place.engine_key)
+        status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST, place.engine_key, place.tls)
     except UpstreamError as error:
         raise NoEvents(f"/kv_event_sources does not answer: {error}") from None
     except TimeoutError:

@@ -232,6 +232,7 @@ class Pool:
             and (known.epoch, known.upstream.url) == (instance.epoch, instance.url)
             and known.ranks.dp == dp
         ):
+            known.upstream.secure_by(instance.tls)
             for endpoint in known.ranks.endpoints:
                 endpoint.update(instance)
             return known.ranks.endpoints

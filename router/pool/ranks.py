@@ -25,7 +25,7 @@ class InstanceRanks:
     def __init__(self, instance: PublishedInstance) -> None:
         self.instance = instance.id
         self.dp = instance.dp
-        self.upstream = ConnectionPool(instance.url)
+        self.upstream = ConnectionPool(instance.url, instance.tls)
         self.breaker = Breaker()
         self.endpoints: list[Endpoint] = []
         self.trouble = ""  # why requests do not name their rank

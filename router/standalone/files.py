@@ -12,8 +12,10 @@ from msgspec import ValidationError, convert
 from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
+from router.contract.net import engine_tls
 from router.contract.net.addresses import is_base_path
 from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
+from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.contract.problem import InvalidDocument, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
 from router.contract.secret_text import HIDDEN
@@ -21,7 +23,7 @@ from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
 
-KEYS = ("id", "role", "connector", "events", "tokenizer", "ranks", "engine_key", "kv.NAME")
+KEYS = ("id", "role", "connector", "events", "tokenizer", "ranks", "engine_key", "tls.NAME", "kv.NAME")
 _ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
 _PROBLEMS_SHOWN = 3
 
@@ -37,6 +39,7 @@ class Listed:
     tokenizer: str = ""
     ranks: int = 1  # data-parallel ranks behind the URL
     engine_key: str = ""  # reference of the engine's key
+    tls: EngineTls = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def _instance(where: str, item: str) -> Listed:
     name = given.pop("id", place)
     if not _ID.fullmatch(name):
         raise BadInput(where, Problem("id", name, "not a name", "1 to 100 of A-Z a-z 0-9 . _ : -"))
-    unknown = next((key for key in given if key not in KEYS and not key.startswith("kv.")), None)
+    unknown = next((key for key in given if key not in KEYS and not key.startswith(("kv.", "tls."))), None)
     if unknown is not None:
         raise BadInput(where, Problem(unknown, given[unknown], "unknown key", ", ".join(KEYS)))
     return Listed(
@@ -140,12 +143,28 @@ def _instance(where: str, item: str) -> Listed:
         url.rstrip("/"),
         role=cast(Role, _one_of(where, given, "role", get_args(Role), "both")),
         connector=_one_of(where, given, "connector", tuple(CONNECTORS), ""),
-        kv=_kv(where, {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}),
+        kv=_kv(where, _below("kv.", given)),
         events=given.get("events", ""),
         tokenizer=given.get("tokenizer", ""),
         ranks=_ranks(where, given.get("ranks", "1")),
         engine_key=key_reference(where, given.get("engine_key", "")),
+        tls=_tls(where, url, _below("tls.", given)),
     )
+
+
+def _below(prefix: str, given: dict[str, str]) -> dict[str, str]:
+    return {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+
+
+def _tls(where: str, url: str, given: dict[str, str]) -> EngineTls:
+    """Return the certificates. Raise BadInput without a value, which may be a key itself."""
+    if not engine_tls.is_allowed(given):
+        raise BadInput(
+            where, Problem(engine_tls.OPTION, HIDDEN, "not the whereabouts of certificates", engine_tls.ALLOWED)
+        )
+    if given and not url.startswith("https://"):
+        raise BadInput(where, Problem("url", url, "would be asked without TLS, and tls is given", "https://HOST:PORT"))
+    return engine_tls.engine_tls(given)
 
 
 def key_reference(where: str, given: str) -> str:

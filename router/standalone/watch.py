@@ -115,6 +115,7 @@ class Watched:
             events=self.listed.events,
             tokenizer=self.listed.tokenizer,
             engine_key=self.listed.engine_key,
+            tls=self.listed.tls,
             adapters=tuple(sorted(self.adapters)),
             dp=DataParallel(ranks=self.listed.ranks),
         )
@@ -224,7 +225,8 @@ class InstanceWatch:
             return WatchedAnswer(error, slow, metrics, *known, refused, unseen)
 
     async def _get(self, listed: Listed, path: str, largest: int) -> tuple[int, bytes]:
-        return await self._prober.get(listed.url + path, TIMEOUT_S, largest, line_if_any(listed.engine_key))
+        lines = line_if_any(listed.engine_key)
+        return await self._prober.get(listed.url + path, TIMEOUT_S, largest, lines, listed.tls)
 
     async def _health(self, listed: Listed) -> tuple[str, bool]:
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,10 +38,11 @@ class Engine:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)  # the router hung up during an answer
     release: asyncio.Event = field(default_factory=asyncio.Event)  # lets behaviours go on that wait for it
     port: int = 0
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
         self.connections += 1
@@ -93,9 +95,15 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
 
 
 @asynccontextmanager
-async def engine(behaviour: Behaviour | None = None, *script: Behaviour, of: type[Any] = Engine) -> AsyncIterator[Any]:
+async def engine(
+    behaviour: Behaviour | None = None,
+    *script: Behaviour,
+    of: type[Any] = Engine,
+    secure: ssl.SSLContext | None = None,
+) -> AsyncIterator[Any]:
     made = of(behaviour or reply(), list(script))
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=secure)
+    made.scheme = "https" if secure else "http"
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

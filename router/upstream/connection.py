@@ -1,10 +1,12 @@
 """One connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Protocol
 
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
+from router.contract.net.tls_refusal import explained
 from router.timers import Deadlines
 from router.upstream import host_liveness
 from router.upstream.errors import (
@@ -63,7 +65,9 @@ class Connection(HttpClientProtocol):
     def lost(self, exc: Exception | None) -> UpstreamError:
         if isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
             return HostSilent("its host does not answer")
-        return ConnectionBroken("the engine closed the connection before the answer was whole")
+        if isinstance(exc, ssl.SSLError):
+            return ConnectionBroken(f"the connection broke: {explained(exc)}")
+        return ConnectionBroken(f"the engine closed the connection before the answer was whole{self.hint}")
 
     def invalid(self, why: str) -> UpstreamError:
         return ProtocolError(f"not a valid HTTP answer: {why}")

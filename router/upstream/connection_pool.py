@@ -6,25 +6,28 @@ from math import inf
 from urllib.parse import urlsplit
 
 from router.contract.net.addresses import ENGINES
+from router.contract.net.engine_tls import PLAIN, EngineTls, context
 from router.contract.net.exhaustion import is_exhausted
-from router.contract.net.outgoing import connect, tls
+from router.contract.net.outgoing import connect
+from router.contract.net.whereabouts import Missing
 from router.timers import Deadlines
 from router.upstream.connection import Connection
-from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted
+from router.upstream.errors import ConnectFailed, ConnectionBroken, KeyMissing, RouterExhausted
 
 MAX_IDLE = 512  # connections kept per instance
 IDLE_S = 30.0
 
 
 class ConnectionPool:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: EngineTls = PLAIN) -> None:
         parts = urlsplit(url)
         self.url = url
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.authority = parts.netloc.rpartition("@")[2].encode()
         self.base = parts.path.rstrip("/").encode()  # prefix of every request's path
-        self._ssl = tls() if parts.scheme == "https" else None
+        self.tls = tls
+        self._is_secure = parts.scheme == "https"
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
         self._closed = False
@@ -71,15 +74,25 @@ class ConnectionPool:
         try:
             async with limit:
                 self._connects.start(limit, timeout_s)
-                _, connection = await connect(lambda: Connection(self, loop), self.host, self.port, ENGINES, self._ssl)
+                secure = context(self.tls) if self._is_secure else None
+                where = (self.host, self.port, ENGINES, secure, self.tls.name)
+                _, connection = await connect(lambda: Connection(self, loop), *where)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
+        except Missing as error:
+            raise KeyMissing(f"no connection to {self.url}: {error}") from None
         except OSError as error:
             kind = RouterExhausted if is_exhausted(error) else ConnectFailed
             raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
         finally:
             self._connects.stop(limit)
         return connection
+
+    def secure_by(self, tls: EngineTls) -> None:
+        """Use these certificates for every request from now on."""
+        if tls != self.tls:
+            self.tls = tls
+            self.close_all_idle()
 
     def give_back(self, connection: Connection) -> None:
         if self._closed or len(self._idle) >= MAX_IDLE:

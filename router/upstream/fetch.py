@@ -2,6 +2,7 @@
 
 import asyncio
 
+from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.keyed import with_key
@@ -16,10 +17,12 @@ async def whole(connection: Connection, largest: int) -> bytes:
     return b"".join(parts)
 
 
-async def get(url: str, path: str, timeout_s: float, largest: int, key: str = "") -> tuple[int, bytes]:
+async def get(
+    url: str, path: str, timeout_s: float, largest: int, key: str = "", tls: EngineTls = PLAIN
+) -> tuple[int, bytes]:
     """(status, body as of `whole`), over a connection of its own. Raises UpstreamError; TimeoutError when the whole
     answer took longer: it may come a byte at a time. `key`: the reference of the key that an engine asks for."""
-    upstream = ConnectionPool(url)
+    upstream = ConnectionPool(url, tls)
     lines = with_key(b"accept: application/json\r\n", key)
     request = b"GET %b%b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (upstream.base, path.encode(), upstream.authority, lines)
     try:

@@ -18,7 +18,7 @@ from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build
-from fleet.observe.identify import Identified, KeyAsked, identify
+from fleet.observe.identify import Identified, NotLetIn, identify
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
@@ -88,7 +88,7 @@ def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
 def _listed(spec: ExternalSpec, pool: str) -> Answer:
     if spec.urls:
         urls = [url.rstrip("/") for url in spec.urls]
-        return Answer(tuple(ListedEngine(url, url, url.removeprefix("http://")) for url in urls))
+        return Answer(tuple(ListedEngine(url, url, url.partition("://")[2]) for url in urls))
     source = source_of(spec)
     try:
         return judged(spec, pool, source.look())
@@ -104,7 +104,7 @@ async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[Fou
         async with slots:
             try:
                 found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
-            except KeyAsked as why:
+            except NotLetIn as why:
                 found[index] = replace(found[index], asked=True, trouble=str(why))
 
     tasks = [asyncio.create_task(ask(index)) for index in range(min(MOST, len(listed)))]

@@ -28,7 +28,7 @@ from router.contract.problem import Problem
 
 PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
 _PLACE = ("urls", "dns", "file", "namespace", "selector", "port")
-PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "engine_key", "labels")
+PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "engine_key", "labels", "authorities")
 LONGEST = 20_000  # characters of one field
 
 
@@ -65,6 +65,7 @@ class Typed:
         more: dict[str, object] = {"server": self.server if self.server != CHOICES[0] else ""}
         more |= {name: given[name] for name in ("kv_endpoint", "tokenizer", "engine_key")}
         more |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
+        more |= {"tls": {"authorities": given["authorities"]} if given["authorities"] else {}}
         return {name: value for name, value in {self.way: place[self.way], **more}.items() if value}
 
 

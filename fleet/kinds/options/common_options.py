@@ -6,6 +6,7 @@ from typing import Any
 from fleet.kinds.options.option import option
 from router.contract.fields import Field
 from router.contract.installation import VERSION
+from router.contract.net import engine_tls
 from router.contract.net.engine_key import ALLOWED, is_reference
 from router.contract.redis.published import MOST_RANKS
 from router.contract.secret_text import HIDDEN
@@ -59,6 +60,22 @@ def engine_key_option(help: str) -> Any:
         instead=HIDDEN,
     )
     return dataclasses.field(default=None, metadata={"field": made})
+
+
+def tls_option() -> Any:
+    """A refused value is not shown: it may be a key itself."""
+    made = Field(
+        name="",
+        title="TLS",
+        default=None,
+        kind="map",
+        help="Of https:// engines: {authorities: file:/PATH or env:NAME, certificate: …, key: …, name: …}, each "
+        "optional; authorities: system for those of the host.",
+        fits=engine_tls.is_allowed,
+        words=engine_tls.ALLOWED,
+        instead=HIDDEN,
+    )
+    return dataclasses.field(default_factory=dict, metadata={"field": made})
 
 
 STARTED_WITH_KEY = (

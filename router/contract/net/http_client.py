@@ -11,6 +11,8 @@ from typing import cast
 
 import httptools
 
+from router.contract.net.tls_refusal import HINT
+
 Headers = list[tuple[bytes, bytes]]  # names in lower case
 MAX_HEAD = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
 MAX_HEADERS = 256
@@ -26,6 +28,7 @@ class HttpClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.busy = False
+        self._may_refuse = False  # over TLS, before its first whole answer: its server may refuse this client
         self._reset()
 
     def _reset(self) -> None:
@@ -41,6 +44,11 @@ class HttpClientProtocol(asyncio.Protocol):
 
     def lost(self, exc: Exception | None) -> Exception:
         raise NotImplementedError
+
+    @property
+    def hint(self) -> str:
+        """Return what the end of a silent connection may mean."""
+        return HINT if self._may_refuse and self._silent else ""
 
     def invalid(self, why: str) -> Exception:
         raise NotImplementedError
@@ -98,6 +106,7 @@ class HttpClientProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._may_refuse = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
         if not self.busy or self._complete:
@@ -179,4 +188,5 @@ class HttpClientProtocol(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.status:
             self._complete = True
+            self._may_refuse = False
             self._keep_alive = self._parser.should_keep_alive()

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import TypeVar
 
 from router.contract.net.addresses import Reach, literal, refusal
+from router.contract.net.tls_refusal import TlsRefused, explained
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
@@ -46,15 +47,24 @@ async def resolve(host: str, port: int, reach: Reach) -> list[str]:
 
 
 async def connect(
-    factory: Callable[[], Made], host: str, port: int, reach: Reach, secure: ssl.SSLContext | None = None
+    factory: Callable[[], Made],
+    host: str,
+    port: int,
+    reach: Reach,
+    secure: ssl.SSLContext | None = None,
+    name: str = "",
 ) -> tuple[asyncio.Transport, Made]:
-    """OSError: no address of the host takes the connection, or BeyondReach."""
+    """OSError: no address of the host takes the connection, BeyondReach or TlsRefused. `name`: the one that the
+    server's certificate must have instead of the host's."""
+    name = name or host
     loop, failed = asyncio.get_running_loop(), OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
     for address in await resolve(host, port, reach):
         try:
             return await loop.create_connection(
-                factory, address, port, ssl=secure, server_hostname=host if secure else None
+                factory, address, port, ssl=secure, server_hostname=name if secure else None
             )
+        except ssl.SSLError as error:
+            failed = TlsRefused(explained(error, name))
         except OSError as error:
             failed = error
     raise failed

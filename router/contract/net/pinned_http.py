@@ -1,6 +1,7 @@
 """httpx over outgoing.py. Import it where it is used: httpx is a quarter of the router's imports."""
 
 import asyncio
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +9,26 @@ import httpx
 
 from router.contract.net.addresses import ENGINES, Reach
 from router.contract.net.engine_key import EngineKeyMissing, text
+from router.contract.net.engine_tls import PLAIN, EngineTls, context
 from router.contract.net.outgoing import resolve, tls
+from router.contract.net.tls_refusal import HINT, TlsRefused, cause, explained
+from router.contract.net.whereabouts import Missing
 
 
 class PinnedTransport(httpx.AsyncHTTPTransport):
     """Connects to the checked address; `Host` and the certificate stay the name's. Follows no proxy."""
 
-    def __init__(self, reach: Reach, limits: httpx.Limits | None = None) -> None:
-        super().__init__(verify=tls(), trust_env=False, limits=limits or httpx.Limits())
+    def __init__(
+        self,
+        reach: Reach,
+        limits: httpx.Limits | None = None,
+        secure: ssl.SSLContext | None = None,
+        name: str = "",
+    ) -> None:
+        """`secure` and `name`: see `connect` (router/contract/net/outgoing.py)."""
+        super().__init__(verify=secure or tls(), trust_env=False, limits=limits or httpx.Limits())
         self._reach = reach
+        self._name = name
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url, host = request.url, request.url.host
@@ -26,26 +38,41 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
         except OSError as error:
             raise httpx.ConnectError(error.strerror or str(error), request=request) from error
         request.url = url.copy_with(host=address)
-        request.extensions = {**request.extensions, "sni_hostname": host}
+        request.extensions = {**request.extensions, "sni_hostname": self._name or host}
         return await super().handle_async_request(request)
 
 
 class EngineTransport(PinnedTransport):
     """To one engine, with the key that it asks for. A request to any other address goes without it."""
 
-    def __init__(self, url: str, key: str, limits: httpx.Limits | None = None) -> None:
+    def __init__(self, url: str, key: str, limits: httpx.Limits | None = None, certificates: EngineTls = PLAIN) -> None:
         """`key`: its reference (router/contract/net/engine_key.py); empty: the engine asks for none."""
-        super().__init__(ENGINES, limits)
+        self._trouble = ""
+        try:
+            secure = context(certificates)
+        except (Missing, TlsRefused) as error:
+            secure, self._trouble = None, error.strerror or str(error)
+        super().__init__(ENGINES, limits, secure, certificates.name)
         self._origin = _origin(httpx.URL(url))
         self._key = key
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._trouble:
+            raise httpx.ConnectError(self._trouble, request=request)
         if self._key and _origin(request.url) == self._origin:
             try:
                 request.headers["authorization"] = f"Bearer {text(self._key)}"
             except EngineKeyMissing as error:
                 raise httpx.ConnectError(str(error), request=request) from None
-        return await super().handle_async_request(request)
+        host = self._name or request.url.host
+        try:
+            return await super().handle_async_request(request)
+        except httpx.TransportError as error:
+            if (of_tls := cause(error)) is not None:
+                raise type(error)(explained(of_tls, host), request=request) from None
+            if request.url.scheme == "https" and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+                raise type(error)(f"{str(error) or 'the connection broke'}{HINT}", request=request) from None
+            raise
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

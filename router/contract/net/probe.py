@@ -5,17 +5,22 @@ With eight instances httpx takes six times as long, with a hundred it does not f
 ProbeError
 ├── Slow                no whole answer in time
 ├── ConnectionRefused   no connection, or it broke
+│   └── NotTrusted      TLS refuses one side
 ├── AnswerRefused       the answer is larger than allowed, or not HTTP
 └── NotAsked            this process can open no connection: it says nothing of the other side
 """
 
 import asyncio
+import ssl
 from urllib.parse import SplitResult, urlsplit
 
 from router.contract.net.addresses import ENGINES
+from router.contract.net.engine_tls import PLAIN, EngineTls, context
 from router.contract.net.exhaustion import is_exhausted
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
-from router.contract.net.outgoing import connect, tls
+from router.contract.net.outgoing import connect
+from router.contract.net.tls_refusal import TlsRefused, explained
+from router.contract.net.whereabouts import Missing
 
 
 class ProbeError(Exception):
@@ -28,6 +33,10 @@ class Slow(ProbeError):
 
 class ConnectionRefused(ProbeError):
     pass
+
+
+class NotTrusted(ConnectionRefused):
+    """Asking again would not help until a certificate changes."""
 
 
 class NotAsked(ProbeError):
@@ -49,7 +58,9 @@ class _ProbeConnection(HttpClientProtocol):
         super().__init__(loop)
 
     def lost(self, exc: Exception | None) -> ConnectionRefused:
-        return ConnectionRefused(f"the connection broke{f': {exc}' if exc else ''}")
+        if isinstance(exc, ssl.SSLError):
+            return NotTrusted(explained(exc))
+        return ConnectionRefused(f"the connection broke{f': {exc}' if exc else self.hint}")
 
     def invalid(self, why: str) -> AnswerRefused:
         return AnswerRefused(f"not HTTP: {why}")
@@ -81,7 +92,9 @@ class Prober:
     def __init__(self) -> None:
         self._kept: dict[str, _ProbeConnection] = {}
 
-    async def get(self, url: str, timeout_s: float, largest: int = LARGEST, lines: bytes = b"") -> tuple[int, bytes]:
+    async def get(
+        self, url: str, timeout_s: float, largest: int = LARGEST, lines: bytes = b"", tls: EngineTls = PLAIN
+    ) -> tuple[int, bytes]:
         """(status, body). ProbeError when there is no answer; the connection is then closed.
 
         `timeout_s` is for the whole answer, so one that comes a byte at a time is slow. `largest`: bytes. `lines`: more
@@ -89,17 +102,18 @@ class Prober:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._get(url, largest, lines)
-        except AnswerRefused as error:
-            raise AnswerRefused(f"GET {url}: {error}") from None
+                return await self._get(url, largest, lines, tls)
+        except (AnswerRefused, NotTrusted) as error:
+            raise type(error)(f"GET {url}: {error}") from None
         except TimeoutError:
             self.forget(url)
             raise Slow(f"GET {url} took longer than {timeout_s:g} s") from None
         except OSError as error:
             kind = NotAsked if is_exhausted(error) else ConnectionRefused
+            kind = NotTrusted if isinstance(error, TlsRefused | Missing) else kind
             raise kind(f"GET {url}: {error.strerror or error}") from None
 
-    async def _get(self, url: str, largest: int, lines: bytes) -> tuple[int, bytes]:
+    async def _get(self, url: str, largest: int, lines: bytes, tls: EngineTls) -> tuple[int, bytes]:
         parts = urlsplit(url)
         kept = self._kept.get(url)
         if kept is not None and not kept.closed:
@@ -109,15 +123,16 @@ class Prober:
                 raise
             except ConnectionRefused:  # a server may close a kept connection at any time
                 pass
-        connection = await self._connect(parts)
+        connection = await self._connect(parts, tls)
         self._kept[url] = connection
         return await connection.get(parts.path, parts.netloc, largest, lines)
 
-    async def _connect(self, parts: SplitResult) -> _ProbeConnection:
-        secure = tls() if parts.scheme == "https" else None
+    async def _connect(self, parts: SplitResult, tls: EngineTls) -> _ProbeConnection:
+        secure = context(tls) if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
-        _, connection = await connect(lambda: _ProbeConnection(loop), parts.hostname or "", port, ENGINES, secure)
+        host = parts.hostname or ""
+        _, connection = await connect(lambda: _ProbeConnection(loop), host, port, ENGINES, secure, tls.name)
         return connection
 
     def forget(self, url: str) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.contract.redis.codec import OrderedValue, RedisValue
 
 MOST_RANKS = 512
@@ -130,6 +131,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
     engine_key: str = ""  # reference of its key, never the key (router/contract/net/engine_key.py)
+    tls: EngineTls = PLAIN  # with an https:// URL
     adapters: tuple[str, ...] = ()  # listed LoRA adapters
     speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
     gpus: Count = 0  # GPUs that it spans or simulates

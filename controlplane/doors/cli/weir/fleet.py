@@ -40,6 +40,8 @@ def discover_engines(api: Api, options: argparse.Namespace) -> int:
     engine: dict[str, Any] = {
         name: getattr(options, name) for name in ("urls", "dns", "file", "engine_key") if getattr(options, name)
     }
+    if options.tls_authorities:
+        engine["tls"] = {"authorities": options.tls_authorities}
     if options.kubernetes:
         namespace, selector, port = options.kubernetes
         engine["kubernetes"] = {"namespace": namespace, "selector": selector, "port": port}

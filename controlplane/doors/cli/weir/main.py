@@ -81,6 +81,7 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
     place.add_argument("--file", metavar="PATH", help="Prometheus' file_sd, on the server's host")
     place.add_argument("--kubernetes", nargs=3, metavar=("NAMESPACE", "SELECTOR", "PORT"))
     look.add_argument("--engine-key", metavar="WHERE", help="env:NAME or file:/PATH, on the server's host")
+    look.add_argument("--tls-authorities", metavar="WHERE", help="of https:// engines: env:NAME or file:/PATH, there")
     models = commands.add_parser("models", help="the document Models").add_subparsers(required=True, metavar="VERB")
     got = _verb(models, "get", get_models, "write what is live, YAML")
     got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")

@@ -182,7 +182,7 @@ def _json_of(instance: Instance, path: str, body: Any = None, *, timeout_s: floa
 
 async def _answer_of(instance: Instance, path: str, body: Any, timeout_s: float) -> bytes:
     """The body; one above LARGEST is cut off, and then not JSON. Redirects are not followed."""
-    found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key)
+    found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with (
         asyncio.timeout(timeout_s),
         httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
