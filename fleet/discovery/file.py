@@ -28,7 +28,7 @@ _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 @dataclass(slots=True)
 class FileSource:
     path: str
-    scheme: str = "http://"  # of targets without one
+    scheme: str = "http://"  # scheme for targets without one
     stamp: tuple[int, int, int] = (0, 0, 0)  # inode, time of change and size when it was read
     found: list[ListedEngine] = field(default_factory=list)
 

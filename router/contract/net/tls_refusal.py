@@ -3,7 +3,7 @@
 import errno
 import ssl
 
-_EXPIRED, _NOT_YET = (10,), (9,)  # of OpenSSL's x509_vfy.h
+_EXPIRED, _NOT_YET = (10,), (9,)  # numbers in OpenSSL's x509_vfy.h
 _UNTRUSTED = (2, 18, 19, 20, 21)
 _OTHER_NAME = (62, 64)
 _SPEAKS_OTHER = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
