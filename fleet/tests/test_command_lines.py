@@ -51,6 +51,43 @@ def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() 
     }
 
 
+def test_sglang_always_reports_hits_and_load_and_publishes_its_cache() -> None:
+    line, env, wire = made("sglang", {"model": "./tiny", "tensor_parallel": 2, "arguments": ["--trust-remote-code"]})
+    assert "python3 -m sglang.launch_server --model-path /opt/weir/tiny" in line
+    assert "--served-model-name tiny --host 127.0.0.1 --port 18100 --tp-size 2 --page-size 16" in line
+    assert "--enable-metrics --enable-cache-report" in line
+    events = json.loads(line.partition("--kv-events-config ")[2].partition(" --")[0])
+    assert events["bind"] is True
+    assert (events["endpoint"], events["replay_endpoint"]) == ("tcp://127.0.0.1:18101", "tcp://127.0.0.1:18102")
+    assert line.endswith(" --trust-remote-code")
+    assert "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR" not in env
+    assert wire.events == "tcp://127.0.0.1:18101?replay=tcp://127.0.0.1:18102&topic=kv"
+    assert wire.tokenizer == "/opt/weir/tiny"
+
+
+def test_attention_ranks_of_sglang_are_targets_that_step_together() -> None:
+    given = {"tensor_parallel": 8, "data_parallel_size": 4}
+    line, _, wire = made("sglang", given)
+    assert "--tp-size 8 --attn-dp-size 4" in line
+    assert (wire.dp.ranks, wire.dp.together) == (4, "p-0")
+    kind = KINDS["sglang"]
+    assert kind.port_spans(build(kind.spec, given)) == {"events": 4, "replay": 4}
+
+
+def test_hicache_of_sglang_lies_in_host_memory_and_in_a_folder() -> None:
+    given = {"hicache": "disk", "dram_gib": 32, "tensor_parallel": 2, "write_policy": "write_back"}
+    line, env, _ = made("sglang", given)
+    of_memory = "--enable-hierarchical-cache --hicache-size 32 --hicache-write-policy write_back"
+    assert f"{of_memory} --hicache-storage-backend file" in line
+    assert env["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"] == "/data/p-0/kv"
+    assert "--hicache-storage-backend" not in made("sglang", {**given, "hicache": "dram"})[0]
+    kind = KINDS["sglang"]
+    spec = build(kind.spec, given)
+    assert kind.volume(spec, launch()) == "/data/p-0/kv"
+    dram, _ = kind.twin_kv(spec, launch()).tiers
+    assert dram.capacity_bytes == 64 * 1024**3
+
+
 def test_switched_off_options_are_passed_to_vllm_and_routers_get_no_events() -> None:
     line, _, wire = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
     assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
@@ -282,6 +319,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
     ("trtllm", {"kv_events": True, "attention_dp": True}, "kv_events", "needs attention_dp off"),
     ("neuron", {"plugin": True, "etcd": "h:2379"}, "etcd", "belongs to NxD Inference"),
+    ("sglang", {"tensor_parallel": 6, "data_parallel_size": 4}, "tensor_parallel", "must be a multiple of"),
+    ("sglang", {"disk": "/kv"}, "disk", "needs hicache disk"),
     ("external", {}, "urls", "must be http://host:port or https://host:port, one per instance"),
     (
         "external",

@@ -113,6 +113,8 @@ def test_an_address_of_the_clouds_own_services_is_not_asked() -> None:
 
 def test_the_figures_of_sglang_are_read() -> None:
     found = parse_metrics(SGLANG_PAGE.encode(), SGLANG_SCRAPE)
+    ranked = SGLANG_PAGE.replace('tp_rank="0"', 'dp_rank="0"') + SGLANG_PAGE.replace('tp_rank="0"', 'dp_rank="1"')
+    assert list(parse_metrics(ranked.encode(), SGLANG_SCRAPE).ranks) == ["0", "1"]
     assert (found.kv_usage, found.running, found.waiting) == (0.25, 3, 1)
     assert (found.block_size, found.kv_blocks) == (64, 2048)
     assert (found.prefix_queries_total, found.prefix_hits_total, found.generation_tokens_total) == (1000, 500, 70)

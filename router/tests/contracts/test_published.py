@@ -151,5 +151,25 @@ def test_vllm_takes_every_option_that_its_kind_writes() -> None:
     assert written - taken == set()
 
 
+def test_sglang_takes_every_option_that_its_kind_writes() -> None:
+    kind = (ROOT / "fleet" / "kinds" / "sglang" / "sglang.py").read_text()
+    kind = kind[kind.index("given = {") : kind.index("def _events")]
+    written = {f"{name}:".replace("-", "_") for name in re.findall(r'^ +"([a-z]+(?:-[a-z]+)+)": ', kind, re.MULTILINE)}
+    fields_of = "\n".join(sources("sglang", "sglang/srt/arg_groups/fields/").values())
+    assert len(written) > 15
+    assert {name for name in written if not re.search(rf"^ +{name} A\[", fields_of, re.MULTILINE)} == set()
+    config = event_settings()
+    assert {"publisher", "endpoint", "replay_endpoint", "bind", "topic"} <= config
+
+
+def event_settings() -> set[str]:
+    """Fields of the JSON that SGLang takes as its configuration of KV events."""
+    path = "sglang/srt/disaggregation/kv_events.py"
+    tree = ast.parse(sources("sglang", path)[path])
+    (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVEventsConfig")
+    return {one.target.id for one in config.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+
+
+@contracts
 def test_the_document_has_the_versions_that_the_contracts_are_held_to() -> None:
     assert "\n".join(table()) in DOCUMENT.read_text()
