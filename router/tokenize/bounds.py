@@ -19,11 +19,24 @@ _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # a string
 def exceeded(body: bytes) -> str:
     """Return the limit that the body exceeds; empty if none."""
     # A first count includes commas and brackets in strings, which is quick and usually suffices.
-    if len(body) <= SMALL or not _too_many(body[start : start + _WINDOW] for start in range(0, len(body), _WINDOW)):
+    if len(body) <= SMALL or not _may_exceed(body):
         return ""
     if not _too_many(_outside_strings(body)):
         return ""
     return f"the body may have at most {MAX_VALUES:,} values and {MAX_CONTAINERS:,} objects and arrays"
+
+
+def _may_exceed(body: bytes) -> bool:
+    windows = (body[start : start + _WINDOW] for start in range(0, len(body), _WINDOW))
+    if len(body) > MAX_VALUES:
+        return _too_many(windows)
+    containers = 0  # a body of so few bytes has no more values
+    for part in windows:
+        # Where brackets are rare, `replace` takes a tenth of the time of `count` or `translate`
+        containers += 2 * len(part) - len(part.replace(b"[", b"")) - len(part.replace(b"{", b""))
+        if containers > MAX_CONTAINERS:
+            return True
+    return False
 
 
 def _too_many(parts: Iterator[bytes]) -> bool:
