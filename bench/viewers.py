@@ -1,10 +1,13 @@
 """What viewers who ask large questions cost an operator: the time of a page and of REST, and the web process' CPU.
 
-    .venv/bin/python -m bench.viewers [--viewers 5] [--seconds 20] [--slug tutti]
+    .venv/bin/python -m bench.viewers [--viewers 5] [--seconds 20] [--slug tutti] [--each]
 
 A web process with a database and a Redis of its own. First the operator works alone, then beside the viewers, each of
 whom asks a system again as soon as it is answered, with inputs that nobody asked before. A checkout of another version
 is measured by the same file: put it into its `bench/`.
+
+With `--each` the viewers instead open one address at once, each page and operation of REST in turn:
+the CPU of the web process per request, the operator's included.
 """
 
 import argparse
@@ -13,6 +16,8 @@ import os
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,14 +33,19 @@ import json
 from django.contrib.auth.models import Group, User
 from controlplane.people.accounts.services import create_token
 from controlplane.people.audit.services import Actor
-tokens = {{}}
+from django.test import Client
+from controlplane.tests.test_bounded_work import addresses
+tokens, sessions = {{}}, []
 for number in range({viewers}):
     user = User.objects.create_user(f"viewer{{number}}")
     user.groups.add(Group.objects.get(name="viewer"))
+    client = Client()
+    client.force_login(user)
+    sessions.append(client.cookies["sessionid"].value)
     tokens[user.username] = create_token(user, "bench", ["experiments:read"], Actor("user", "ada"))[1]
 otto = User.objects.get(username="otto")
 tokens["otto"] = create_token(otto, "bench", ["policy:read", "fleet:read"], Actor("user", "ada"))[1]
-open({path!r}, "w").write(json.dumps(tokens))
+open({path!r}, "w").write(json.dumps([tokens, sessions, list(addresses())]))
 """
 
 
@@ -53,13 +63,17 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--slug", default="tutti")
+    parser.add_argument("--each", action="store_true")
     given = parser.parse_args()
     with serving() as web:
         path = web.folder / "tokens.json"
         web.manage("shell", "--verbosity", "0", "-c", MAKE.format(viewers=given.viewers, path=str(path)))
-        tokens = json.loads(path.read_text())
+        tokens, sessions, addresses = json.loads(path.read_text())
         otto = tokens.pop("otto")
         measure(web, otto, {}, 5.0, given.slug)  # imports and first connections
+        if given.each:
+            walk(web, otto, sessions, addresses)
+            return
         for name, viewers in (("alone", {}), (f"beside {given.viewers} viewers", tokens)):
             before = cpu_s(web)
             told = measure(web, otto, viewers, given.seconds, given.slug)
@@ -78,6 +92,28 @@ def measure(web: Web, otto: str, viewers: dict[str, str], seconds: float, slug: 
     for asker in askers:
         asker.join()
     return told
+
+
+def walk(web: Web, otto: str, sessions: list[str], addresses: list[str]) -> None:
+    """Print which requests of viewers cost most."""
+    cost: dict[str, float] = {}
+    statuses: Counter[int] = Counter()
+    clients = [httpx.Client(base_url=web.url, cookies={"sessionid": one}, timeout=LIMIT_S) for one in sessions]
+    threading.Thread(target=until_the_end, args=(web.url, otto), daemon=True).start()
+    with ThreadPoolExecutor(len(clients)) as viewers:
+        for address in addresses:
+            before = cpu_s(web)
+            statuses.update(viewers.map(lambda client, to=address: client.get(to).status_code, clients))
+            cost[address] = (cpu_s(web) - before) / len(clients)
+    print(f"{len(addresses)} addresses, {len(clients)} viewers at once beside an operator: {dict(statuses)}")
+    print(f"CPU of the web process for a request: median {median(cost.values()):.3f} s; the most:")
+    for address in sorted(cost, key=cost.__getitem__, reverse=True)[:5]:
+        print(f"  {cost[address]:.2f} s  {address[:100]}")
+
+
+def until_the_end(url: str, token: str) -> None:
+    with suppress(httpx.TransportError):
+        work(url, token, float("inf"), Told())
 
 
 def work(url: str, token: str, end: float, told: Told) -> None:

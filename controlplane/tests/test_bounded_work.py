@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
@@ -159,6 +160,15 @@ def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
     assert calls[0] > MOST_CALLS / 10  # so the bound would be felt
 
 
+def pages() -> Iterator[str]:
+    return (concrete(route) for route in patterns(get_resolver()) if not route.startswith(UNASKED))
+
+
+def addresses() -> Iterator[str]:
+    """All of the web process that a viewer may ask with GET."""
+    return chain(pages(), (f"/api/v1{address}" for address in operations()))
+
+
 def operations() -> Iterator[str]:
     """The address of each operation that a viewer may call with GET, its numbers at their greatest."""
     for path, methods in api.get_openapi_schema()["paths"].items():
@@ -185,8 +195,7 @@ def test_no_page_and_no_operation_of_a_viewer_computes_for_long(
 ) -> None:
     """With recorded traffic at the number that Redis keeps."""
     record_traffic(live_redis, redis_keys.TRAFFIC_KEPT // 10)
-    asked = [(vera_client, concrete(route)) for route in patterns(get_resolver()) if not route.startswith(UNASKED)]
-    asked += [(vera_api, address) for address in operations()]
+    asked = [(vera_client, address) for address in pages()] + [(vera_api, address) for address in operations()]
     calls = {address: calls_of(client, address) for client, address in asked}
     assert len(calls) > 100
     assert {address: count for address, count in calls.items() if count >= MOST_CALLS} == {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ from fleet.models import AdapterHome, Instance, Pool, State
 from fleet.observe import identify
 from fleet.observe.engine_pages import EnginePages
 from fleet.tests.simengine.conftest import StartSim, start_sim
+from router.tests.standalone.test_alone import Alone
 
 BASE = "/team/llama"
 __all__ = ["start_sim"]
@@ -40,6 +42,7 @@ class Passing(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"] or 0))
         answer = self.server.engine.request(self.command, self.path.removeprefix(BASE), content=body)
         self.send_response(answer.status_code)
+        self.send_header("content-type", answer.headers.get("content-type", ""))
         self.send_header("content-length", str(len(answer.content)))
         self.end_headers()
         self.wfile.write(answer.content)
@@ -75,4 +78,27 @@ def test_its_pages_its_sleep_and_its_adapters_are_asked_for_below_the_path(
     assert sleep.sleep_instance("chat-0", 1)
     assert proxy.engine.get("/is_sleeping").json() == {"is_sleeping": True}
     assert sleep.wake_instance("chat-0", 1)  # computes a token there
+    assert proxy.outside == []
+
+
+@pytest.mark.slow
+def test_a_router_process_below_a_path_serves_chats_by_an_engine_below_another(proxy: PathProxy) -> None:
+    router = Alone("--instances", proxy.url, "--root-path", "/llm")
+    chat = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+    with httpx.Client(base_url=f"{router.url}/llm", timeout=60) as client:
+        try:
+            for _ in range(1000):
+                if (health := client.get("/healthz").json())["pools"]["default"]["ready"]:
+                    break
+                time.sleep(0.02)
+            assert health["pools"]["default"]["ready"] == 1, health
+            assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["sim"]
+            for streamed in (False, True):
+                answer = client.post("/v1/chat/completions", json=chat | {"stream": streamed})
+                assert (answer.status_code, "data: [DONE]" in answer.text) == (200, streamed), answer.text
+            assert client.get("/receipts").json()["receipts"][0]["outcome"] == "ok"
+        finally:
+            router.process.terminate()
+            assert router.process.wait(30) == 0
+            router.log.close()
     assert proxy.outside == []

@@ -1,0 +1,78 @@
+"""A replay, a batch and a gateway come to the result of the router's receipt, whatever engines answer."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from controlplane.evidence.experiments.replay.client import ReplayClient
+from controlplane.evidence.experiments.replay.completions import PATH, body_of, ending_of
+from controlplane.traffic.batches.answers import LineAnswer, meaning
+from router.contract import verdict
+from router.contract.verdict import VERDICTS
+from router.tests.conftest import World, published, world  # noqa: F401  (fixtures)
+from router.tests.engine import Behaviour, Engine, Received, Writer, reply, stream
+from router.tests.flows.test_fault_of_each_api import BODIES, fails, noted
+from router.tests.liar import plans
+from router.tests.liar.plans import Plan
+from router.tests.picker.asking import headers
+from router.tests.picker.test_picking import Gateway
+
+STATUSES = (400, 401, 404, 408, 413, 422, 429, 500, 501, 503)
+BROKEN = ("closes", "closes half-way", "is dead", "is no answer")
+STREAMS = (
+    ("begin", "error"),
+    ("begin", "error_client"),
+    ("error_busy",),
+    ("begin", "text", "error"),
+    ("begin", "text", "error_client"),
+    ("begin", "text", "abort", "end"),
+    ("begin", "text", "finish"),
+    ("begin", "end"),
+    ("garbage",),
+    plans.HONEST,
+)
+OF_LINES = {"ok": "answered", "client_error": "failed", "error": "again", "refused": "later"}
+
+
+def tells(events: tuple[str, ...]) -> Behaviour:
+    async def behave(engine: Engine, request: Received, writer: Writer) -> None:
+        if request.document.get("stream"):
+            behaviour = stream([plans.event(request.target, kind, (9, 3)) + b"\n\n" for kind in events])
+        else:
+            body = plans.whole(request.target, Plan(events=events))
+            behaviour = reply(orjson.loads(body) if body.endswith(b"}") else body.decode())
+        await behaviour(engine, request, writer)
+
+    return behave
+
+
+@pytest.mark.parametrize("fallible", [STATUSES, BROKEN, STREAMS], ids=["statuses", "broken answers", "streams"])
+async def test_replays_and_lines_of_batches_end_as_the_receipt_says(world: Any, fallible: Any) -> None:  # noqa: F811
+    w: World = await world(None, None, failure__breaker_failures=1000)
+    found = noted(w.router.recorder)
+    client = ReplayClient(str(w.client.base_url))
+    for how in fallible:
+        for one in w.engines:
+            one.behaviour = tells(how) if isinstance(how, tuple) else fails(how)
+        answer = await client.request("POST", PATH, body_of("llama", "hello", 9))
+        await w.until(lambda: len(found) == 1, "receipt")
+        assert ending_of(answer).outcome == found.pop()["outcome"], f"a replay, {how}"
+        for path in (plans.CHAT, plans.EMBEDDINGS):
+            whole = await w.client.post(path, json={"model": "llama", **BODIES[path], "stream": False})
+            await w.until(lambda: len(found) == 1, "receipt")
+            outcome = meaning(LineAnswer(whole.status_code, "r", whole.content)).outcome
+            assert outcome == OF_LINES[found.pop()["outcome"]], f"a line, {path}, {how}: {whole.text[:200]}"
+    client.close()
+
+
+async def test_what_a_gateway_reports_ends_as_a_router_would_have_judged_it(world: Any) -> None:  # noqa: F811
+    w: World = await world(None, None, failure__breaker_failures=1000)
+    found, gateway = noted(w.router.recorder), Gateway(w)
+    for status in (200, *STATUSES):
+        asking, work = gateway.ask()
+        await asking.answer()
+        asking.say(headers({":status": str(status)}, kind=3), None)
+        await work
+        receipt, result = found.pop(), verdict.of_status(status)
+        assert (receipt["result"], receipt["outcome"]) == (result, VERDICTS[result].label), status
