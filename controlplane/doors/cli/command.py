@@ -11,7 +11,8 @@ ON_HOST = """
 on this host:
   up                    everything on this machine
   router                a router alone
-  replay                what users would have felt under other routers and under Weir's, from a trace file
+  replay, plan          from a trace file: what users would have felt under other routers and under Weir's;
+                        the cheapest fleets for an SLO
   serve, node, doctor   one process, a host with engines, what this machine lacks
   help                  list every other command of this host; `manage deliver` and `manage explain`
                         are those of the host beside deliver and explain above
@@ -24,10 +25,10 @@ def main() -> None:
     if words[:1] == ["router"]:
         sys.argv[1:] = words[1:]
         runpy.run_module("router", run_name="__main__")
-    elif words[:1] == ["replay"]:
-        from controlplane.evidence.plan.command import main as replay
+    elif words[:1] in (["plan"], ["replay"]):
+        from controlplane.evidence.plan.command import main as from_trace
 
-        sys.exit(replay(words[1:]))
+        sys.exit(from_trace(words))
     elif not words or words[0].startswith("-") or words[0] in PIPELINES:
         _pipelines()
     else:

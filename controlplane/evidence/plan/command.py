@@ -1,4 +1,4 @@
-"""`weir replay`: a first proof from a trace file, on this machine alone."""
+"""`weir replay` and `weir plan`: answers from a trace file, on this machine alone."""
 
 import argparse
 import json
@@ -6,48 +6,83 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.evidence.plan import fleets, report
+from controlplane.evidence.plan import fleets, planned, report
+from controlplane.evidence.plan.question import PlanQuestion, busiest
 from controlplane.evidence.plan.replay import ReplayArm, replay
+from controlplane.evidence.plan.search import LATENCIES, PlanAnswer, plan
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.generated import BUILT_IN
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace
+from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
+from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet
+from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
+from fleet.systems.prices import Prices
 from router.contract.problem import InvalidDocument
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
+from router.policy.types import CLASSES
 
 PRESENT = ("round_robin", "least_requests", "sglang_cache_aware", "cache_aware", "llm_d")
 WEIRS = "priced"
 REQUESTS = 12_000  # an hour of a busy fleet; seven policies take about a minute
 MOST_REQUESTS = 200_000
-FAILED, USAGE = 1, 2
+PLANNED = 2_000  # requests that a plan plays in a minute or two
+MOST_GPUS = 4_096
+MOST_GB = 1_000_000.0
+MOST = 1e9
+USAGE = 2
 
 
 def main(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+    """The command's name first."""
+    name, perform = words[0], {"replay": _replay, "plan": _plan}[words[0]]
+    options = {"replay": _replay_parser, "plan": _plan_parser}[name]().parse_args(words[1:])
     try:
-        text = _replay(options)
+        text = perform(options)
     except (BadTrace, InvalidFleet, UnreadableDocument, InvalidDocument, fleets.NotPlayable, OSError) as error:
-        print(f"weir replay: {error}", file=sys.stderr)
+        print(f"weir {name}: {error}", file=sys.stderr)
         return USAGE
     print(text, end="")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weir replay", description=__doc__)
+def _parser(name: str, about: str, requests: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"weir {name}", description=about)
     parser.add_argument("trace", help=f"a trace file, or a built-in trace: {', '.join(BUILT_IN)}")
-    parser.add_argument("--fleet", metavar="FILE", help="fleet document; default: an assumed fleet, which is named")
     parser.add_argument("--pool", default="", help="pool of the document; default: the only one that serves")
+    parser.add_argument("--requests", type=_count, default=requests, metavar="N", help=f"played, default {requests:,}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--markdown", metavar="FILE", help="write the report as Markdown")
+    return parser
+
+
+def _replay_parser() -> argparse.ArgumentParser:
+    about = "What users would have felt under other routers and under Weir's; simulated."
+    parser = _parser("replay", about, REQUESTS)
+    parser.add_argument("--fleet", metavar="FILE", help="fleet document; default: an assumed fleet, which is named")
     parser.add_argument("--policy", metavar="FILE", action="append", default=[], help="policy document, beside Weir's")
     parser.add_argument(
         "--present", nargs="+", default=PRESENT, choices=tuple(STRATEGIES), metavar="STRATEGY", help="routers compared"
     )
-    parser.add_argument("--requests", type=_count, default=REQUESTS, metavar="N", help=f"first N, default {REQUESTS:,}")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--markdown", metavar="FILE", help="write the report as Markdown")
     parser.add_argument("--html", metavar="FILE", help="write the report as one page with pictures")
+    return parser
+
+
+def _plan_parser() -> argparse.ArgumentParser:
+    about = "The cheapest fleets that hold an SLO for a load, with their headroom; simulated."
+    parser = _parser("plan", about, PLANNED)
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="profile of the catalogue")
+    parser.add_argument("--gpu", action="append", metavar="NAME=DOLLARS", help="GPU and its price for an hour; repeat")
+    parser.add_argument("--slo", action="append", required=True, metavar="[CLASS:]ttft=MS,tpot=MS,e2e=MS")
+    parser.add_argument("--share", type=float, default=0.9, help="of each class within its limits, default 0.9")
+    parser.add_argument("--policies", nargs="+", default=(WEIRS,), choices=tuple(STRATEGIES), metavar="STRATEGY")
+    parser.add_argument("--host-gb", nargs="+", type=float, default=(0.0,), metavar="GB", help="host memory for KV")
+    parser.add_argument("--most-gpus", type=int, default=64, metavar="N")
+    parser.add_argument("--fleet", metavar="FILE", help="current fleet document, of which the draft is made")
+    parser.add_argument("--row", type=int, default=1, help="row of the draft, default 1")
+    parser.add_argument("--draft", metavar="FILE", help="write that row as a fleet document, and print the difference")
+    parser.add_argument("--json", metavar="FILE", help="write the answer as JSON")
     return parser
 
 
@@ -73,6 +108,84 @@ def _replay(options: argparse.Namespace) -> str:
     if options.html:
         Path(options.html).write_text(report.html(replayed))
     return text
+
+
+def _plan(options: argparse.Namespace) -> str:
+    trace, question = _trace(options.trace, options.seed), _question(options)
+    answer = plan(question, busiest(trace.requests, options.requests), trace.pacing, _tell_plays)
+    text = planned.markdown(question, answer)
+    if options.markdown:
+        Path(options.markdown).write_text(text)
+    if options.json:
+        Path(options.json).write_text(json.dumps(planned.as_json(question, answer), indent=2) + "\n")
+    return f"{text}\n{_draft(options, answer)}" if options.draft else text
+
+
+def _draft(options: argparse.Namespace, answer: PlanAnswer) -> str:
+    """Write the row's fleet document; the difference from the current one."""
+    if not 1 <= options.row <= len(answer.rows):
+        raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(answer.rows)})")
+    current, name = None, ""
+    if options.fleet:
+        text = Path(options.fleet).read_text()
+        current = parse_fleet(fleet_document.load(text))
+        name = fleets.of_text(text, options.pool).pool.name
+    made, changes = planned.draft(answer.rows[options.row - 1], current, name)
+    Path(options.draft).write_text(made)
+    return changes
+
+
+def _question(options: argparse.Namespace) -> PlanQuestion:
+    """NotPlayable: the option, its value, what is allowed."""
+    gpus = dict(_priced(text) for text in options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])
+    slo = dict(_limits(text) for text in options.slo)
+    for name, value, high in (("--share", options.share, 1.0), ("--most-gpus", options.most_gpus, MOST_GPUS)):
+        if not 0 < value <= high:
+            raise fleets.NotPlayable(f"{name}: {value:g} (more than 0, at most {high:g})")
+    if options.model not in model_names():
+        raise fleets.NotPlayable(f"--model: {options.model} (one of {', '.join(model_names())})")
+    kv = tuple(options.host_gb)
+    for value in kv:
+        if not 0 <= value <= MOST_GB:
+            raise fleets.NotPlayable(f"--host-gb: {value:g} (0 to {MOST_GB:,.0f})")
+    return PlanQuestion(
+        options.model, gpus, slo, options.share, tuple(options.policies), options.most_gpus, kv, options.seed
+    )
+
+
+def _priced(text: str) -> tuple[str, float]:
+    name, _, price = text.partition("=")
+    if name not in GPUS:
+        raise fleets.NotPlayable(f"--gpu: {name} (one of {', '.join(GPUS)})")
+    return name, _positive("--gpu", text, price)
+
+
+def _limits(text: str) -> tuple[str, dict[str, float]]:
+    name, _, given = text.rpartition(":")
+    if name not in ("", "all", *CLASSES):
+        raise fleets.NotPlayable(f"--slo: {text} (a class of {', '.join(('all', *CLASSES))}, or none)")
+    limits = {}
+    for part in given.split(","):
+        latency, _, value = part.partition("=")
+        if latency not in LATENCIES:
+            raise fleets.NotPlayable(f"--slo: {text} (limits of {', '.join(LATENCIES)} in ms, as ttft=1500,tpot=40)")
+        limits[f"{latency}_ms"] = _positive("--slo", text, value)
+    return name or "all", limits
+
+
+def _positive(option: str, text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < MOST:
+        raise fleets.NotPlayable(f"{option}: {text} (a number above 0 and below {MOST:g} behind each =)")
+    return value
+
+
+def _tell_plays(done: int, total: int) -> None:
+    if sys.stderr.isatty() and not done % 10:
+        print(f"{done} of {total} plays", file=sys.stderr)
 
 
 def _trace(name: str, seed: int) -> LoadedTrace:

@@ -9,17 +9,17 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import chunk_pairs
 
 
-def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int]) -> float:
-    """Least time of one engine for this work: the arithmetic alone, as if steps were full and reads of weights free."""
-    law = engine.law
-    total = 0.0
+def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int], share: float = 1.0) -> float:
+    """Least time of one engine for this share of the requests, the smallest ones: their arithmetic alone."""
+    law, works = engine.law, list[float]()
     for request, hit in zip(requests, hits, strict=True):
         new, output = request.input_tokens - hit, request.output_tokens
         context = request.input_tokens + output / 2
-        total += (law.compute_s_per_token + law.allreduce_s_per_token) * (new + output)
-        total += law.attention_s_per_pair * chunk_pairs(new, hit)
-        total += output * (law.kv_s_per_token * context + law.decode_s)
-    return total
+        work_s = (law.compute_s_per_token + law.allreduce_s_per_token) * (new + output)
+        work_s += law.attention_s_per_pair * chunk_pairs(new, hit)
+        work_s += output * (law.kv_s_per_token * context + law.decode_s)
+        works.append(work_s)
+    return sum(sorted(works)[: math.ceil(share * len(works))])
 
 
 def span_s(requests: Sequence[TraceRequest]) -> float:

@@ -106,7 +106,7 @@ def test_an_assumed_fleet_is_named_and_grows_with_the_work(trace):
 )
 def test_a_fleet_that_cannot_be_played_is_refused_in_one_line(changed, said, tmp_path, capsys):
     (tmp_path / "fleet.yaml").write_text(FLEET.replace(*changed))
-    assert main(["agentic-demo", "--fleet", str(tmp_path / "fleet.yaml"), "--requests", "5"]) == 2
+    assert main(["replay", "agentic-demo", "--fleet", str(tmp_path / "fleet.yaml"), "--requests", "5"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("weir replay: ")
     assert error.count("\n") == 1
@@ -119,7 +119,7 @@ def test_the_command_writes_its_reports_and_plays_a_given_policy(tmp_path, capsy
     words = ["agentic-demo", "--fleet", str(tmp_path / "fleet.yaml"), "--present", "round_robin", "--requests", "20"]
     files = {name: str(tmp_path / name) for name in ("r.md", "r.html")}
     given = ["--policy", str(tmp_path / "mine.json"), "--markdown", files["r.md"], "--html", files["r.html"]]
-    assert main([*words, *given]) == 0
+    assert main(["replay", *words, *given]) == 0
     out = capsys.readouterr().out
     assert out == (tmp_path / "r.md").read_text()
     assert [line.split()[1] for line in out.splitlines() if line.startswith("| ")][1:4] == [
@@ -133,11 +133,11 @@ def test_the_command_writes_its_reports_and_plays_a_given_policy(tmp_path, capsy
 def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys):
     (tmp_path / "t.jsonl").write_text('{"timestamp": 0, "input_length": -1, "output_length": 1, "hash_ids": []}\n')
     (tmp_path / "p.json").write_text("[")
-    assert main([str(tmp_path / "t.jsonl")]) == 2
+    assert main(["replay", str(tmp_path / "t.jsonl")]) == 2
     assert "line 1, input_length: -1 (a whole number from 1" in capsys.readouterr().err
-    assert main(["agentic-demo", "--policy", str(tmp_path / "p.json")]) == 2
+    assert main(["replay", "agentic-demo", "--policy", str(tmp_path / "p.json")]) == 2
     assert "p.json: one JSON object" in capsys.readouterr().err
-    assert main([str(tmp_path / "missing.jsonl")]) == 2
+    assert main(["replay", str(tmp_path / "missing.jsonl")]) == 2
     with pytest.raises(SystemExit):
-        main(["agentic-demo", "--requests", "0"])
+        main(["replay", "agentic-demo", "--requests", "0"])
     assert "0 (a whole number from 1 to 200,000)" in capsys.readouterr().err

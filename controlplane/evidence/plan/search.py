@@ -1,0 +1,186 @@
+"""The cheapest fleets that hold an SLO: closed forms first, then plays of longer and longer windows. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.evidence.plan.fleets import PlayedFleet, played
+from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, Slo, as_fleet, fingerprint, space_of
+from controlplane.evidence.traces.formats.registry import faster
+from controlplane.evidence.traces.summary import trace_classes
+from controlplane.evidence.traces.types import TraceRequest
+from controlplane.evidence.twin.expected_error import ExpectedError
+from controlplane.evidence.twin.simulation.chains import prompts_of
+from controlplane.evidence.twin.simulation.simulate import simulate
+from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
+from router.policy.schema import document
+
+HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
+SEEDS = 2  # plays at the load itself
+FIRST, SECOND = 20, 4  # parts of the trace in which the first windows are one
+LEAST = 150  # requests of a window
+SLACK = (0.15, 0.05)  # below the share asked for, with which a fleet goes on after the first windows
+GO_ON = 24  # fleets after the first window
+FINAL = 6
+FEW = 20  # requests of a class of which a share says nothing
+LATENCIES = ("ttft", "tpot", "e2e")
+ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScore:
+    share: float  # 0–1 share within the limits, of the class that has the least
+    if_slower: float  # the same if the engines are slower by the twin's expected error
+    weakest: str  # class and time that fail most often
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    candidate: PlanCandidate
+    low: float  # over seeds
+    high: float
+    if_slower: float
+    at_load: Mapping[float, float]  # share by factor on the load
+    breaks_first: str
+    fleet: PlayedFleet
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    rows: tuple[PlanRow, ...]  # the frontier, cheapest first
+    holds: PlanRow | None  # the cheapest that holds the SLO, also if the engines are slower by the expected error
+    fleets: int  # fleets played
+    too_small: int  # left out by closed forms
+    left_out: tuple[str, ...]
+    requests: int
+    fingerprint: str
+
+
+def plan(
+    question: PlanQuestion,
+    requests: Sequence[TraceRequest],
+    pacing: str,
+    on_play: Callable[[int, int], None] = lambda done, total: None,
+) -> PlanAnswer:
+    """`on_play(done, total)` may raise to stop."""
+    space = space_of(question, requests)
+    total = len(space.candidates) + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
+    plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
+    left: Sequence[PlanCandidate] = space.candidates
+    for part, slack, most in ((FIRST, SLACK[0], GO_ON), (SECOND, SLACK[1], FINAL)):
+        count = min(len(requests), max(LEAST, len(requests) // part))
+        scored = [(plays.score(one, count).share, one) for one in left]
+        left = best(scored, question.share - slack, most)
+    rows = sorted((plays.row(one) for one in left), key=lambda row: (row.candidate.per_hour, -row.low))
+    holds = next((row for row in rows if row.low >= question.share and row.if_slower >= question.share), None)
+    mark = fingerprint(question, requests, pacing)
+    counts = len(space.candidates), space.too_small
+    return PlanAnswer(frontier(rows), holds, *counts, space.left_out, len(requests), mark)
+
+
+def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
+    """Those with at least this share, the cheapest of each shape first; without any, those that come nearest."""
+    every = sorted(scored, key=lambda one: (one[1].per_hour, -one[0]))
+    good = [one for one in every if one[0] >= least]
+    if not good:
+        return [one for _, one in sorted(every, key=lambda one: -one[0])[:most]]
+    turns: dict[tuple[str, str], int] = defaultdict(int)
+    ordered = []
+    for share, one in good:
+        turns[one.shape] += 1
+        ordered.append((turns[one.shape], one.per_hour, -share, one))
+    return [one for *_, one in sorted(ordered, key=lambda each: each[:3])[:most]]
+
+
+def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
+    """Rows, by cost, of which none is as cheap and holds more at every load."""
+
+    def beats(other: PlanRow, row: PlanRow) -> bool:
+        cheap = other.candidate.per_hour <= row.candidate.per_hour
+        return cheap and all(other.at_load[at] >= share for at, share in row.at_load.items())
+
+    return tuple(
+        row
+        for at, row in enumerate(rows)
+        if not any(
+            beats(other, row) and (not beats(row, other) or before < at)
+            for before, other in enumerate(rows)
+            if before != at
+        )
+    )
+
+
+class _Scoring:
+    """Plays of one question."""
+
+    def __init__(
+        self, question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str, on_play: Callable[[int], None]
+    ) -> None:
+        self._question, self._requests, self._pacing, self._on_play = question, requests, pacing, on_play
+        self._classes, self._prompts = trace_classes(requests), prompts_of(requests)
+        self._done = 0
+
+    def score(self, one: PlanCandidate, count: int, seed: int | None = None, load: float = 1.0) -> PlanScore:
+        fleet = played(one.pool, as_fleet(one))
+        policy = document.parse(document.default(one.pool.policy))
+        part = faster(self._requests[:count], load)
+        seed = self._question.seed if seed is None else seed
+        outcome = simulate(fleet.twin, policy, part, pacing=self._pacing, seed=seed, prompts=self._prompts)
+        self._done += 1
+        self._on_play(self._done)
+        return score_of(outcome, self._question.slo, self._classes, fleet.expected)
+
+    def row(self, one: PlanCandidate) -> PlanRow:
+        count, first = len(self._requests), self._question.seed
+        seeds = [self.score(one, count, first + more) for more in range(SEEDS)]
+        loads = {load: self.score(one, count, load=load) for load in HEADROOM[1:]}
+        at_load = {1.0: seeds[0].share} | {load: score.share for load, score in loads.items()}
+        broken = next((load for load, share in at_load.items() if share < self._question.share), None)
+        breaks = f"nothing up to ×{HEADROOM[-1]:g}"
+        if broken is not None:
+            breaks = f"{(loads.get(broken) or seeds[0]).weakest} at ×{broken:g}"
+        shares = [score.share for score in seeds]
+        doubts = tuple(dict.fromkeys(text for score in (*seeds, *loads.values()) for text in score.doubts))
+        fleet = played(one.pool, as_fleet(one))
+        slower = min(score.if_slower for score in seeds)
+        return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, fleet, doubts)
+
+
+def score_of(outcome: TwinOutcome, slo: Slo, classes: Mapping[int, str], expected: ExpectedError) -> PlanScore:
+    groups: dict[str, list[Simulated]] = defaultdict(list)
+    for one in outcome.requests:
+        if classes[one.index] in slo or "all" in slo:
+            groups[classes[one.index]].append(one)
+    judged = {name: found for name, found in groups.items() if len(found) >= FEW} or groups
+    limits = {name: slo.get(name, slo.get("all", {})) for name in judged}
+    errors = {name: expected[field] or 0.0 for name, field in ERRORS.items()}  # type: ignore[literal-required]
+    nothing = dict.fromkeys(LATENCIES, 0.0)
+    missed = {
+        f"{name} {latency.upper()}": sum(not _holds(one, limits[name], latency, 0.0) for one in found) / len(found)
+        for name, found in judged.items()
+        for latency in LATENCIES
+    }
+    return PlanScore(
+        min((_share(found, limits[name], nothing) for name, found in judged.items()), default=0.0),
+        min((_share(found, limits[name], errors) for name, found in judged.items()), default=0.0),
+        max(missed, key=lambda name: missed[name], default=""),
+        outcome.doubts,
+    )
+
+
+def _share(requests: Sequence[Simulated], limits: Mapping[str, float], errors: Mapping[str, float]) -> float:
+    held = sum(all(_holds(one, limits, name, errors[name]) for name in LATENCIES) for one in requests)
+    return held / len(requests)
+
+
+def _holds(one: Simulated, limits: Mapping[str, float], latency: str, slower: float) -> bool:
+    """An unknown TPOT (of a single token) breaks none; a request without an answer breaks every limit."""
+    limit = limits.get(f"{latency}_ms")
+    if limit is None:
+        return True
+    if one.outcome != "ok":
+        return False
+    value: float | None = getattr(one, f"{latency}_s")
+    return value is None or value * 1000 * (1 + slower) <= limit

@@ -1,0 +1,125 @@
+"""`weir plan`: the cheapest fleets that hold an SLO, from a trace file alone."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from controlplane.evidence.plan import planned, question, search
+from controlplane.evidence.plan.command import main
+from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
+from controlplane.evidence.plan.search import best, plan
+from controlplane.evidence.plan.tests.test_replay import FLEET
+from controlplane.evidence.traces.generated import generate
+from fleet.spec.document import load
+from fleet.spec.fleet_spec import PoolSpec, parse_fleet
+
+SLO = {"all": {"ttft_ms": 3_000, "tpot_ms": 60}}
+QUESTION = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 5.0}, SLO, 0.9, ("priced",), 4)
+
+
+@pytest.fixture(scope="module")
+def requests():
+    return busiest(generate(seed=3, duration_s=240).requests, 60)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(question, "PARALLEL", (1, 2))
+    for name, value in (("GO_ON", 3), ("FINAL", 2)):
+        monkeypatch.setattr(search, name, value)
+
+
+def candidate(replicas: int, dollars: float, policy: str = "priced") -> PlanCandidate:
+    return PlanCandidate(PoolSpec("plan", "m", "sim", replicas, policy, engine={"tp": 1}), replicas, dollars)
+
+
+def test_a_plan_finds_a_fleet_that_holds_and_gives_the_same_bytes_again(requests, few):
+    done = []
+    answer = plan(QUESTION, requests, "closed_loop", lambda at, total: done.append((at, total)))
+    assert answer.holds is not None
+    assert answer.holds.low >= 0.9 <= answer.holds.if_slower <= answer.holds.low
+    prices = [row.candidate.per_hour for row in answer.rows]
+    assert prices == sorted(prices)
+    assert all(list(row.at_load) == [1.0, 1.1, 1.25, 1.5] for row in answer.rows)
+    assert all(at <= total for at, total in done)
+    again = plan(QUESTION, requests, "closed_loop")
+    assert planned.as_json(QUESTION, again) == planned.as_json(QUESTION, answer)
+    text = planned.markdown(QUESTION, answer)
+    assert "Simulated: no engine was started. 60 requests" in text
+    assert "Expected error: TPOT" in text
+    assert answer.fingerprint in text
+    assert fingerprint(replace(QUESTION, share=0.8), requests, "closed_loop") != answer.fingerprint
+
+
+def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):
+    hopeless = replace(QUESTION, slo={"all": {"tpot_ms": 0.1}}, most_gpus=2)
+    answer = plan(hopeless, requests, "closed_loop")
+    assert answer.holds is None
+    assert "No fleet of at most 2 GPUs holds it at least 90%" in planned.markdown(hopeless, answer)
+    assert "TPOT at ×1" in answer.rows[0].breaks_first
+
+
+def test_a_layout_that_a_request_does_not_fit_is_named_and_more_work_needs_more_instances(requests, few):
+    strict = replace(QUESTION, slo={"all": {"e2e_ms": 1_000}}, most_gpus=512)
+    dense = [replace(one, at_s=one.at_s / 200) for one in requests]
+    least, of_dense = (
+        min(one.pool.replicas for one in space_of(strict, part).candidates) for part in (requests, dense)
+    )
+    assert of_dense > least >= 1
+    no_limit_of_tpot = replace(QUESTION, slo={"all": {"ttft_ms": 1}})
+    assert min(one.pool.replicas for one in space_of(no_limit_of_tpot, dense).candidates) == 1
+    long = [replace(requests[0], input_tokens=3_000_000)]
+    assert "does not fit" in space_of(QUESTION, long).left_out[0]
+
+
+def test_the_cheapest_of_each_shape_goes_on_first():
+    scored = [(1.0, candidate(3, 5)), (0.95, candidate(2, 5)), (0.5, candidate(1, 5)), (1.0, candidate(4, 5, "lpwl"))]
+    kept = best(scored, 0.9, 2)
+    assert [(one.pool.policy, one.pool.replicas) for one in kept] == [("priced", 2), ("lpwl", 4)]
+    assert [one.pool.replicas for one in best([(0.1, candidate(1, 5)), (0.2, candidate(2, 5))], 0.9, 1)] == [2]
+
+
+def test_the_busiest_requests_in_a_row_are_played():
+    slow = generate(seed=3, duration_s=240).requests[:40]
+    later = [replace(one, at_s=1_000 + one.at_s / 50) for one in slow]
+    part = busiest([*slow, *later], 40)
+    assert part[0].at_s == 0
+    assert part[-1].at_s == pytest.approx((slow[-1].at_s - slow[0].at_s) / 50)
+    assert [one.index for one in part] == list(range(40))
+
+
+def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_path, capsys, few):
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    files = {name: tmp_path / name for name in ("a.json", "draft.yaml")}
+    words = ["plan", "agentic-demo", "--requests", "40", "--slo", "ttft=3000,tpot=60", "--most-gpus", "2"]
+    words += ["--fleet", str(tmp_path / "fleet.yaml")]
+    given = ["--json", str(files["a.json"]), "--draft", str(files["draft.yaml"])]
+    assert main([*words, *given]) == 0
+    out = capsys.readouterr().out
+    row = json.loads(files["a.json"].read_text())["rows"][0]
+    pool = next(one for one in parse_fleet(load(files["draft.yaml"].read_text())).pools if one.name == "chat")
+    assert pool.replicas == row["replicas"]
+    assert {**pool.engine, **row["engine"]} == dict(pool.engine)
+    assert "+++ draft" in out
+    assert "+    engine:" in out or "+      model_profile: Llama-3.1-8B" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--slo", "ttft=abc"], "--slo: ttft=abc (a number above 0"),
+        (["--slo", "light:ttft=5"], "--slo: light:ttft=5 (a class of all,"),
+        (["--slo", "itl=5"], "--slo: itl=5 (limits of ttft, tpot, e2e in ms"),
+        (["--slo", "ttft=5", "--gpu", "abacus=1"], "--gpu: abacus (one of "),
+        (["--slo", "ttft=5", "--gpu", "h100_sxm"], "--gpu: h100_sxm (a number above 0"),
+        (["--slo", "ttft=5", "--share", "1.5"], "--share: 1.5 (more than 0, at most 1)"),
+        (["--slo", "ttft=5", "--model", "GPT-9"], "--model: GPT-9 (one of "),
+        (["--slo", "ttft=5", "--host-gb", "-1"], "--host-gb: -1 (0 to "),
+    ],
+)
+def test_a_bad_option_is_refused_in_one_line_with_its_value_and_what_is_allowed(words, said, capsys):
+    assert main(["plan", "agentic-demo", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
