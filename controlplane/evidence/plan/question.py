@@ -23,7 +23,7 @@ POLICY_OF_SPLIT = "adaptive_offload"
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    model: str  # of the catalogue of profiles
+    model: str  # its name in the catalogue of profiles
     gpu_hours: Mapping[str, float]  # dollars an hour, by GPU
     slo: Slo
     share: float  # 0–1 share of the requests of each class that must be within its limits
