@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from router.contract.net.engine_tls import EngineTls
 from router.contract.redis.published import KvFacts
 from router.options import REQUIRE_KEYS, VARIABLES, arguments, from_environment
 from router.policy.schema import document
@@ -26,6 +27,11 @@ def test_instances_are_urls_with_their_facts():
 def test_an_instance_has_its_own_engine_key_or_the_one_of_all():
     read = read_instances("http://a:1,http://b:1;engine_key=file:/etc/weir/b", "env:VLLM_API_KEY")
     assert [each.engine_key for each in read] == ["env:VLLM_API_KEY", "file:/etc/weir/b"]
+
+
+def test_an_instance_over_tls_names_its_certificates():
+    (read,) = read_instances("https://a:1;tls.authorities=file:/ca.pem;tls.name=engines.llm")
+    assert read.tls == EngineTls("file:/ca.pem", name="engines.llm")
 
 
 def test_an_engine_key_in_clear_is_refused_without_it():
@@ -62,6 +68,8 @@ def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
         ("http://a:1;role", "role: no value; allowed: key=value"),
         ("http://a:1;id=a;id=b", "id: given twice"),
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
+        ("https://a:1;tls.key=sk-1", "tls: not the whereabouts of certificates; allowed: authorities (system, or env:"),
+        ("http://a:1;tls.authorities=file:/ca.pem", "url: would be asked without TLS, and tls is given"),
         ("http://a:1;engine_key=sk-1", "engine_key: not the whereabouts of a key; allowed: env:NAME"),
     ],
 )
