@@ -13,10 +13,5 @@ ANY = RoutingRequest(1)
 
 def able(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy) -> bool:
     """Return whether an instance could take the request if it had capacity."""
-    return able_if(request, instances, offloads=document.offloads(policy))
-
-
-def able_if(request: RoutingRequest, instances: Sequence[InstanceState], *, offloads: bool) -> bool:
-    """Return the same for any policy that offloads, or that never does."""
-    misplaced = roles.rule(fleet_of(instances), request, inf, offloads=offloads)
+    misplaced = roles.rule(fleet_of(instances), request, inf, offloads=document.offloads(policy))
     return any(not one.refused and not misplaced(one) for one in instances)

@@ -6,19 +6,16 @@ from controlplane.traffic.policies import selectors
 from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.traffic.policies.models import Policy
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Kind, Launch
-from fleet.kinds.options.option import build
+from fleet.kinds.external import SOURCES
 from fleet.kinds.servers import SERVERS
-from fleet.kinds.wire import Wire
 from fleet.models import Instance, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import OBSERVE, PoolSpec
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
-from router.policy.serves import ANY, able_if
 from router.policy.strategies import STRATEGIES
-from router.policy.types import InstanceState, ParsedPolicy
+from router.policy.types import ParsedPolicy
 
 
 def check(policy: Policy, document: JsonObject) -> None:
@@ -41,21 +38,19 @@ def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
         return ""  # its requests are not routed
     parsed = documents.parse(document)
-    by_role = "" if documents.offloads(parsed) else by_roles(parsed, _instances(pool))  # builds every engine's options
-    return by_role or _without_kv(parsed, pool)
+    return by_roles(parsed, _roles(pool)) or _without_kv(parsed, pool)
 
 
 OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.offloads)
 
 
-def by_roles(policy: ParsedPolicy, instances: Sequence[InstanceState]) -> str:
-    """Why the policy could send no request to these instances though another policy could; empty when it can."""
-    offloads = documents.offloads(policy)
-    if offloads or able_if(ANY, instances, offloads=False) or not able_if(ANY, instances, offloads=True):
+def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
+    """Why the policy could send no request to instances of these roles though another could; empty when it can."""
+    prefilling = roles.count("prefill")
+    if documents.offloads(policy) or "both" in roles or not 0 < prefilling < len(roles):
         return ""
-    prefilling = sum(one.role == "prefill" for one in instances)
     return (
-        f"{prefilling} of its {len(instances)} instances only compute prompts and the others only decode: they serve "
+        f"{prefilling} of its {len(roles)} instances only compute prompts and the others only decode: they serve "
         f"requests together, by offloads, and the strategy {policy['strategy.name']} with flow.heavy colocated never "
         f"offloads. Set flow.heavy to offload, or take one of {', '.join(OFFLOADING)}"
     )
@@ -67,8 +62,8 @@ def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
     if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""
     rows = Instance.objects.filter(pool__name=pool.name).exclude(wire={})
-    configured = build(kind.spec, pool.engine).server
-    servers = {configured} if configured in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
+    configured = pool.engine.get("server")
+    servers = {str(configured)} if configured in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
     without = sorted(SERVERS[name].title for name in servers if not SERVERS[name].reports_kv)
     return f"it compares KV usage, which its engines ({', '.join(without)}) do not report" if without else ""
 
@@ -84,26 +79,14 @@ def _live(policy: str) -> Mapping[str, object]:
         return documents.default()
 
 
-def _instances(pool: PoolSpec) -> list[InstanceState]:
-    kind = KINDS.get(pool.kind)
-    if kind is None:
+def _roles(pool: PoolSpec) -> list[str]:
+    """The roles of the pool's instances, by its document or as its source lists them; empty if all have the same."""
+    if prefills := min(_count(pool.engine.get("prefill_instances")), pool.replicas):
+        return ["prefill"] * prefills + ["decode"] * (pool.replicas - prefills)
+    if not any(map(pool.engine.get, SOURCES)):
         return []
-    if kind.has_source(build(kind.spec, pool.engine)):
-        wires = {row.name: row.facts for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})}
-    else:
-        wires = _wires(kind, pool)
-    return [
-        InstanceState(name, role=wire.role, connector=wire.connector, pair=wire.kv.pair) for name, wire in wires.items()
-    ]
+    return [row.facts.role for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})]
 
 
-def _wires(kind: Kind, pool: PoolSpec) -> dict[str, Wire]:
-    """How routers will see the pool's instances before any has started; empty for a kind that serves no requests."""
-    if not kind.serves:
-        return {}
-    spec, ports = build(kind.spec, pool.engine), dict.fromkeys(kind.ports, 0)
-    launches = (
-        Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", ports, "python", ordinal)
-        for ordinal in range(pool.replicas)
-    )
-    return {launch.instance: kind.wire(spec, launch) for launch in launches}
+def _count(given: object) -> int:
+    return int(given) if isinstance(given, int | float) else 0

@@ -10,12 +10,12 @@ from controlplane.traffic.policies import served, services
 from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.models import Policy, PolicyVersion
 from fleet.control.rollback import rollback_failed
+from fleet.kinds.options import option
 from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
-from router.policy.types import InstanceState
 
 ADA = Actor("user", "ada")
 WHY = "the pool has decode instances"
@@ -89,11 +89,13 @@ def test_a_pool_that_does_both_takes_any_policy(pool: Pool, policy: Policy) -> N
     assert services.publish(policy, ADA, WHY).version.number == 2
 
 
-def test_a_policy_that_may_offload_is_published_without_building_engines(
-    pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("document", "engine"), [({"strategy": {"name": "ppd"}}, PD), (NEVER, {"kv": "nixl"})])
+def test_a_policy_is_published_without_building_engines(
+    document: JsonObject, engine: JsonObject, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "build", None)
-    drafted(policy, {"strategy": {"name": "ppd"}})
+    Pool.objects.update(engine=engine)
+    monkeypatch.setattr(option, "_types_of", None)
+    drafted(policy, document)
     assert services.publish(policy, ADA, WHY).version.number == 2
 
 
@@ -137,23 +139,23 @@ def test_nor_does_it_go_back_by_itself(policy: Policy) -> None:
     assert "not rolled back: pd: its policy cannot serve that configuration: 1 of its 3 instances" in row.halted
 
 
-TWO_ROLES = (InstanceState("p", role="prefill", connector="nixl"), InstanceState("d", role="decode", connector="nixl"))
+TWO_ROLES = ("prefill", "decode")
 
 
 @pytest.mark.parametrize(
-    ("policy", "instances", "why"),
+    ("policy", "roles", "why"),
     [
         ({"strategy": {"name": "least_requests"}}, TWO_ROLES, "1 of its 2 instances only compute prompts"),
         ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, TWO_ROLES, ""),
         ({"strategy": {"name": "ppd"}}, TWO_ROLES, ""),
-        ({"strategy": {"name": "least_requests"}}, (*TWO_ROLES, InstanceState("b")), ""),
+        ({"strategy": {"name": "least_requests"}}, (*TWO_ROLES, "both"), ""),
         ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could
         ({"strategy": {"name": "least_requests"}}, (), ""),
     ],
 )
 def test_a_policy_that_never_offloads_cannot_serve_a_pool_of_two_roles(
-    policy: JsonObject, instances: tuple[InstanceState, ...], why: str
+    policy: JsonObject, roles: tuple[str, ...], why: str
 ) -> None:
-    found = served.by_roles(documents.parse(policy), instances)
+    found = served.by_roles(documents.parse(policy), roles)
     assert found.startswith(why)
     assert bool(found) == bool(why)
