@@ -19,8 +19,9 @@ from django.test import Client
 from django.urls import get_resolver
 
 from controlplane.common import computing
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.api import api
-from controlplane.evidence.systems.asking import InvalidInputs, inputs_of
+from controlplane.evidence.systems.asking import inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import System
 from controlplane.evidence.traces import library
@@ -106,7 +107,7 @@ def calls_of(client: Client | ApiCaller, address: str) -> int:
 def is_valid(system: System, given: dict[str, Any]) -> bool:
     try:
         inputs_of(system, given)
-    except InvalidInputs:
+    except InvalidInput:
         return False
     return True
 

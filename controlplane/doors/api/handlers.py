@@ -19,16 +19,13 @@ from pydantic_core import ErrorDetails
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy
 from controlplane.common.input_errors import problem_of
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.auth import TokenOrSession
 from controlplane.doors.api.openapi import describe, describe_table
 from controlplane.doors.api.problems import ApiProblem, response
 from controlplane.doors.api.tables import table_of
-from controlplane.evidence.experiments.results.across import NotComparable
-from controlplane.evidence.experiments.services import InvalidExperiment
 from controlplane.evidence.traces.library import NameTaken, NoSuchTrace
 from controlplane.evidence.traces.types import BadTrace
-from controlplane.people.notices.errors import InvalidInput
-from controlplane.traffic.keys.services import InvalidKey
 from controlplane.traffic.policies import errors as policy_errors
 from controlplane.traffic.policies.drafts.conflicts import disputes
 from fleet.services import FleetChanged, NotPossible, digest
@@ -200,11 +197,8 @@ def install(api: NinjaAPI) -> None:
         policy_errors.PolicyInvalid: lambda error: ApiProblem(422, detail=str(error), errors=error.errors),
         policy_errors.RulesForbid: from_rules,
         policy_errors.NoSuchPolicy: _status(404),
-        InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
-        NotComparable: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
-        InvalidExperiment: lambda error: ApiProblem(422, detail=str(error), errors=error.problems),
+        InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=error.problems),
         InvalidFleet: lambda error: ApiProblem(422, detail="the fleet document is not valid", errors=error.problems),
-        InvalidKey: lambda error: ApiProblem(422, errors=[Problem(error.path, error.value, str(error))]),
         BadTrace: from_trace,
         NameTaken: _status(409),
         NoSuchTrace: _status(404),

@@ -12,9 +12,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Schema
 from ninja.operation import Operation
 
+from controlplane.common import parquet
 from controlplane.common.csv_cell import csv_text
-from controlplane.evidence.experiments.results.output import parquet
-from controlplane.people.notices.errors import InvalidInput
+from controlplane.common.invalid_input import invalid
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 Run = Callable[..., HttpResponseBase]
@@ -37,7 +37,7 @@ def tabled(run: Run) -> Run:
         if chosen == "json" or answer.status_code != 200 or not isinstance(answer, HttpResponse):
             return answer
         if chosen not in FORMATS:
-            problem = InvalidInput("format", chosen[:40], "unknown", "json, csv, parquet")
+            problem = invalid("format", chosen[:40], "unknown", "json, csv, parquet")
             return operation.api.on_exception(request, problem)
         body = orjson.loads(answer.content)
         return as_file(columns, body[key] if key else body, chosen, operation.view_func.__name__)

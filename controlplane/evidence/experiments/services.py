@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.evidence.experiments.modes import MODES
@@ -31,14 +32,8 @@ from router.contract.problem import Problem
 RUNS_MAX = 60
 
 
-class InvalidExperiment(Exception):
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(f"{problem.path}: {problem.text}" for problem in problems))
-
-
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
-    """Check, store and queue an experiment. InvalidExperiment has every problem."""
+    """Check, store and queue an experiment. InvalidInput has every problem."""
     experiment = settled(asked, actor)
     with transaction.atomic():
         store(experiment)
@@ -48,7 +43,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
 
 
 def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Experiment:
-    """The experiment as an unsaved row. InvalidExperiment has every problem."""
+    """The experiment as an unsaved row. InvalidInput has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -60,7 +55,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
         + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
     )
     if problems or pool is None:
-        raise InvalidExperiment(problems)
+        raise InvalidInput(*problems)
     asked = _keep_trace(asked, actor)
     return Experiment(
         **{name: getattr(asked, name) for name in COPIED},
@@ -75,16 +70,16 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
 
 
 def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
-    """Start it again from its record: the same documents, fleets and requests. InvalidExperiment."""
+    """Start it again from its record: the same documents, fleets and requests. InvalidInput."""
     before = provenance.record_of(experiment)
     if before is None:
-        raise InvalidExperiment([Problem("", experiment.pk, NO_RECORD)])
+        raise InvalidInput(Problem("", experiment.pk, NO_RECORD))
     try:
         problem = provenance.changed_trace(before.trace)
     except (library.TraceError, BadTrace) as error:
         problem = str(error)
     if problem:
-        raise InvalidExperiment([Problem("trace", experiment.trace, problem)])
+        raise InvalidInput(Problem("trace", experiment.trace, problem))
     again = {"product": product(), "repeats": Repeated(experiment.pk, before.product)}
     values = {name: getattr(experiment, name) for name in (*COPIED, "pacing", "arms", "expect", "slo", "body")}
     made = Experiment(**values, record=experiment.record | msgspec.to_builtins(again), actor=actor.name)
@@ -170,7 +165,7 @@ def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
     try:
         return asked.model_copy(update={"trace": library.keep(asked.trace, actor)})
     except (library.TraceError, BadTrace) as error:
-        raise InvalidExperiment([Problem("trace", asked.trace, str(error))]) from None
+        raise InvalidInput(Problem("trace", asked.trace, str(error))) from None
 
 
 def _check_pool(asked: ExperimentIn, pool: Pool | None) -> list[Problem]:

@@ -15,6 +15,7 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.matrix.summary import state_of
 from controlplane.evidence.experiments.models import Experiment, Run
@@ -183,7 +184,7 @@ def cancel(request: HttpRequest, number: int) -> HttpResponse:
 def repeat(request: HttpRequest, number: int) -> HttpResponse:
     try:
         made = services.repeat_experiment(find(number), actor_of(request))
-    except services.InvalidExperiment as error:
+    except InvalidInput as error:
         messages.error(request, f"Not started: {error}")
         return redirect("experiment", number=number)
     messages.success(request, "Queued, with the recorded policies, fleets and requests.")
@@ -276,7 +277,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     like = Experiment.objects.filter(pk=int(first)).first() if first.isdigit() and len(first) < 10 else None
     try:
         compared, problem = _comparison(request, *across.compared(across.chosen(asked))), ""
-    except across.NotComparable as error:
+    except InvalidInput as error:
         compared, problem = {}, str(error)
     context = {
         "chosen": asked,

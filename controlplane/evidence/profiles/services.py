@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 from typing_extensions import TypedDict
 
+from controlplane.common.invalid_input import invalid
 from controlplane.people.audit.services import Actor, record
-from controlplane.people.notices.errors import InvalidInput
 from fleet.engine.profiles import GPUS, UnknownProfile, profile_by
 from fleet.engine.tables import EXPECTED, Tables, catalogue
 from fleet.profiling.fit import Layout
@@ -55,13 +55,13 @@ def make(asked: Asked, actor: Actor) -> Tables:
     except NotMade as error:
         raise NotPossible(str(error)) from None
     except LookupError as error:
-        raise InvalidInput("model", asked.model, str(error)) from None
+        raise invalid("model", asked.model, str(error)) from None
     finally:
         _one.release()
     try:
         profile_by(made)
     except UnknownProfile as error:
-        raise InvalidInput("tp", asked.tp, str(error)) from None
+        raise invalid("tp", asked.tp, str(error)) from None
     kept = {"gpu": made.gpu, "layout": made.layout, "formats": made.formats, "source": made.source}
     record(actor, "profile.make", made.model, after=kept)
     return made
@@ -69,12 +69,10 @@ def make(asked: Asked, actor: Actor) -> Tables:
 
 def _layout(asked: Asked) -> Layout:
     if asked.gpu not in GPUS:
-        raise InvalidInput("gpu", asked.gpu, "unknown", ", ".join(GPUS))
+        raise invalid("gpu", asked.gpu, "unknown", ", ".join(GPUS))
     if asked.ep not in (1, asked.tp * asked.dp):
         dealt = asked.tp * asked.dp
-        raise InvalidInput(
-            "ep", asked.ep, "must be 1 or tp x dp, as vLLM deals experts among all of them", f"1, {dealt}"
-        )
+        raise invalid("ep", asked.ep, "must be 1 or tp x dp, as vLLM deals experts among all of them", f"1, {dealt}")
     mode = _FORMATS.get(asked.quantization, asked.quantization)
     suffix = f"-{asked.quantization.upper()}" if asked.quantization else ""
     return Layout(

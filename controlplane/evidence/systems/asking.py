@@ -4,34 +4,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.common.computing import computed
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, System
 from fleet.kinds.options.option import build, check
-from router.contract.problem import Problem
-
-
-class InvalidInputs(ValueError):
-    """With every problem of the inputs; each path is the name of one."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = problems
 
 
 def inputs_of(system: System, given: Mapping[str, object]) -> Any:
-    """The inputs with their defaults. Raises InvalidInputs."""
+    """The inputs with their defaults. Raises InvalidInput."""
     problems = check(system.inputs, given)
     if problems:
-        raise InvalidInputs(problems)
+        raise InvalidInput(*problems)
     inputs: Any = build(system.inputs, given)
     problems = system.rules(inputs)
     if problems:
-        raise InvalidInputs(problems)
+        raise InvalidInput(*problems)
     return inputs
 
 
 def ask(system: System, given: Mapping[str, object]) -> Answer:
-    """Raises InvalidInputs, Busy."""
+    """Raises InvalidInput, Busy."""
     inputs = inputs_of(system, given)
     return computed(system.compute, inputs) if system.beside else system.compute(inputs)
 

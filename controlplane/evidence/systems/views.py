@@ -9,7 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.common.invalid_input import InvalidInput
+from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import PoolFacts, System
 from fleet.kinds.options.option import build, options_of
@@ -33,7 +34,7 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
     answer = None
     try:
         answer = ask(chosen, given)
-    except InvalidInputs as error:
+    except InvalidInput as error:
         errors = by_path(error.problems)
     fields = {one.name: _field(one, given, request.GET, errors) for one in options_of(chosen.inputs)}
     context = {

@@ -9,13 +9,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.models import digest
 from controlplane.people.audit.services import Actor
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ALL_POOLS, ApiKey
 from controlplane.traffic.keys.publishing import publish
-from controlplane.traffic.keys.services import InvalidKey, KeyTerms
+from controlplane.traffic.keys.services import KeyTerms
 from router.contract.redis.api_keys import MARK
 
 REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators change them
@@ -59,7 +60,7 @@ def _made(user: Any, actor: Actor) -> ApiKey:
         with transaction.atomic():
             row, _ = services.create_key(f"playground of {user.get_username()}"[:80], terms, actor)
             ApiKey.objects.filter(pk=row.pk).update(prefix=_prefix(user), sha256=digest(secret_of(user)))
-    except InvalidKey as error:
+    except InvalidInput as error:
         if (row_of_another := key_of(user)) is not None:  # another question made it meanwhile
             return row_of_another
         raise MayNotAsk(f"A key for you cannot be made: {error}.") from None

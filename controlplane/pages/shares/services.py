@@ -6,29 +6,23 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
+from controlplane.common.invalid_input import invalid
 from controlplane.pages.shares.models import Share
 from controlplane.people.accounts.models import can_expire_at, digest
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from fleet.models import Pool
-from router.contract.problem import Problem
-
-
-class InvalidShare(ValueError):
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(str(problem))
 
 
 @transaction.atomic
 def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None = None) -> tuple[Share, str]:
-    """Returns the row and the token, which is not stored and cannot be shown again. Raises InvalidShare."""
+    """Returns the row and the token, which is not stored and cannot be shown again. Raises InvalidInput."""
     known = sorted(Pool.objects.values_list("name", flat=True))
     if pool and pool not in known:
-        raise InvalidShare(Problem("pool", pool, "no such pool", ", ".join(known) or "none, for all pools"))
+        raise invalid("pool", pool, "no such pool", ", ".join(known) or "none, for all pools")
     if expires_at is not None and not can_expire_at(expires_at):
         allowed = "a time in the future, with its time zone"
-        raise InvalidShare(Problem("expires_at", expires_at.isoformat(), "not a usable time", allowed))
+        raise invalid("expires_at", expires_at.isoformat(), "not a usable time", allowed)
     row, token = Share.issue(name=name, pool=pool, created_by=actor.name, expires_at=expires_at)
     after = {"pool": pool or "all pools", "expires_at": expires_at.isoformat() if expires_at else None}
     audit.record(actor, "share.create", f"share {name}", "", None, after)

@@ -1,16 +1,4 @@
-"""Errors of channels and notices.
-
-InvalidInput   a field of a channel or a note is refused; `.problem` has path, value and what is allowed
-Unsendable     a notice cannot be sent now; the message is kept as its outcome
-"""
-
-from router.contract.problem import Problem
-
-
-class InvalidInput(ValueError):
-    def __init__(self, path: str, value: object, message: str, allowed: str = "") -> None:
-        self.problem = Problem(path, value, message, allowed)
-        super().__init__(self.problem.text)
+"""The error of a notice that cannot be sent now; its message is kept as the outcome."""
 
 
 class Unsendable(Exception):

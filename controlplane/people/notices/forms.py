@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from controlplane.people.notices.errors import InvalidInput
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.notices.events import EVENTS, EVERY, choices
 from controlplane.people.notices.models import ChannelKind
 from controlplane.people.notices.services import NAME_MAX, ChannelEdit, ChannelTerms

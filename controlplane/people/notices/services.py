@@ -11,10 +11,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
+from controlplane.common.invalid_input import invalid
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from controlplane.people.notices import display, wordless
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.notices.events import EVENTS, TEST, choices, matches
 from controlplane.people.notices.models import Channel, ChannelKind, Notice, Status
 from controlplane.people.notices.senders import apprise_urls, signing, webhook_urls
@@ -61,9 +61,7 @@ def write_note(pool: Pool, text: str, actor: Actor) -> None:
     """A person's note: in the pool's history, as a mark on the charts, and to the channels."""
     text = text.strip()
     if not 0 < len(text) <= NOTE_MAX:
-        raise InvalidInput(
-            "text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters"
-        )
+        raise invalid("text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters")
     record_pool(pool, "note", text, actor.name[:150])
     enqueue("note.written", f"pool {pool.name}", f"{actor.name}: {text}", {"pool": pool.name, "by": actor.name})
     audit.record(actor, "note.write", f"pool {pool.name}", text)
@@ -97,7 +95,7 @@ class ChannelEdit:
 def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
     """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidInput."""
     if kind not in ChannelKind.values:
-        raise InvalidInput("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
+        raise invalid("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
     checked = _checked(kind, terms)
     secret = signing.new_secret() if kind == ChannelKind.WEBHOOK else ""
     with _name_free(terms.name), transaction.atomic():
@@ -136,7 +134,7 @@ def rotate_secret(row: Channel, actor: Actor, *, if_match: str | None = None) ->
     """A new secret, shown once. For a day both sign, so that the receiver can change over."""
     with _held(row, if_match) as row:
         if row.kind != ChannelKind.WEBHOOK:
-            raise InvalidInput("", row.name, "only webhooks have a secret")
+            raise invalid("", row.name, "only webhooks have a secret")
         row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
         row.save(update_fields=["secret", "old_secret", "rotated_until"])
         audit.record(actor, "channel.rotate", f"channel {row.name}")
@@ -165,7 +163,7 @@ def set_enabled(row: Channel, enabled: bool, actor: Actor, *, if_match: str | No
 def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> ChannelTerms:
     name = terms.name.strip()
     if not 0 < len(name) <= NAME_MAX:
-        raise InvalidInput("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
+        raise invalid("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
     if url_changed:
         check = webhook_urls.check if kind == ChannelKind.WEBHOOK else apprise_urls.check
         check(terms.url)
@@ -175,10 +173,10 @@ def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> Cha
 def _checked_events(events: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(events))
     if not wanted:
-        raise InvalidInput("events", [], "a channel needs at least one event", ", ".join(choices()))
+        raise invalid("events", [], "a channel needs at least one event", ", ".join(choices()))
     for i, event in enumerate(wanted):
         if event not in choices():
-            raise InvalidInput(f"events.{i}", event, "unknown event", ", ".join(choices()))
+            raise invalid(f"events.{i}", event, "unknown event", ", ".join(choices()))
     return wanted
 
 
@@ -188,7 +186,7 @@ def _name_free(name: str) -> Iterator[None]:
     try:
         yield
     except IntegrityError:
-        raise InvalidInput("name", name, "a channel of that name exists already") from None
+        raise invalid("name", name, "a channel of that name exists already") from None
 
 
 def _audited(row: Channel) -> dict[str, object]:

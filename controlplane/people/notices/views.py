@@ -6,12 +6,12 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
+from controlplane.common.invalid_input import InvalidInput, invalid
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
 from controlplane.people.notices import selectors, services
 from controlplane.people.notices.display import masked_url
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.notices.forms import ChangeChannelForm, NewChannelForm
 from controlplane.people.notices.models import Channel
 from fleet.models import Pool
@@ -24,7 +24,7 @@ def note(request: HttpRequest) -> HttpResponse:
     pool = Pool.objects.filter(name=request.POST.get("pool", "")[:63], ephemeral_owner="").first()
     try:
         if pool is None:
-            raise InvalidInput("pool", None, "there is no such pool")
+            raise invalid("pool", None, "there is no such pool")
         services.write_note(pool, request.POST.get("text", ""), actor_of(request))
     except InvalidInput as error:
         messages.error(request, f"Not written: {error}.")

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from controlplane.common.as_seen import check, digest, held
+from controlplane.common.invalid_input import invalid
 from controlplane.people.accounts.models import can_expire_at
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
@@ -21,15 +22,6 @@ from router.contract.models import LONGEST_NAME
 from router.contract.redis.api_keys import BAND_MAX
 
 LIMIT_MAX = 2_000_000_000
-
-
-class InvalidKey(ValueError):
-    """A value is invalid: `path` names the field, the message says what is allowed."""
-
-    def __init__(self, path: str, value: object, message: str) -> None:
-        super().__init__(message)
-        self.path = path
-        self.value = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +50,7 @@ def terms_of(row: ApiKey) -> KeyTerms:
 
 
 def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
-    """The row and the secret, which is not stored and cannot be shown again. Raises InvalidKey."""
+    """The row and the secret, which is not stored and cannot be shown again. Raises InvalidInput."""
     name, terms = name.strip(), _checked(name, terms)
     with _one_of_a_name(name), transaction.atomic():
         row, secret = ApiKey.issue(name=name, created_by=actor.name[:200], **asdict(terms))
@@ -68,10 +60,10 @@ def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
 
 
 def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> ApiKey:
-    """Write the given fields: `name` and those of KeyTerms. InvalidKey, ChangedMeanwhile."""
+    """Write the given fields: `name` and those of KeyTerms. InvalidInput, ChangedMeanwhile."""
     with _one_of_a_name(str(changes.get("name", row.name))), _held(row, if_match) as row:
         if row.revoked_at is not None:
-            raise InvalidKey("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
+            raise invalid("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
         before, given = terms_of(row), dict(changes)
         name = str(given.pop("name", row.name)).strip()
         terms = _checked(name, replace(before, **given), kept=row.expires_at)
@@ -99,7 +91,7 @@ def _held(row: ApiKey, if_match: str | None) -> AbstractContextManager[ApiKey]:
 
 @transaction.atomic
 def require_keys(pools: Iterable[str], actor: Actor, *, if_match: str | None = None) -> list[str]:
-    """Require a key for these pools ("*": all pools) and for no others. InvalidKey, ChangedMeanwhile."""
+    """Require a key for these pools ("*": all pools) and for no others. InvalidInput, ChangedMeanwhile."""
     wanted = sorted(set(pools))
     hold_fleet()
     _check_pools("pools", wanted, ALL_POOLS)
@@ -129,20 +121,20 @@ def pool_names() -> list[str]:
 def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTerms:
     """The terms, their pools in order. An unchanged expiry may lie in the past."""
     if not name.strip():
-        raise InvalidKey("name", "", "must not be empty")
+        raise invalid("name", "", "must not be empty")
     pools = sorted(set(terms.pools))
     _check_pools("pools", pools)
     for model in terms.models:
         if not 1 <= len(model) <= LONGEST_NAME or not model.isprintable():
-            raise InvalidKey("models", model, f"not the name of a model: 1 to {LONGEST_NAME} printable characters")
+            raise invalid("models", model, f"not the name of a model: 1 to {LONGEST_NAME} printable characters")
     for field in ("requests_per_min", "tokens_per_min"):
         limit = getattr(terms, field)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
-            raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or empty for no limit")
+            raise invalid(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or empty for no limit")
     most = _checked_band(terms)
     at = terms.expires_at
     if at is not None and at != kept and not can_expire_at(at):
-        raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
+        raise invalid("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
     return replace(terms, pools=tuple(pools), models=tuple(sorted(set(terms.models))), priority_max=most)
 
 
@@ -151,9 +143,9 @@ def _checked_band(terms: KeyTerms) -> int:
     most = max(terms.priority, 0) if terms.priority_max is None else terms.priority_max
     for field, band in (("priority", terms.priority), ("priority_max", most)):
         if not -BAND_MAX <= band <= BAND_MAX:
-            raise InvalidKey(field, band, f"must be a whole number from -{BAND_MAX} to {BAND_MAX}")
+            raise invalid(field, band, f"must be a whole number from -{BAND_MAX} to {BAND_MAX}")
     if terms.priority > most:
-        raise InvalidKey("priority", terms.priority, f"must not be above the highest that it may ask for ({most})")
+        raise invalid("priority", terms.priority, f"must not be above the highest that it may ask for ({most})")
     return most
 
 
@@ -161,18 +153,18 @@ def _check_pools(path: str, pools: list[str], *others: str) -> None:
     known = [*others, *pool_names()]
     for pool in pools:
         if pool not in known:
-            raise InvalidKey(path, pool, f"no such pool; known pools: {', '.join(known) or 'none'}")
+            raise invalid(path, pool, f"no such pool; known pools: {', '.join(known) or 'none'}")
 
 
 @contextlib.contextmanager
 def _one_of_a_name(name: str) -> Iterator[None]:
-    """Turn the database's unique constraint on names into an InvalidKey."""
+    """Turn the database's unique constraint on names into an InvalidInput."""
     if len(name) > 80:
-        raise InvalidKey("name", name[:60], "may have at most 80 characters")
+        raise invalid("name", name[:60], "may have at most 80 characters")
     try:
         yield
     except IntegrityError:
-        raise InvalidKey("name", name, "a usable API key of that name exists already") from None
+        raise invalid("name", name, "a usable API key of that name exists already") from None
 
 
 def _shown(name: str, terms: KeyTerms) -> dict[str, object]:

@@ -6,6 +6,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
@@ -33,8 +34,9 @@ def _make(request: HttpRequest) -> HttpResponse:
         return _page(request, form)
     try:
         row, secret = services.create_key(form.cleaned_data["name"], form.terms(), actor_of(request))
-    except services.InvalidKey as error:
-        form.add_error(error.path if error.path in form.fields else None, str(error).capitalize() + ".")
+    except InvalidInput as error:
+        path = error.problem.path
+        form.add_error(path if path in form.fields else None, str(error).capitalize() + ".")
         return _page(request, form)
     # No redirect: the secret must not pass through the session.
     return _page(request, KeyForm(pools=services.pool_names()), issued={"name": row.name, "secret": secret})

@@ -11,9 +11,9 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
+from controlplane.common.invalid_input import invalid
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.traffic.keys import publishing
 from controlplane.traffic.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
 from controlplane.traffic.keys.services import pool_names
@@ -37,9 +37,9 @@ class BudgetTerms:
 def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
     """`of`: a key, or the name of a pool. Raises InvalidInput."""
     if unit not in BudgetUnit.values:
-        raise InvalidInput("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
+        raise invalid("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
     if per not in BudgetPer.values:
-        raise InvalidInput("per", per, "unknown period", ", ".join(BudgetPer.values))
+        raise invalid("per", per, "unknown period", ", ".join(BudgetPer.values))
     values = _checked(unit, terms)
     _gather()
     try:
@@ -51,7 +51,7 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
             audit.record(actor, "budget.create", row.owner, "", None, _audited(row))
             transaction.on_commit(lambda: _publish(row))
     except IntegrityError:
-        raise InvalidInput("per", per, f"there is a budget in {unit} per {per} already: change that one") from None
+        raise invalid("per", per, f"there is a budget in {unit} per {per} already: change that one") from None
     return row
 
 
@@ -115,9 +115,9 @@ def _publish(row: Budget) -> None:
 
 def _check_usable(row: Budget) -> None:
     if row.key is None and row.pool not in pool_names():
-        raise InvalidInput("pool", row.pool, "no such pool", ", ".join(pool_names()) or "none")
+        raise invalid("pool", row.pool, "no such pool", ", ".join(pool_names()) or "none")
     if row.key is not None and ApiKey.objects.filter(pk=row.key.pk).exclude(revoked_at=None).exists():
-        raise InvalidInput("key", row.key.name, "the API key is revoked")
+        raise invalid("key", row.key.name, "the API key is revoked")
 
 
 def _checked(unit: str, terms: BudgetTerms) -> dict[str, object]:
@@ -126,9 +126,9 @@ def _checked(unit: str, terms: BudgetTerms) -> dict[str, object]:
     whole = kind == BudgetUnit.DOLLARS or float(terms.limit).is_integer()
     if not (least <= terms.limit <= most and whole):
         number = "a number" if kind == BudgetUnit.DOLLARS else "a whole number"
-        raise InvalidInput("limit", terms.limit, f"must be {number} of {unit}", f"{least:g} to {most:,.0f}")
+        raise invalid("limit", terms.limit, f"must be {number} of {unit}", f"{least:g} to {most:,.0f}")
     if not 0 < terms.warn_at <= 1:
-        raise InvalidInput("warn_at", terms.warn_at, "must be a share of the limit", "above 0, at most 1")
+        raise invalid("warn_at", terms.warn_at, "must be a share of the limit", "above 0, at most 1")
     limit = round(terms.limit * MICRO) if kind == BudgetUnit.DOLLARS else int(terms.limit)
     return {"limit": limit, "warn_at": terms.warn_at, "refuse": terms.refuse}
 

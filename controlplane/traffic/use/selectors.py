@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import DateTimeField, Max, QuerySet, Sum, Value
 from django.db.models.functions import TruncDay, TruncHour, TruncMonth
 
-from controlplane.people.notices.errors import InvalidInput
+from controlplane.common.invalid_input import invalid
 from controlplane.traffic.use.ledger import HOURS_KEPT
 from controlplane.traffic.use.models import COUNTS, HELD, Use
 
@@ -81,10 +81,10 @@ class UseQuery:
     def __post_init__(self) -> None:
         longest = LONGEST[self.per]
         if self.begin >= self.end:
-            raise InvalidInput("from", self.begin.isoformat(), "not before the end", f"before {self.end.isoformat()}")
+            raise invalid("from", self.begin.isoformat(), "not before the end", f"before {self.end.isoformat()}")
         if self.end - self.begin > longest:
             allowed = f"{longest.days} days before the end at most" + (f" with per={self.per}" if self.per else "")
-            raise InvalidInput("from", self.begin.isoformat(), "too long ago", allowed)
+            raise invalid("from", self.begin.isoformat(), "too long ago", allowed)
 
 
 def lines(query: UseQuery) -> list[UseLine]:

@@ -12,9 +12,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted, posted_of
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.audit.services import actor_of
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys.models import Budget
 from controlplane.traffic.use import budgets

@@ -6,10 +6,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.matrix.body import RUNS_MAX, MatrixIn
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
-from controlplane.evidence.experiments.services import InvalidExperiment
 from controlplane.people.audit.services import Actor, record
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
@@ -19,12 +19,12 @@ AGAIN = (FAILED, CANCELLED)
 
 
 def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
-    """Check, store and queue every cell. InvalidExperiment has every problem, each once."""
+    """Check, store and queue every cell. InvalidInput has every problem, each once."""
     if asked.runs > RUNS_MAX:
         parts = (
             f"{len(asked.traces)} traces × {len(asked.loads)} loads × {len(asked.arms)} arms × {len(asked.seeds)} seeds"
         )
-        raise InvalidExperiment([Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}")])
+        raise InvalidInput(Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}"))
     cells = _settled(asked, actor)
     with transaction.atomic():
         body = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -43,14 +43,14 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     for index, cell in asked.cells():
         try:
             cells.append(services.settled(cell, actor, RUNS_MAX))
-        except InvalidExperiment as error:
+        except InvalidInput as error:
             for problem in error.problems:
                 path = f"traces.{index}" if problem.path == "trace" else problem.path
                 problems.setdefault(
                     (path, problem.text), Problem(path, problem.value, problem.message, problem.allowed)
                 )
     if problems:
-        raise InvalidExperiment(list(problems.values()))
+        raise InvalidInput(*problems.values())
     return cells
 
 

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import summary
 from controlplane.evidence.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
@@ -18,7 +19,6 @@ from controlplane.evidence.experiments.matrix.services import AGAIN, cancel_matr
 from controlplane.evidence.experiments.models import Matrix
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
-from controlplane.evidence.experiments.services import InvalidExperiment
 from controlplane.evidence.experiments.start.curl import example_body
 from controlplane.evidence.experiments.start.in_words import in_words
 from controlplane.evidence.experiments.start.views import arm_line, list_of, object_of
@@ -102,7 +102,7 @@ def _start(request: HttpRequest) -> HttpResponse:
         made = start_matrix(MatrixIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
         problems = by_path(problems_of(error))
-    except InvalidExperiment as error:
+    except InvalidInput as error:
         problems = by_path(error.problems)
     else:
         messages.success(request, f"Queued: {made.cells.count()} cells.")

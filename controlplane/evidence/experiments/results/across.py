@@ -3,32 +3,26 @@
 import copy
 from collections.abc import Sequence
 
+from controlplane.common.invalid_input import invalid
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.results.assemble import make
 from controlplane.evidence.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
-from router.contract.problem import Problem
 
 MOST = 6  # distinguishable in a chart
 
 
-class NotComparable(Exception):
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(problem.text)
-
-
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:
-    """The arms named by texts such as 12:lpwl. Raises NotComparable."""
+    """The arms named by texts such as 12:lpwl. Raises InvalidInput."""
     if not 2 <= len(set(asked)) == len(asked) <= MOST:
-        raise NotComparable(Problem("arm", ", ".join(asked), "different arms, each as EXPERIMENT:ARM", f"2 to {MOST}"))
+        raise invalid("arm", ", ".join(asked), "different arms, each as EXPERIMENT:ARM", f"2 to {MOST}")
     found = [_chosen(text, index) for index, text in enumerate(asked)]
     loads = [_load(experiment) for experiment, _ in found]
     for index, load in enumerate(loads):
         if load is None or load != loads[0]:
             message = "played another load than the first: trace, window, load factor and pacing must be equal"
-            raise NotComparable(Problem(f"arm.{index}", asked[index], message))
+            raise invalid(f"arm.{index}", asked[index], message)
     return found
 
 
@@ -41,9 +35,9 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
     )
     experiment = rows.prefetch_related("runs").first()
     if experiment is None or arm not in {each.name for each in experiment.settled_arms}:
-        raise NotComparable(Problem(f"arm.{index}", text, "there is no such experiment with such an arm"))
+        raise invalid(f"arm.{index}", text, "there is no such experiment with such an arm")
     if experiment.status not in ENDED:
-        raise NotComparable(Problem(f"arm.{index}", text, f"experiment {number} is {experiment.status}"))
+        raise invalid(f"arm.{index}", text, f"experiment {number} is {experiment.status}")
     return experiment, arm
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
@@ -50,7 +51,7 @@ def _start(request: HttpRequest) -> HttpResponse:
         made = services.start_experiment(ExperimentIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
         return _form(request, raw, by_path(problems_of(error)))
-    except services.InvalidExperiment as error:
+    except InvalidInput as error:
         return _form(request, raw, by_path(error.problems))
     messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
     return redirect("experiment", number=made.pk)

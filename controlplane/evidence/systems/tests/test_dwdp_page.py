@@ -15,11 +15,12 @@ import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import running, services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results.records import read
 from controlplane.evidence.experiments.start.body import ExperimentIn
-from controlplane.evidence.systems.asking import InvalidInputs, ask, figures
+from controlplane.evidence.systems.asking import ask, figures
 from controlplane.evidence.systems.dwdp import COMPARED, DWDP
 from controlplane.evidence.systems.dwdp_curve import curve_of
 from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, phase_of
@@ -125,7 +126,7 @@ def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
     ],
 )
 def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: str, words: str) -> None:
-    with pytest.raises(InvalidInputs) as refused:
+    with pytest.raises(InvalidInput) as refused:
         ask(DWDP, given)
     (problem,) = refused.value.problems
     assert problem.path == path

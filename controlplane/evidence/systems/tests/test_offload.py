@@ -7,10 +7,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems import offload
-from controlplane.evidence.systems.asking import InvalidInputs, ask, inputs_of
+from controlplane.evidence.systems.asking import ask, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.tests.conftest import mooncake_line
@@ -60,7 +61,7 @@ def test_an_uploaded_trace_is_read(data_dir: Any) -> None:
 
 
 def refused(**given: object) -> tuple[str, str, str]:
-    with pytest.raises(InvalidInputs) as error:
+    with pytest.raises(InvalidInput) as error:
         inputs_of(OFFLOAD, given)
     (problem,) = error.value.problems
     return problem.path, problem.message, problem.allowed

@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from bench import sheets
-from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.common.invalid_input import InvalidInput
+from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table
@@ -92,7 +93,7 @@ def test_each_limit_of_an_input_is_answered_or_refused_with_its_path(system: Sys
 def is_sound(system: System, given: dict[str, Any]) -> bool:
     try:
         return all(map(math.isfinite, numbers(system.compute(inputs_of(system, given)))))
-    except InvalidInputs as error:
+    except InvalidInput as error:
         return all(problem.path and problem.allowed for problem in error.problems)
 
 

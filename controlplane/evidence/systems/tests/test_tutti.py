@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from bench import sheets
-from controlplane.evidence.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.common.invalid_input import InvalidInput
+from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, Value
 from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
@@ -50,7 +51,7 @@ def test_address_lists_come_off_the_pool() -> None:
     ],
 )
 def test_inputs_that_contradict_each_other_are_refused(given: dict[str, object], path: str, allowed: str) -> None:
-    with pytest.raises(InvalidInputs) as refused:
+    with pytest.raises(InvalidInput) as refused:
         inputs_of(TUTTI, given)
     (problem,) = refused.value.problems
     assert problem.path == path

@@ -6,7 +6,8 @@ import logging
 from typing import Any
 from urllib.parse import urlsplit
 
-from controlplane.people.notices.errors import InvalidInput, Unsendable
+from controlplane.common.invalid_input import invalid
+from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.outgoing import BeyondReach, resolve
 
@@ -20,13 +21,13 @@ def check(url: str) -> None:
     """Raises InvalidInput, which does not repeat the URL: it holds tokens."""
     scheme = url.partition("://")[0].lower()
     if len(url) > URL_MAX or "://" not in url or not url.isprintable():
-        raise InvalidInput("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
+        raise invalid("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
     if scheme.rstrip("s") in REFUSED or scheme in REFUSED:
-        raise InvalidInput("url", None, f"{scheme}:// is not allowed", "use a webhook to post to an address")
+        raise invalid("url", None, f"{scheme}:// is not allowed", "use a webhook to post to an address")
     if not is_installed():
-        raise InvalidInput("kind", "apprise", MISSING)
+        raise invalid("kind", "apprise", MISSING)
     if _load().Apprise.instantiate(url, suppress_exceptions=True) is None:
-        raise InvalidInput("url", None, "Apprise does not understand this URL", "see appriseit.com/services")
+        raise invalid("url", None, "Apprise does not understand this URL", "see appriseit.com/services")
 
 
 def is_installed() -> bool:

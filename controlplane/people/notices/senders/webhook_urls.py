@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from controlplane.people.notices.errors import InvalidInput
+from controlplane.common.invalid_input import InvalidInput, invalid
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.addresses import literal, refusal
 
@@ -29,4 +29,4 @@ def check(url: str) -> None:
 
 
 def _invalid(message: str) -> InvalidInput:
-    return InvalidInput("url", None, message, "https://HOST/PATH")
+    return invalid("url", None, message, "https://HOST/PATH")

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.notices import services, step
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.notices.models import Notice, Status
 from controlplane.people.notices.senders import apprise_urls
 from controlplane.people.notices.services import ChannelTerms

@@ -2,9 +2,9 @@
 
 import pytest
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.notices import display, services
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.notices.models import Channel
 from controlplane.people.notices.services import ChannelTerms
 from controlplane.people.notices.tests.conftest import ADA

@@ -3,9 +3,9 @@
 import pytest
 from django.db import transaction
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.audit.services import Actor
 from controlplane.people.notices import services
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.people.notices.events import EVENTS, choices, matches
 from controlplane.people.notices.models import Notice
 from fleet.models import InstanceEvent, Pool

@@ -6,10 +6,11 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
+from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
-from controlplane.evidence.systems.asking import InvalidInputs, ask, figures
+from controlplane.evidence.systems.asking import ask, figures
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import options_of
@@ -131,7 +132,7 @@ def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
     """Compute what a system gives with these inputs; nothing is stored or started"""
     try:
         return ask(_find(slug), payload.inputs)
-    except InvalidInputs as error:
+    except InvalidInput as error:
         problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
         raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
 

@@ -11,7 +11,6 @@ from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned
 from controlplane.doors.api.openapi import IF_MATCH, Number
-from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.rows import found
 from controlplane.doors.api.unread import Body
 from controlplane.pages.shares import services
@@ -53,10 +52,7 @@ def list_shares(request: HttpRequest) -> Any:
 @router.post("", response={201: IssuedShareOut}, auth=needs("admin"))
 def create_share(request: HttpRequest, response: HttpResponse, payload: ShareIn) -> Any:
     """Share the wall and the badges of a pool, or of all pools"""
-    try:
-        row, token = services.create_share(payload.name, payload.pool, actor_of(request), payload.expires_at)
-    except services.InvalidShare as error:
-        raise ApiProblem(422, errors=[error.problem]) from None
+    row, token = services.create_share(payload.name, payload.pool, actor_of(request), payload.expires_at)
     response.headers["Cache-Control"] = "no-store"
     wall = reverse("shared-wall", args=[token])
     return Status(201, IssuedShareOut.model_construct(**dict(ShareOut.from_orm(row)), token=token, wall=wall))

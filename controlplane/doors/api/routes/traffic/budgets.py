@@ -8,6 +8,7 @@ from django.utils import timezone
 from ninja import Field, Router, Status
 
 from controlplane.common.as_seen import etag
+from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned
@@ -15,7 +16,6 @@ from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.rows import found
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.traffic.keys.models import ApiKey, Budget
 from controlplane.traffic.use import budgets
 from controlplane.traffic.use.spending import BudgetNow, budgets_now
@@ -94,10 +94,10 @@ def list_budgets(request: HttpRequest) -> Any:
 def create_budget(request: HttpRequest, payload: BudgetIn) -> Any:
     """Give a key or a pool a budget; what it used before in the present period counts"""
     if (payload.key is None) == (not payload.pool):
-        raise InvalidInput("key", payload.key, "a budget is either of a key or of a pool", "one of `key` and `pool`")
+        raise invalid("key", payload.key, "a budget is either of a key or of a pool", "one of `key` and `pool`")
     key = ApiKey.objects.filter(pk=payload.key).first() if payload.key is not None else None
     if payload.key is not None and key is None:
-        raise InvalidInput("key", payload.key, "there is no such API key")
+        raise invalid("key", payload.key, "there is no such API key")
     terms = budgets.BudgetTerms(limit=payload.limit, warn_at=payload.warn_at, refuse=payload.refuse)
     return Status(
         201, _now(budgets.create_budget(key or payload.pool, payload.unit, payload.per, terms, actor_of(request)))
@@ -116,7 +116,7 @@ def change_budget(request: HttpRequest, response: HttpResponse, budget_id: Numbe
     changes = payload.dict(exclude_unset=True)
     for field, value in changes.items():
         if value is None:
-            raise InvalidInput(field, None, "must not be null")
+            raise invalid(field, None, "must not be null")
     seen = etags.if_match(request)
     row = budgets.change_budget(_row(budget_id), changes, actor_of(request), if_match=seen)
     return _now(etags.of(response, row))

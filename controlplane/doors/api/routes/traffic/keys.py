@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Status
 
+from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned
@@ -126,7 +127,7 @@ def change_key(request: HttpRequest, response: HttpResponse, key_id: Number, pay
     changes = payload.dict(exclude_unset=True)
     for field in ("name", "pools", "models", "priority"):
         if changes.get(field, "") is None:
-            raise services.InvalidKey(field, None, "must not be null")
+            raise invalid(field, None, "must not be null")
     seen = etags.if_match(request)
     return etags.of(response, services.change_key(_row(key_id), changes, actor_of(request), if_match=seen))
 

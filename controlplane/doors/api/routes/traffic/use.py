@@ -8,9 +8,9 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
+from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import tables
 from controlplane.doors.api.auth import needs
-from controlplane.people.notices.errors import InvalidInput
 from controlplane.traffic.use.export import csv_of
 from controlplane.traffic.use.selectors import BY, COLUMNS, UseQuery, lines
 
@@ -75,7 +75,7 @@ def _cell(value: Any) -> Any:
 
 def _moment(path: str, given: datetime | None) -> datetime | None:
     if given is not None and not 1 < given.year < 9999:
-        raise InvalidInput(path, given.isoformat(), "out of range", "years 2 to 9998")
+        raise invalid(path, given.isoformat(), "out of range", "years 2 to 9998")
     return given if given is None or given.tzinfo is not None else given.replace(tzinfo=UTC)
 
 
@@ -83,5 +83,5 @@ def _by(given: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
     for name in names:
         if name not in BY:
-            raise InvalidInput("by", name, "unknown", ", ".join(BY))
+            raise invalid("by", name, "unknown", ", ".join(BY))
     return names

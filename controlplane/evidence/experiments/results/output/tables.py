@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from controlplane.common import parquet
 from controlplane.evidence.experiments.results import records
-from controlplane.evidence.experiments.results.output import parquet, report
+from controlplane.evidence.experiments.results.output import report
 
 Runs = Sequence[tuple[str, int, Path]]  # arm, seed, records
 

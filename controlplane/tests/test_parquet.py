@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from controlplane.evidence.experiments.results.output.parquet import table
+from controlplane.common.parquet import table
 
 COLUMNS = {f"c{i}": (int, [1, None, 3] * 7) for i in range(20)} | {
     "f": (float, [1.5, None, -2.0] * 7),
