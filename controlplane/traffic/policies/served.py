@@ -83,7 +83,7 @@ def _roles(pool: PoolSpec) -> list[str]:
     """The roles of the pool's instances, by its document or as its source lists them; empty if all have the same."""
     if prefills := min(_count(pool.engine.get("prefill_instances")), pool.replicas):
         return ["prefill"] * prefills + ["decode"] * (pool.replicas - prefills)
-    if not any(map(pool.engine.get, SOURCES)):
+    if not any(pool.engine.get(name) for name in SOURCES):
         return []
     return [row.facts.role for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})]
 
