@@ -209,5 +209,3 @@ LEASE: dict[str, TakeOut] = {
         not_given_back,
     )
 }
-# Found only after more than a hundred schedules: tried where more than the usual number are.
-RARE = frozenset({fence_not_compared.__name__, seen_before_it_was_read.__name__})
