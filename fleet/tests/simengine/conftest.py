@@ -1,25 +1,21 @@
 """Simulated engines as real processes."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
 
 from fleet.tests.simengine.metrics_page import parse_page
+from router.tests.forked import ENGINE, Forked
 
-ROOT = Path(__file__).resolve().parents[3]
 FAST = 100  # time scale: an answer of 100 tokens takes about 10 ms
 
 
 @dataclass(frozen=True)
 class Sim:
-    process: subprocess.Popen[str]
+    process: Forked
     http: httpx.Client
     url: str
     events: str
@@ -49,31 +45,15 @@ class Sim:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdout.close()
 
 
 StartSim = Callable[..., Sim]
 
 
-def launch(stderr: int | None = None, **flags: object) -> subprocess.Popen[str]:
-    """Its stdout is two lines; stderr, which nobody reads while it runs, goes where the tests' own goes."""
-    words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return subprocess.Popen(
-        [sys.executable, "-m", "fleet.simengine", *words],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-    )
-
-
 def start(**flags: object) -> Sim:
-    process = launch(
-        **{"port": 0, "model": "sim", "time_scale": FAST, "seed": 1, "events_port": 0, "replay_port": 0} | flags
-    )
-    assert process.stdout is not None
+    given = {"port": 0, "model": "sim", "time_scale": FAST, "seed": 1, "events_port": 0, "replay_port": 0} | flags
+    process = Forked(ENGINE, [f"--{name.replace('_', '-')}={value}" for name, value in given.items()])
     line = process.stdout.readline()
     assert line, "the engine did not start"
     url = f"http://{line.split()[-1]}"

@@ -2,14 +2,17 @@
 
 import asyncio
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
-from fleet.tests.simengine.conftest import Sim, StartSim, launch
+from fleet.tests.simengine.conftest import Sim, StartSim
 
+ROOT = Path(__file__).resolve().parents[3]
 ENDLESS = {"prompt": "x" * 4000, "max_tokens": 100_000, "ignore_eos": True}
 
 
@@ -90,9 +93,10 @@ def test_an_endless_answer_does_not_hold_up_the_stop(start_sim: StartSim) -> Non
 
 
 def failure(**flags: object) -> tuple[int, str]:
-    process = launch(stderr=subprocess.PIPE, **flags)
-    _, error = process.communicate(timeout=60)
-    return process.returncode, error
+    words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    argv = [sys.executable, "-m", "fleet.simengine", *words]
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stderr
 
 
 def test_a_taken_port_is_one_clear_line(sim: Sim) -> None:

@@ -1,21 +1,18 @@
 """The store that engines share: what it keeps, and what they find there."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from fleet.tests.simengine.conftest import ROOT, Sim, start
+from fleet.tests.simengine.conftest import Sim, start
 from fleet.tests.simengine.test_nixl import PROMPT, text, until
+from router.tests.forked import STORE, Forked
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[str]:
-    command = [sys.executable, "-m", "fleet.simengine.store", "--port", "0", "--capacity-gb", "1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    process = Forked(STORE, ["--port=0", "--capacity-gb=1"])
     yield f"http://{process.stdout.readline().split()[-1]}"
     process.kill()
     process.wait()

@@ -3,12 +3,9 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,8 +14,8 @@ import pytest
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.tests.conftest import Published, entry, running
+from router.tests.forked import ENGINE, Forked
 
-ROOT = Path(__file__).resolve().parents[3]
 PROMPT = "the quick brown fox " * 400  # 2,000 tokens: heavy for the policy below
 PER_TOKEN = 131_072  # bytes of KV
 
@@ -26,18 +23,11 @@ PER_TOKEN = 131_072  # bytes of KV
 class Sim:
     """One engine as a process."""
 
-    def __init__(self, name: str, port: int = 0, module: str = "fleet.simengine", **flags: object) -> None:
+    def __init__(self, name: str, port: int = 0, module: str = ENGINE, **flags: object) -> None:
         self.name = name
-        given = {"port": port, "model": "llama", "time_scale": 100, "seed": 1} if module == "fleet.simengine" else {}
+        given = {"port": port, "model": "llama", "time_scale": 100, "seed": 1} if module == ENGINE else {}
         words = [f"--{key.replace('_', '-')}={value}" for key, value in ({"port": port} | given | flags).items()]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,  # two lines; what goes wrong is written to the tests' own stderr
-            text=True,
-        )
-        assert self.process.stdout is not None
+        self.process = Forked(module, words)
         line = self.process.stdout.readline()
         assert line, "the engine did not start"
         self.address = line.split()[-1]
@@ -59,8 +49,7 @@ class Sim:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdout.close()
 
 
 class Pair:

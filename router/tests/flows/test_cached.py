@@ -12,6 +12,7 @@ from router.request.offload import Offload
 from router.serving.learning import learn
 from router.tests.conftest import instance
 from router.tests.flows.conftest import PROMPT, Build, Sim
+from router.tests.forked import STORE
 from router.upstream.usage import Usage
 
 CACHED = 1984  # whole blocks of the prompt
@@ -23,7 +24,7 @@ OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # no prefix is kept; the store ha
 async def test_a_prompt_counts_as_cached_where_it_was_computed(
     pair: Build, sims: Callable[..., Sim], kv: str, streamed: bool
 ) -> None:
-    flags = {"kv_store": sims("store", module="fleet.simengine.store").url} if kv == MOONCAKE_STORE else {}
+    flags = {"kv_store": sims("store", module=STORE).url} if kv == MOONCAKE_STORE else {}
     world = await pair(kv, ("prefill", "decode"), flags=flags)
     version = world.published.policy(strategy="round_robin_pd")
     await world.until(lambda: world.pool.version == version)

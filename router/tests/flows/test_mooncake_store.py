@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from router.tests.flows.conftest import Build, Sim
+from router.tests.forked import STORE
 
 
 @pytest.mark.slow
 async def test_the_decoder_finds_the_prefills_blocks_in_the_store(pair: Build, sims: Callable[..., Any]) -> None:
-    store: Sim = sims("store", module="fleet.simengine.store")
+    store: Sim = sims("store", module=STORE)
     world = await pair("mooncake_store", flags={"kv_store": store.url})
     response = await world.ask()
     assert response.status_code == 200
@@ -22,7 +23,7 @@ async def test_the_decoder_finds_the_prefills_blocks_in_the_store(pair: Build, s
 
 
 async def test_when_the_prefill_instance_is_dead_the_decoder_computes_it(pair: Build, sims: Callable[..., Any]) -> None:
-    store: Sim = sims("store", module="fleet.simengine.store")
+    store: Sim = sims("store", module=STORE)
     world = await pair("mooncake_store", flags={"kv_store": store.url})
     world.sims[0].stop()
     receipt = await world.receipt(await world.ask())

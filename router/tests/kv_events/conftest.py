@@ -1,13 +1,9 @@
 """Simulated engines as real processes, and a feed from one into an index."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,8 +15,8 @@ from router.kv_events.feed import Feed
 from router.kv_events.sources import KvEventSource, discover
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
+from router.tests.forked import ENGINE, Forked
 
-ROOT = Path(__file__).resolve().parents[3]
 SEED = 5
 SIZE = 16
 
@@ -29,14 +25,7 @@ class Sim:
     def __init__(self, **flags: object) -> None:
         given = {"port": 0, "model": "llama", "time-scale": 100, "events-port": 0, "replay-port": 0, **flags}
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fleet.simengine", *words],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
+        self.process = Forked(ENGINE, words)
         line = self.process.stdout.readline()
         self.port = int(line.rpartition(":")[2])
         self.url = f"http://127.0.0.1:{self.port}"
@@ -51,8 +40,7 @@ class Sim:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdout.close()
 
 
 @pytest.fixture
