@@ -19,7 +19,7 @@ READS = re.compile(
 )
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
 PAGES += sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md"))
-INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES"}  # not for operators
+INTERNAL = {"DJANGO_SETTINGS_MODULE", "PYTEST_XDIST_WORKER", "WEIR_SECOND_CHANCES"}  # not for operators
 
 
 def read(path):
