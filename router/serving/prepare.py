@@ -96,6 +96,8 @@ def prepare(
         return
     pool = pools.pick(named, read.model, call.key)
     adapter = call.adapter = "" if read.model == pool.model else pool.adapter(read.model)
+    if read.model == pool.name != pool.model and not adapter:
+        read, body = _by_model_of(pool, read, body)
     if pool.removes_billing_line or pool.salt_by_key:
         read, body = _by_rules_of(pool, call, read, body)
     salt = _salt(adapter, read) if adapter or "cache_salt" in read.document else 0
@@ -170,6 +172,18 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
         raise ErrorResponse(400, error.code, str(error)) from None
     read, body = _by_rules_of(pool, call, read, body)
     _set(call, pool, target, forwarded, session, read, body, _chunks(pool, call.adapter, read, chosen.hashed))
+
+
+def _by_model_of(pool: Pool, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
+    """Return a request that names the pool as its engines know their model, unless they serve the pool's name, too.
+    Raise ErrorResponse."""
+    if not pool.model or any(pool.name in one.models for one in pool.endpoints.values()):
+        return read, body
+    try:
+        body = prompt.renamed(body, pool.name, pool.model)
+    except InvalidBody as error:
+        raise ErrorResponse(400, error.code, str(error)) from None
+    return replace(read, document={**read.document, "model": pool.model}), body
 
 
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:

@@ -85,3 +85,19 @@ def test_a_request_without_a_model_is_not_for_an_observed_pool():
     made.get("seen").observed = True
     made.changed()
     assert made.pick(None, "").name == "a"
+
+
+@pytest.mark.parametrize(("asked", "reaches"), [("demo", "llama"), ("llama", "llama")])
+async def test_a_pool_asked_by_its_name_gets_the_name_that_its_engines_serve(world, asked, reaches):
+    w = await world(None)
+    assert (await w.ask(model=asked)).status_code == 200
+    assert w.engines[0].received[-1].document["model"] == reaches
+
+
+async def test_engines_that_serve_the_pools_name_get_it_unchanged(world):
+    w = await world(None)
+    pool = w.router.pools.get("demo")
+    for endpoint in pool.endpoints.values():
+        endpoint.models = {"demo": None}
+    await w.ask(model="demo")
+    assert w.engines[0].received[-1].document["model"] == "demo"
