@@ -1,4 +1,4 @@
-"""A second process beside the one that computes, where there is a second processor."""
+"""A producer process that runs beside the computing one, if there is a second processor."""
 
 import contextlib
 import os
@@ -9,30 +9,30 @@ from typing import Any, TypeVar
 
 LOOK_S = 0.1
 V = TypeVar("V")
-GONE = (EOFError, ConnectionError)  # the other end of the pipe
+GONE = (EOFError, ConnectionError)  # the other end of the pipe has closed
 
-callers: list[Connection] = []  # in a process that only computes (fleet/subprocess.py): the pipe to its caller
+callers: list[Connection] = []  # in a computing subprocess (fleet/subprocess.py): the pipe to its caller
 
 
 def beside(values: Callable[[], Iterator[V]], waiting: Callable[[], None]) -> Iterator[V]:
-    """The values, one after the other. In a process that only computes, another one finds them from this call on, and
-    `waiting` is called while the next is not there yet; elsewhere each is found when it is asked for.
+    """Yield the values in order. In a computing subprocess, a forked process produces them from this call on, and
+    `waiting` is called repeatedly until the next one arrives; elsewhere each is produced on demand.
 
-    Raises RuntimeError with the text of an error there, EOFError when it was killed.
+    Raise RuntimeError with the text of an error in the forked process, EOFError if it was killed.
     """
     if not callers or len(os.sched_getaffinity(0)) < 2:
         return values()
     ours, theirs = Pipe(duplex=False)
-    # A fork: this process has one thread, and what the values need is not sent.
+    # A fork is safe with a single thread, and spares pickling what the values need.
     get_context("fork").Process(target=find, args=(values, theirs), daemon=True).start()
     theirs.close()
     return _found(ours, waiting)
 
 
 def find(values: Callable[[], Iterator[V]], pipe: Connection) -> None:
-    """Runs in the other process."""
+    """Send the values from the forked process."""
     for caller in callers:
-        caller.close()  # who waits for it sees the end of this process's parent
+        caller.close()  # closed here, so that the caller notices when the parent dies
     with contextlib.suppress(*GONE):
         try:
             for value in values():

@@ -1,4 +1,4 @@
-"""Numbers in sentences: 1 instance, 2,000 instances, 51 %. Pure; static/js/format.js writes the same."""
+"""Numbers in sentences: 1 instance, 2,000 instances, 51 %. Pure; static/js/format.js formats alike."""
 
 import math
 
@@ -10,7 +10,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def significant(value: float | str | None, decimals: int = 3) -> str:
-    """Three digits; `decimals`: the most behind the point."""
+    """Format with three significant digits; `decimals`: the most behind the point."""
     if not isinstance(value, int | float):
         return UNKNOWN
     if value == 0:
@@ -22,12 +22,12 @@ def significant(value: float | str | None, decimals: int = 3) -> str:
 
 
 def signed(value: float, size: str) -> str:
-    """A difference, always with its sign; `size`: the text without one."""
+    """Format a difference, always with its sign; `size`: its text without a sign."""
     return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
 
 
 def times(ratio: float) -> str:
-    """1.04×: how many times as much."""
+    """Format a ratio as 1.04×."""
     return f"{ratio:.2f}×"
 
 

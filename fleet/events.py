@@ -1,5 +1,5 @@
-"""State changes of instances, and the history of instances, pools and nodes: rows in the database, entries on the
-live ticker."""
+"""State changes of instances, and the history of instances, pools and nodes: rows in the database, entries on the live
+ticker."""
 
 import logging
 from functools import partial
@@ -15,8 +15,8 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
 from router.contract.secret_text import masked
 
-EVENTS_KEPT = 1_000  # on the ticker
-# Steps of every start, drain and stop: in the history, but the ticker names only what began them and what failed.
+EVENTS_KEPT = 1_000  # entries kept on the ticker
+# Routine steps of starts, drains and stops; the ticker shows only what began them and what failed.
 ROUTINE = frozenset(
     {"created", "retire", "keep", "deleted"}
     | {State.STARTING, State.LOADING, State.DRAINING, State.STOPPING, State.STOPPED, State.READY}
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
-    """By a conditional UPDATE: of two concurrent attempts, one succeeds. False when the row no longer has the caller's
-    state and epoch."""
+    """Move by a conditional UPDATE: of two concurrent attempts, one succeeds. False if the row no longer has the
+    caller's state and epoch."""
     was, before, now, reason = instance.state, instance.since, timezone.now(), masked(reason)
     changes: Changes = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
@@ -49,11 +49,12 @@ def record(
     *,
     announced: bool = False,
 ) -> InstanceEvent:
-    """`seconds`: duration of the state or change that it ends. `announced`: on the ticker although it is routine."""
+    """Record an event. `seconds`: duration of the state or change that it ends. `announced`: on the ticker although
+    routine."""
     event = _recorded(
         kind, text, actor, reason, seconds, instance=instance.name, pool=instance.pool.name, epoch=instance.epoch
     )
-    # The ticker shows the fleet, not the pools of experiments.
+    # The ticker leaves out experiments' pools.
     if not instance.pool.ephemeral_owner and (announced or kind not in ROUTINE):
         became = f" {kind}" if kind in State.values else ""
         line = f"{instance.name}{became}: {text}{reason and f': {reason}'}"
@@ -71,7 +72,7 @@ def record_pool(
     *,
     version: int = 0,
 ) -> InstanceEvent:
-    """`version`: of its configuration, whose rollout this event begins or ends."""
+    """Record an event of a pool. `version`: configuration whose rollout this event begins or ends."""
     event = _recorded(kind, text, actor, reason, seconds, pool=pool.name)
     if not pool.ephemeral_owner:
         announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,), version)
@@ -95,14 +96,14 @@ def _recorded(kind: str, text: str, actor: str, reason: str, seconds: float | No
 def announce(
     kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = (), version: int = 0
 ) -> None:
-    """Add an entry to the ticker once what it tells is committed: a transaction that waited for Redis would keep every
-    other writer of SQLite waiting, and may yet be undone."""
+    """Add an entry to the ticker on commit: a transaction that waits for Redis would block every other writer of
+    SQLite, and may still be rolled back."""
     event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor, pools=pools, version=version)
     transaction.on_commit(partial(_add_to_ticker, event))
 
 
 def _add_to_ticker(event: FleetEvent) -> None:
-    """Without Redis there is no ticker."""
+    """Add the entry to the ticker; without Redis there is none."""
     try:
         connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:

@@ -43,12 +43,12 @@ class State(models.TextChoices):
 
 
 class Fleet(models.Model):
-    """The metadata of the fleet document, in a single row."""
+    """Metadata of the fleet document, in a single row."""
 
     name = models.CharField(max_length=63)
     applied_at = models.DateTimeField(default=timezone.now)
     applied_by = models.CharField(max_length=150, blank=True)
-    prices = models.JSONField(default=dict)  # the given ones; fleet/systems/prices.py has the defaults
+    prices = models.JSONField(default=dict)  # declared prices; fleet/systems/prices.py has the defaults
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(pk=1), name="fleet_is_one_row")]
@@ -58,7 +58,7 @@ class Fleet(models.Model):
 
 
 class PublicationOrder(models.Model):
-    """The order of the latest value that was read for routers, in a single row (fleet/redis/ordered_write.py)."""
+    """Order of the latest value read for routers, in a single row (fleet/redis/ordered_write.py)."""
 
     last = models.BigIntegerField(default=0)
 
@@ -76,10 +76,10 @@ class Node(models.Model):
     hostname = models.CharField(max_length=255, blank=True)
     address = models.CharField(max_length=255, default="127.0.0.1")  # address of its instances, for routers
     last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
-    inventory = models.JSONField(default=dict)  # found by its worker (fleet/kinds/resources.py)
+    inventory = models.JSONField(default=dict)  # reported by its worker (fleet/kinds/resources.py)
     labels = models.JSONField(default=dict)  # options of its worker, matched by placement
-    cordoned = models.BooleanField(default=False)  # no new instances
-    draining = models.BooleanField(default=False)  # running instances move elsewhere
+    cordoned = models.BooleanField(default=False)  # True: no new instances start
+    draining = models.BooleanField(default=False)  # True: running instances move elsewhere
     because = models.CharField(max_length=450, blank=True)  # actor and reason of the cordon or drain
     missed_at = models.DateTimeField(null=True, blank=True)  # last heartbeat before it fell silent; empty: it reports
 
@@ -99,17 +99,17 @@ class Pool(models.Model):
     policy = models.CharField(max_length=63, default="default")
     kind = models.CharField(max_length=40)
     replicas = models.PositiveIntegerField(default=1)
-    engine = models.JSONField(default=dict)  # given options; the kind has defaults for the rest
+    engine = models.JSONField(default=dict)  # declared options; the kind has defaults for the rest
     node = models.CharField(max_length=63, default="local", blank=True)  # the only node; empty: `placement` decides
-    update = models.JSONField(default=dict)  # this and the next three as in the document (fleet/spec/sections.py)
+    update = models.JSONField(default=dict)  # like the next three, as in the document (fleet/spec/sections.py)
     placement = models.JSONField(default=dict)
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
     slo = models.JSONField(default=dict)
     access = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: it gets no requests
-    scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
-    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # where both sides scale
+    mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: no requests from routers
+    scaled = models.PositiveIntegerField(null=True, blank=True)  # replicas set by the autoscaler
+    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # as `scaled`, of prefill instances
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
     removed = models.BooleanField(default=False)  # deleted once its instances are drained and stopped
@@ -118,7 +118,7 @@ class Pool(models.Model):
     class Meta:
         ordering = ["name"]
         indexes = [
-            # fleet.selectors.pools() and the clean-up of ephemeral pools
+            # Filter of fleet.selectors.pools() and of the clean-up of ephemeral pools.
             models.Index(fields=["ephemeral_owner", "created_at"], name="pool_by_owner"),
         ]
 
@@ -136,7 +136,7 @@ class PoolVersion(models.Model):
     at = models.DateTimeField(default=timezone.now)
     actor = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)
-    proven_at = models.DateTimeField(null=True, blank=True)  # first time that every instance was ready
+    proven_at = models.DateTimeField(null=True, blank=True)  # first time at which every instance was ready
     failed = models.TextField(blank=True)  # why it was halted or rolled back
 
     class Meta:
@@ -152,21 +152,22 @@ class PoolVersion(models.Model):
 
 
 class InstanceSource(models.Model):
-    """What the source of a pool lists (fleet/discovery): its engines run elsewhere, and come and go by themselves."""
+    """The engines that the source of a pool lists (fleet/discovery); they run elsewhere, and come and go by
+    themselves."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="source")
-    engines = models.JSONField(default=list)  # fleet.kinds.listed.ListedEngine each, of its latest answer
+    engines = models.JSONField(default=list)  # fleet.kinds.listed.ListedEngine each, from the latest answer
     refused = models.JSONField(default=list)  # listed addresses that Weir does not connect to, with the reason
     changed_at = models.DateTimeField(default=timezone.now)
-    away_since = models.DateTimeField(null=True, blank=True)  # its latest answer; empty: it answers
-    trouble = models.TextField(blank=True)  # why it does not answer
+    away_since = models.DateTimeField(null=True, blank=True)  # time of the latest answer; empty: the source answers
+    trouble = models.TextField(blank=True)  # why the source does not answer
 
     def __str__(self) -> str:
         return f"source of {self.pool}"
 
     @property
     def listed(self) -> dict[str, ListedEngine]:
-        """By key."""
+        """Return the listed engines by key."""
         return {one.key: one for one in convert(self.engines, list[ListedEngine])}
 
 
@@ -178,36 +179,36 @@ class Instance(models.Model):
     ordinal = models.PositiveIntegerField()
     desired = models.CharField(max_length=10, choices=DesiredState, default=DesiredState.RUNNING)
     state = models.CharField(max_length=12, choices=State, default=State.STOPPED)
-    reason = models.TextField(blank=True)  # for the state
+    reason = models.TextField(blank=True)  # reason for the state
     since = models.DateTimeField(default=timezone.now)  # start of the state
     epoch = models.PositiveIntegerField(default=0)  # +1 at each start; orders with an older epoch are void
     node = models.CharField(max_length=63, default="local", blank=True)  # node of the latest start
     gpus = models.JSONField(default=list)  # numbers of the GPUs assigned to it
     pid = models.PositiveIntegerField(null=True, blank=True)
-    pid_started = models.FloatField(null=True, blank=True)  # seconds after boot
+    pid_started = models.FloatField(null=True, blank=True)  # start time of the process, seconds after boot
     boot_id = models.CharField(max_length=36, blank=True)
-    pod = models.CharField(max_length=253, blank=True)  # on Kubernetes, instead of a process
+    pod = models.CharField(max_length=253, blank=True)  # name of the Pod; on Kubernetes, instead of a process
     url = models.CharField(max_length=255, blank=True)
     command = models.JSONField(default=list)  # arguments of the latest start
     wire = models.JSONField(default=dict)  # facts for the routers about this start (Kind.wire)
-    # What the source of its pool says of it; empty: there is no source
+    # Entry in the source of its pool; empty without a source.
     listed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
     config_hash = models.CharField(max_length=16, blank=True)  # hash of `config`
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
     asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level; empty: awake
-    sleep_level = models.PositiveSmallIntegerField(default=1)  # for the next sleep
+    sleep_level = models.PositiveSmallIntegerField(default=1)  # level of the next sleep
     ordered_at = models.DateTimeField(null=True, blank=True)  # latest sleep or wake order
     restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
-    failures = models.PositiveIntegerField(default=0)  # in a row, for the back-off; reset after a stable minute
+    failures = models.PositiveIntegerField(default=0)  # failures in a row; a stable minute resets them
     next_start_at = models.DateTimeField(null=True, blank=True)  # end of the back-off
     stop_deadline = models.DateTimeField(null=True, blank=True)  # time of the SIGKILL
     started_at = models.DateTimeField(null=True, blank=True)
-    ready_at = models.DateTimeField(null=True, blank=True)  # first ready in this epoch
+    ready_at = models.DateTimeField(null=True, blank=True)  # time when first ready in this epoch
     last_probe_at = models.DateTimeField(null=True, blank=True)  # last answer before the latest change of state
     kv_blocks = models.PositiveIntegerField(null=True, blank=True)
-    block_size = models.PositiveIntegerField(null=True, blank=True)  # tokens
+    block_size = models.PositiveIntegerField(null=True, blank=True)  # tokens per block
 
     class Meta:
         ordering = ["pool", "ordinal"]
@@ -217,7 +218,7 @@ class Instance(models.Model):
             models.CheckConstraint(condition=Q(state__in=State.values), name="instance_state_known"),
         ]
         indexes = [
-            # fleet.scrape: every instance of this node with a process
+            # fleet.scrape reads every instance of this node that has a process.
             models.Index(fields=["node", "state"], name="instance_by_node"),
         ]
 
@@ -234,8 +235,8 @@ class Instance(models.Model):
 
     @property
     def engine_key(self) -> str:
-        """Where the key is that its engine asks for; empty: it asks for none. Of one that Weir did not start the pool
-        says it anew."""
+        """Return the location of the key that its engine asks for; empty if none. An engine that Weir did not start
+        takes it from the pool's current options."""
         given = self.started_from
         kind = given.known_kind
         options = given.engine if kind is None or kind.launched else self.pool.engine
@@ -243,7 +244,7 @@ class Instance(models.Model):
 
     @property
     def tls(self) -> EngineTls:
-        """The certificates of a connection to it; only engines that Weir did not start have any."""
+        """Return the certificates for a connection to it; only engines that Weir did not start have any."""
         given = self.pool.engine.get(TLS) if self.pool.kind == "external" else None
         return engine_tls(given) if given else PLAIN
 
@@ -253,7 +254,7 @@ class Instance(models.Model):
 
     @property
     def started_from(self) -> EngineConfig:
-        """Before its first start: the configuration of its pool."""
+        """Return the configuration of its latest start; before the first, that of its pool."""
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
         return convert(self.config, EngineConfig)
@@ -273,7 +274,7 @@ class Port(models.Model):
 
     class Meta:
         constraints = [
-            # When two workers allocate at once, the second insert fails and it tries another port.
+            # If two workers allocate at once, the second insert fails and tries another port.
             models.UniqueConstraint(fields=["node", "number"], name="port_held_once"),
             models.UniqueConstraint(fields=["instance", "use"], name="one_port_per_use"),
         ]
@@ -283,21 +284,21 @@ class Port(models.Model):
 
 
 class AdapterHome(models.Model):
-    """A LoRA adapter on an instance, as desired and as found there; a row of an earlier epoch says nothing."""
+    """A LoRA adapter on an instance, as desired and as observed; a row of an earlier epoch is void."""
 
     class State(models.TextChoices):
         LOADING = "loading"
         LOADED = "loaded"  # the engine lists it
-        FAILED = "failed"  # twice: another home is chosen
+        FAILED = "failed"  # loading failed twice: another home is chosen
         LEAVING = "leaving"
 
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="adapters")
     epoch = models.PositiveIntegerField()
     name = models.CharField(max_length=100)
-    source = models.CharField(max_length=1000, blank=True)  # empty: somebody else loads it
+    source = models.CharField(max_length=1000, blank=True)  # path of the adapter; empty: loaded by somebody else
     state = models.CharField(max_length=8, choices=State, default=State.LOADING)
     failures = models.PositiveSmallIntegerField(default=0)
-    text = models.TextField(blank=True)  # the engine's words on why it failed
+    text = models.TextField(blank=True)  # engine's error text
     since = models.DateTimeField(default=timezone.now)  # start of the state
 
     class Meta:
@@ -309,18 +310,18 @@ class AdapterHome(models.Model):
 
     @property
     def held(self) -> bool:
-        """Requests for it may go there."""
+        """True if requests for the adapter may go there."""
         return self.state == self.State.LOADED
 
 
 class AdapterDemand(models.Model):
-    """Homes that an adapter has beyond its replicas, since all of them were full."""
+    """Homes that an adapter has beyond its replicas, added while all of them were full."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="adapter_demands")
     name = models.CharField(max_length=100)
     extra = models.PositiveSmallIntegerField(default=0)
-    full_since = models.DateTimeField(null=True, blank=True)  # all homes; empty: one has capacity
-    calm_since = models.DateTimeField(null=True, blank=True)  # with extra homes, none of them full
+    full_since = models.DateTimeField(null=True, blank=True)  # start of all homes being full; empty: not all are
+    calm_since = models.DateTimeField(null=True, blank=True)  # start of none being full; only with extra homes
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["pool", "name"], name="adapter_demand_once_per_pool")]
@@ -330,7 +331,7 @@ class AdapterDemand(models.Model):
 
 
 class InstanceEvent(models.Model):
-    """An event of an instance, a pool or a node; refers to it by name and so outlives its row."""
+    """An event of an instance, a pool or a node, which it names, so that it outlives their rows."""
 
     instance = models.CharField(max_length=80, blank=True)  # empty: event of a pool or node
     pool = models.CharField(max_length=63, blank=True)  # empty: event of a node
@@ -346,11 +347,11 @@ class InstanceEvent(models.Model):
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [
-            # the instance page; a new row continues the epochs of its name
+            # The instance page reads these; a new row continues the epochs of its name.
             models.Index(fields=["instance", "-at"], name="event_by_instance"),
-            # the fleet page
+            # The fleet page reads these.
             models.Index(fields=["pool", "-at"], name="event_by_pool"),
-            # the node pages
+            # The node pages read these.
             models.Index(fields=["node", "-at"], name="event_by_node"),
         ]
 
@@ -359,47 +360,47 @@ class InstanceEvent(models.Model):
 
 
 class Calibration(jobs.Job):
-    """What was measured on a running engine (fleet/calibration); by name, so that it outlives the instance's row.
+    """Measurements of a running engine (fleet/calibration), which they name, so that they outlive its row.
 
-    The newest that is done is what the twin computes with; older ones are kept as its history.
+    The twin computes with the newest finished one; older ones remain as history.
     """
 
     TASK, TURN_FIELDS = "fleet.calibrate", ("node",)
-    AT_ONCE = 4  # with previews and tunings fewer than a control worker has threads, so that orders find one
+    AT_ONCE = 4  # with previews and tunings, fewer than a control worker's threads, so that orders find a free one
 
     instance = models.CharField(max_length=80)
     pool = models.CharField(max_length=63)
     node = models.CharField(max_length=63, blank=True)
     kind = models.CharField(max_length=40)
     model = models.CharField(max_length=200)
-    config_hash = models.CharField(max_length=16)  # hash of what the engine was started from, as Instance.config_hash
+    config_hash = models.CharField(max_length=16)  # hash of the engine's configuration, as Instance.config_hash
     seconds = models.FloatField()  # longest sweep
-    anyway = models.BooleanField(default=False)  # also while other requests run on the instance
+    anyway = models.BooleanField(default=False)  # True: measure even while other requests run on the instance
     source = models.CharField(max_length=10, default="sweep")  # source of the measured times: sweep, traffic
-    step = models.CharField(max_length=80, blank=True)  # the round of the sweep
+    step = models.CharField(max_length=80, blank=True)  # current round of the sweep
     asked_at = models.DateTimeField(default=timezone.now)
     constants = models.JSONField(default=dict)  # constants of fleet.engine.law.Law, api_s and api_s_per_token
     limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
     points = models.JSONField(default=list)  # fleet.calibration.fit.CalibrationPoint each
     ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|
     tpot_error = models.FloatField(null=True, blank=True)
-    held_out = models.JSONField(default=dict)  # fleet.calibration.traffic.replayed.ReplayErrors, of a fit to traffic
-    load_range = models.JSONField(default=dict)  # fleet.calibration.load_range.LoadRange, of a fit to traffic
-    n = models.PositiveIntegerField(default=0)  # loads measured, each as often as it was repeated; or held-out requests
-    notes = models.JSONField(default=list)  # what speaks against it, in words
+    held_out = models.JSONField(default=dict)  # fleet.calibration.traffic.replayed.ReplayErrors, for a fit to traffic
+    load_range = models.JSONField(default=dict)  # fleet.calibration.load_range.LoadRange, for a fit to traffic
+    n = models.PositiveIntegerField(default=0)  # number of measured loads, with repetitions, or of held-out requests
+    notes = models.JSONField(default=list)  # reasons to doubt it, in words
 
     class Meta:
         ordering = ["-asked_at", "-pk"]
         constraints = [
-            # Two sweeps at once would measure each other.
+            # Two concurrent sweeps would measure each other.
             models.UniqueConstraint(
                 fields=["instance"], condition=Q(status__in=["queued", "running"]), name="one_calibration_at_a_time"
             ),
         ]
         indexes = [
-            # the page of an instance
+            # The page of an instance reads these.
             models.Index(fields=["instance", "-asked_at"], name="calibration_by_instance"),
-            # the twin: the newest one of a pool's engines
+            # The twin reads the newest one of a pool's engines.
             models.Index(fields=["pool", "-asked_at"], name="calibration_by_pool"),
         ]
 
@@ -408,5 +409,5 @@ class Calibration(jobs.Job):
 
     @property
     def queue(self) -> str:
-        """The queue of the worker nearest to the engine."""
+        """Return the queue of the worker nearest to the engine."""
         return f"node.{self.node}" if self.node else "control"

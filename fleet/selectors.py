@@ -1,4 +1,4 @@
-"""Reading the fleet."""
+"""Queries of the fleet."""
 
 from collections.abc import Iterable
 
@@ -24,17 +24,17 @@ def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
 
 
 def calibration_of(pool: Pool) -> Calibration | None:
-    """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
+    """Return the newest calibration of the pool's kind, model and settings, else the newest with any settings."""
     found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
     try:
         of_settings = When(config_hash=config_hash(pool_spec(pool)), then=0)
-    except LookupError:  # options that are no longer known
+    except LookupError:  # options are no longer known
         return found.first()
     return found.order_by(Case(of_settings, default=1), "-asked_at", "-pk").first()
 
 
 def law_of_pool(pool: Pool) -> Law | None:
-    """The law of the pool's engines: as measured, else as their kind knows it; None: not known."""
+    """Return the law of the pool's engines: the measured one, else that of their kind; None if unknown."""
     kind = KINDS.get(pool.kind)
     measured = calibration_of(pool) if kind is not None and not kind.simulated else None
     if measured is not None:
@@ -46,27 +46,27 @@ def law_of_pool(pool: Pool) -> Law | None:
         spec = build(kind.spec, pool.engine)
         model = twin_model_of(kind, spec)
         return None if model is None else model(spec, launch).engine.law
-    except LookupError:  # options or a model that are no longer known: routing goes on
+    except LookupError:  # options or a model are no longer known: routing goes on
         return None
 
 
 def store_pool() -> str:
-    """Name of a pool of simulated stores; empty: there is none."""
+    """Return the name of a pool of simulated stores; empty if there is none."""
     return pools().filter(kind=SIM_STORE.name).values_list("name", flat=True).first() or ""
 
 
 def fleet_name() -> str:
-    """Name in the applied document; empty before the first."""
+    """Return the name in the applied document; empty before the first."""
     return Fleet.objects.values_list("name", flat=True).first() or ""
 
 
 def pool(name: str) -> Pool:
-    """Pool.DoesNotExist when it does not exist or is being removed."""
+    """Return the pool. Raise Pool.DoesNotExist if it does not exist or is being removed."""
     return Pool.objects.get(name=name, removed=False)
 
 
 def instances(pool: Pool | None = None) -> QuerySet[Instance]:
-    """Instances of one pool, or of all pools but ephemeral ones."""
+    """Return the instances of one pool, or of all pools but ephemeral ones."""
     found = Instance.objects.select_related("pool").order_by("pool__name", "ordinal")
     return found.filter(pool=pool) if pool is not None else found.filter(pool__ephemeral_owner="")
 
@@ -76,7 +76,7 @@ def instance(name: str) -> Instance:
 
 
 def pool_ready(name: str) -> tuple[int, int]:
-    """(ready, desired), without instances that an operator drained or stopped."""
+    """Return (ready, desired), without instances that an operator drained or stopped."""
     found = Pool.objects.filter(name=name, removed=False).first()
     if found is None:
         return 0, 0
@@ -88,7 +88,7 @@ def pool_ready(name: str) -> tuple[int, int]:
 
 
 def last_log_lines(instance: Instance, n: int = 50) -> list[str]:
-    """From this host; empty for an instance on another node."""
+    """Return the last lines of a log on this host; empty for an instance on another node."""
     return logs.tail(logs.path_of(instance.name), n)
 
 
@@ -101,7 +101,7 @@ def node_events(node_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
 
 
 def events_of_nodes(limit: int = 50) -> QuerySet[InstanceEvent]:
-    """Events of all nodes, including forgotten ones."""
+    """Return the events of all nodes, including forgotten ones."""
     return InstanceEvent.objects.exclude(node="")[:limit]
 
 
@@ -110,14 +110,14 @@ def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
 
 
 def prices() -> Prices:
-    """The prices of the fleet document."""
+    """Return the prices of the fleet document."""
     header = Fleet.objects.first()
     given: Prices = build(Prices, header.prices if header else {})
     return given
 
 
 def waits_for_group(instance: Instance) -> str:
-    """Why a ready instance gets no requests: others of its group are not ready. Empty: it gets them."""
+    """Return why a ready instance gets no requests: others of its group are not ready. Empty if it gets them."""
     group = _group_of(instance) if instance.state == State.READY else ()
     if not group:
         return ""
@@ -127,7 +127,7 @@ def waits_for_group(instance: Instance) -> str:
 
 
 def group(instance: Instance) -> list[Instance]:
-    """The instances that serve only together with this one, itself included; empty: it serves alone."""
+    """Return the instances that serve only together with this one, itself included; empty if it serves alone."""
     ordinals = _group_of(instance)
     return (
         list(instance.pool.instances.filter(retired="", ordinal__in=ordinals).order_by("ordinal")) if ordinals else []
@@ -135,7 +135,7 @@ def group(instance: Instance) -> list[Instance]:
 
 
 def _group_of(instance: Instance) -> tuple[int, ...]:
-    """Ordinals; none of a kind or with options that are no longer known."""
+    """Return the ordinals of its group; empty for a kind or options that are no longer known."""
     try:
         kind = KINDS[instance.pool.kind]
         return kind.group(build(kind.spec, instance.pool.engine), instance.ordinal)
@@ -144,7 +144,7 @@ def _group_of(instance: Instance) -> tuple[int, ...]:
 
 
 def gpus_of_nodes(names: Iterable[str]) -> dict[str, str]:
-    """The GPU of each node; one with several kinds, or whose GPUs are not known, is left out."""
+    """Return the GPU of each node, without nodes whose GPUs are of several kinds or unknown."""
     placed = set(names) - {""}
     nodes = Node.objects.filter(name__in=placed) if placed else ()
     found = {node.name: {gpu.name for gpu in node.resources.gpus or ()} for node in nodes}

@@ -45,7 +45,7 @@ DEFAULT_NAME = "fleet"
 LOCAL = "local"
 
 
-# A restart takes an instance out and back
+# Desired state by verb; a restart keeps it.
 _LEADS_TO: Mapping[str, str] = {
     "drain": DesiredState.DRAINED,
     "undrain": DesiredState.RUNNING,
@@ -56,7 +56,7 @@ _LEADS_TO: Mapping[str, str] = {
 }
 
 
-_AT_ONCE: Mapping[str, Any] = {"failures": 0, "next_start_at": None}  # without waiting for a back-off
+_AT_ONCE: Mapping[str, Any] = {"failures": 0, "next_start_at": None}  # updates that skip the back-off
 
 
 class FleetError(Exception):
@@ -80,19 +80,19 @@ class Applied:
 
     @property
     def drift(self) -> bool:
-        """Whether the fleet differs (or differed) from the document."""
+        """True if the fleet differs (or differed) from the document."""
         return any(change.kind != "unlisted" for change in self.changes)
 
 
 def read_fleet(document: object) -> FleetSpec:
-    """The parsed document, which may be applied here. InvalidFleet."""
+    """Parse a document that may be applied here. Raise InvalidFleet."""
     spec = parse_fleet(document)
     allow_lists.check_fleet(spec)
     return spec
 
 
 def hold_fleet() -> None:
-    """Until the transaction ends, no one else can change what the fleet should be."""
+    """Keep others from changing the desired fleet until the transaction ends."""
     Fleet.objects.filter(pk=1).update(name=F("name"))
 
 
@@ -104,7 +104,7 @@ def apply_fleet(
     expected: str | None = None,
     reason: str = "",
 ) -> Applied:
-    """Make the document the desired state; FleetChanged unless the fleet still has the digest `expected`."""
+    """Make the document the desired state. Raise FleetChanged unless the fleet still has the digest `expected`."""
     spec = read_fleet(documents.load(document) if isinstance(document, str) else document)
     with transaction.atomic():
         hold_fleet()
@@ -121,7 +121,7 @@ def apply_fleet(
 
 
 def _warnings(spec: FleetSpec) -> tuple[str, ...]:
-    known = {*nodes.known(), LOCAL}  # its worker may be about to start
+    known = {*nodes.known(), LOCAL}  # the worker of LOCAL may be about to start
     return tuple(
         f"pool {pool.name}: node {name} is not known yet; its instances start once it reports "
         f"(manage.py node --name {name})"
@@ -151,7 +151,7 @@ def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: 
 
 
 def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
-    """The new version; None when the configuration is unchanged."""
+    """Save the pool and return its new version; None if the configuration is unchanged."""
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
     plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node", "mode")}
@@ -167,14 +167,15 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
 
 
 def current_spec() -> FleetSpec:
-    """The fleet as last applied, without ephemeral pools."""
+    """Return the fleet as last applied, without ephemeral pools."""
     header = Fleet.objects.first()
     pools = tuple(pool_spec(pool) for pool in selectors.pools())
     return FleetSpec(header.name, pools, header.prices) if header else FleetSpec(DEFAULT_NAME, pools)
 
 
 def export(secrets: bool = True) -> dict[str, Any]:
-    """The document of the current fleet; applying it changes nothing. Without `secrets`, as viewers may see it."""
+    """Return the document of the current fleet; applying it changes nothing. Without `secrets`, as viewers may see
+    it."""
     document = dump_fleet(current_spec())
     return document if secrets else masking.shown(document)
 
@@ -188,38 +189,38 @@ def digest() -> str:
 
 
 def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Stop new requests; running ones finish. The process stays."""
+    """Stop new requests to the instance; running ones finish, and the process stays."""
     instance = _ask(selectors.instance(instance_name), "drain", actor, reason, stopped="start it first")
     if instance.state == State.READY:
-        # Out of routing now, not at the next reconcile step.
+        # It leaves routing now, not at the next reconcile step.
         move(instance, State.DRAINING, _with_reason(f"drained by {actor}", reason), actor=actor)
         transaction.on_commit(partial(publish_fleet, instance.pool.name))
     return instance
 
 
 def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Take requests again."""
+    """Let the instance take requests again."""
     return _ask(selectors.instance(instance_name), "undrain", actor, reason, stopped="start it instead")
 
 
 def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Drain, stop and start, without waiting for a back-off."""
+    """Drain, stop and start the instance, without waiting for a back-off."""
     asked = {"restart_asked": _with_reason(f"restart asked by {actor}", reason)[:300], **_AT_ONCE}
     return _ask(selectors.instance(instance_name), "restart", actor, reason, stopped="start it instead", **asked)
 
 
 def stop(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Drain and stop until it is started again."""
+    """Drain and stop the instance until it is started again."""
     return _ask(selectors.instance(instance_name), "stop", actor, reason)
 
 
 def start(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Start it, without waiting for a back-off."""
+    """Start the instance, without waiting for a back-off."""
     return _ask(selectors.instance(instance_name), "start", actor, reason, **_AT_ONCE)
 
 
 def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> Instance:
-    """Drain, then free the GPU's memory; the process stays. Level 1 keeps the weights in host memory."""
+    """Drain the instance, then free the GPU's memory; the process stays. Level 1 keeps the weights in host memory."""
     instance = selectors.instance(instance_name)
     if not can_sleep(instance):
         raise NotPossible(f"{instance_name} cannot sleep: its kind or its options do not support it")
@@ -227,7 +228,7 @@ def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> I
 
 
 def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Reload the GPU's memory, then take requests."""
+    """Reload the GPU's memory, then let the instance take requests."""
     instance = selectors.instance(instance_name)
     if instance.desired != DesiredState.ASLEEP:
         raise NotPossible(f"{instance_name} is not asleep")
@@ -235,13 +236,13 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 
 def can_sleep(instance: Instance) -> bool:
-    """Whether its kind supports sleep with its current options."""
+    """True if its kind supports sleep with its current options."""
     given = instance.started_from
     return given.known_kind is not None and given.known_kind.can_sleep(given.options())
 
 
 def check_group(instance: Instance, verb: str) -> None:
-    """NotPossible for one of a group whose others would not follow: the group serves only whole."""
+    """Raise NotPossible for an instance whose group would not follow: the group serves only whole."""
     others = [one for one in selectors.group(instance) if one.pk != instance.pk]
     if any(one.desired != _LEADS_TO.get(verb) for one in others):
         names = ", ".join(one.name for one in others)
@@ -252,7 +253,7 @@ def check_group(instance: Instance, verb: str) -> None:
 
 
 def check_node_groups(node: str) -> None:
-    """NotPossible to drain a node with a part of a group: it would serve nothing while its other instances stay."""
+    """Raise NotPossible if draining the node would split a group: its remaining instances would serve nothing."""
     for instance in Instance.objects.filter(node=node).exclude(state__in=AT_REST).order_by("name"):
         others = [one for one in selectors.group(instance) if one.node != node and one.state not in AT_REST]
         if others:
@@ -265,7 +266,7 @@ def check_node_groups(node: str) -> None:
 
 @transaction.atomic
 def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:
-    """Set the replicas; an autoscaler continues from there. Pool.DoesNotExist; NotPossible beyond the limits."""
+    """Set the replicas; an autoscaler continues from there. Raise Pool.DoesNotExist; NotPossible beyond the limits."""
     hold_fleet()
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
@@ -285,7 +286,8 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
 
 
 def _ask(instance: Instance, verb: str, actor: str, reason: str, *, stopped: str = "", **fields: Any) -> Instance:
-    """`stopped`: what to do instead when it is stopped on request; empty: that does not matter."""
+    """Carry out a request to an instance. `stopped`: what to do instead if it is stopped on request; empty: no
+    matter."""
     if stopped and instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance.name} is stopped on request; {stopped}")
     fields["desired"] = _LEADS_TO.get(verb, instance.desired)
@@ -308,7 +310,7 @@ def create_ephemeral_pool(
     engine_overrides: Mapping[str, object] | None = None,
     owner: str,
 ) -> Pool:
-    """A pool for one experiment: a copy of `like` with other options. InvalidFleet when the kind rejects them."""
+    """Make an experiment's pool: a copy of `like` with other options. Raise InvalidFleet if the kind rejects them."""
     if not is_ephemeral(name):
         raise NotPossible(f"{name}: the name of an ephemeral pool must begin with {EPHEMERAL_PREFIX}")
     if Pool.objects.filter(name=name).exists():
@@ -333,5 +335,5 @@ def create_ephemeral_pool(
 
 
 def delete_ephemeral_pool(name: str) -> bool:
-    """Mark it for removal; False when it does not exist."""
+    """Mark the pool for removal; False if it does not exist."""
     return bool(Pool.objects.filter(name=name).exclude(ephemeral_owner="").update(removed=True))

@@ -1,4 +1,4 @@
-"""Rows and samples as the values that fleet/plan works on."""
+"""Converts rows and samples to the values that fleet/plan works on."""
 
 import datetime as dt
 import logging
@@ -28,8 +28,8 @@ from router.contract.redis import redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S
 
-IDLE_AFTER_S = 1.0  # a sample that much younger than the drain covers every request that routers sent before it
-POD_S = 600.0  # to find a machine and pull an image before an engine loads
+IDLE_AFTER_S = 1.0  # a sample this much younger than the drain covers every request that routers sent before it
+POD_S = 600.0  # time to find a machine and pull an image before an engine loads
 log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ def pool_spec(pool: Pool) -> PoolSpec:
 
 
 def scale_of(pool: Pool, now: dt.datetime) -> Scale:
-    """The current number of instances, with the reason."""
+    """Return the current number of instances, with the reason."""
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
     scale = current_scale(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
     kind = KINDS.get(pool.kind)
@@ -80,7 +80,8 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
 
 
 def _allowed(scale: Scale, kind: Kind, spec: Any, more_prefills: int = 0) -> Scale:
-    """What the engine's options allow of it. `more_prefills`: than they declare."""
+    """Limit the scale to what the engine's options allow. `more_prefills`: prefill replicas beyond the declared
+    ones."""
     most = kind.max_replicas(spec)
     if most is not None and scale.replicas > most + more_prefills:
         return Scale(most + more_prefills, "its engine options allow no more")
@@ -89,14 +90,14 @@ def _allowed(scale: Scale, kind: Kind, spec: Any, more_prefills: int = 0) -> Sca
 
 
 def listed_in(pool: Pool) -> dict[str, ListedEngine]:
-    """What its source lists, by key; empty before its first answer."""
+    """Return the engines that its source lists, by key; empty before its first answer."""
     source = InstanceSource.objects.filter(pool=pool).first()
     return source.listed if source is not None else {}
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime, attempt: Try = log_failure) -> list[DesiredPool]:
-    """Needs pools of known kinds. `attempt`: around each pool, so that one that this release cannot read, after a
-    downgrade, is only left out."""
+    """Return the desired pools; all kinds must be known. `attempt`: guard around each pool, so that a pool that this
+    release cannot read, as after a downgrade, is only left out."""
     readable: dict[str, Pool] = {}
     hashes: dict[str, str] = {}
     for pool in pools:
@@ -142,7 +143,7 @@ def _ordinals(kind: Kind, options: Any, scale: Scale) -> frozenset[int] | None:
 
 
 def samples_of(rows: Iterable[Instance]) -> dict[str, InstanceSample]:
-    """The latest samples by name; empty without Redis."""
+    """Return the latest samples by name; empty without Redis."""
     try:
         return values_of(InstanceSample, redis_keys.instance_key, [row.name for row in rows])
     except redis.RedisError as error:
@@ -190,8 +191,8 @@ def _is_idle(row: Instance, sample: InstanceSample | None) -> bool:
 
 
 def _holds_kv(row: Instance, sample: InstanceSample) -> bool:
-    """A prefill instance keeps the KV of an answered prompt until its decoder has pulled it. One block may be in use
-    for the engine itself."""
+    """True if a prefill instance holds KV of an answered prompt, until its decoder has pulled it. One block may be in
+    use for the engine itself."""
     facts = row.facts
     if facts.role != PREFILL or facts.connector not in PULLED_FROM_PREFILL:
         return False

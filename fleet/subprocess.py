@@ -21,15 +21,15 @@ LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine have priority
 COMPILED = "compiled"
-COLLECTED_EVERY = 50_000  # objects: a simulation makes millions with few cycles, and each collection takes time
-J = TypeVar("J")  # a job
-S = TypeVar("S")  # a value that it sends before its result
-R = TypeVar("R")  # its result
-GONE = (EOFError, ConnectionError)  # the other end of the pipe
+COLLECTED_EVERY = 50_000  # objects allocated between collections: a simulation makes millions with few cycles
+J = TypeVar("J")  # type of a job
+S = TypeVar("S")  # type of a value sent before the result
+R = TypeVar("R")  # type of the result
+GONE = (EOFError, ConnectionError)  # the other end of the pipe has closed
 
 
 class SubprocessFailed(Exception):
-    """The message names the error."""
+    """The computation failed; the message names the error."""
 
 
 def run_in_subprocess(
@@ -40,10 +40,10 @@ def run_in_subprocess(
     *,
     compiled: bool = False,
 ) -> R:
-    """Call `function`, of a module without Django, with the job and a function that sends values to `take`.
+    """Call `function`, from a module without Django, with the job and a function that sends values to `take`.
 
-    `compiled`: by the compiled engine, if there is one (fleet/engine/compiled.py). `beat` is called often; an exception
-    of `beat` or `take` ends the computation. Raises SubprocessFailed.
+    `compiled`: use the compiled engine, if there is one (fleet/engine/compiled.py). `beat` is called often; an
+    exception in `beat` or `take` ends the computation. Raise SubprocessFailed.
     """
     ours, theirs = Pipe()
     with ours:
@@ -62,7 +62,7 @@ def run_in_subprocess(
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+                os.killpg(process.pid, signal.SIGKILL)  # kills the processes that it started, too
             process.wait(END_S)
 
 
@@ -80,7 +80,8 @@ def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None
 
 
 def serve(pipe: Connection) -> None:
-    """Runs in the subprocess. Sends (kind, value): the function's values, then its result or the text of an error."""
+    """Serve one job in the subprocess. Send (kind, value): the function's values, then its result or the text of an
+    error."""
     os.nice(NICE)
     gc.set_threshold(COLLECTED_EVERY)
     with contextlib.suppress(*GONE):

@@ -1,4 +1,4 @@
-"""Celery tasks of the fleet: orders to the nodes and calibrations; and the step of a node's worker."""
+"""Celery tasks of the fleet: orders to nodes, calibrations and the step of a node's worker."""
 
 import functools
 import uuid
@@ -15,15 +15,15 @@ from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
-LOCK_MS = 10_000  # a step that takes longer has died or hangs, so the next one may run
-# Delete the lock only while it is still ours.
+LOCK_MS = 10_000  # expiry of a step's lock: a longer step has died or hangs, so the next one may run
+# Delete the lock only if this process still holds it.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 _TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake", "adapt")}
 
 
 @contextmanager
 def exclusively(name: str) -> Iterator[bool]:
-    """Whether this process holds the lock (SET NX PX); otherwise the step is skipped."""
+    """Take the lock (SET NX PX) and yield True; yield False, to skip the step, if another process holds it."""
     client, key, token = connect(), redis_keys.lock_key(name), uuid.uuid4().hex
     acquired = bool(client.set(key, token, nx=True, px=LOCK_MS))
     try:
@@ -45,7 +45,7 @@ def scrape(node: str) -> None:
 
 @functools.cache
 def scraper() -> Scraper:
-    """One per process, with its connections and state."""
+    """Return this process's scraper, which keeps its connections and state."""
     return Scraper()
 
 

@@ -1,6 +1,5 @@
-"""What goes wrong with one row of a step is told at the end, and keeps none of the others from its turn;
-what goes wrong every second is told once a minute.
-"""
+"""Isolates the rows of a step from one another's failures, which are reported together at the end; a failure that
+repeats every second is logged once a minute."""
 
 import logging
 import time
@@ -12,8 +11,8 @@ import redis
 from django.db import InterfaceError, OperationalError
 
 log = logging.getLogger(__name__)
-NAMED = 3  # failures in the message; each is logged by itself, unless it comes from outside
-OUTSIDE = (redis.RedisError, OperationalError, InterfaceError, OSError)  # one cause for many rows: no traceback helps
+NAMED = 3  # number of failures in the message; each is also logged, unless it comes from outside
+OUTSIDE = (redis.RedisError, OperationalError, InterfaceError, OSError)  # one cause for many rows: no traceback
 
 LOGGED_AGAIN_S = 60.0
 
@@ -21,14 +20,14 @@ Try = Callable[[object], AbstractContextManager[None]]
 
 
 def is_outside(error: Exception) -> bool:
-    """Whether a store, the disk or the network failed, and not our code."""
+    """True if a store, the disk or the network failed, and not our code."""
     if isinstance(error, RowsFailed):
         return all(map(is_outside, error.errors.values()))
     return isinstance(error, OUTSIDE)
 
 
 class RowsFailed(Exception):
-    """The message names the rows that failed, and why; `errors` by their names."""
+    """Rows failed; the message names them and why. `errors` holds the errors by row."""
 
     def __init__(self, errors: dict[str, Exception]) -> None:
         super().__init__(_described(errors))
@@ -37,7 +36,7 @@ class RowsFailed(Exception):
 
 @contextmanager
 def log_failure(name: object) -> Iterator[None]:
-    """A row of a reading that goes on without it."""
+    """Log an exception in the block and carry on."""
     try:
         yield
     except OUTSIDE as error:
@@ -48,7 +47,7 @@ def log_failure(name: object) -> Iterator[None]:
 
 @contextmanager
 def tries() -> Iterator[Try]:
-    """`with tries() as row:`, and around what is done for each one `with row(name):`. RowsFailed at the end."""
+    """Use as `with tries() as row:`, with the work on each row in `with row(name):`. Raise RowsFailed at the end."""
     failed: dict[str, Exception] = {}
 
     @contextmanager
@@ -82,7 +81,7 @@ class _Failed:
 
 
 class Failures:
-    """What fails may fail every second: each reason is logged once, and again when it has lasted for LOGGED_AGAIN_S."""
+    """Log of repeating failures: each reason is logged once, and again after it has lasted for LOGGED_AGAIN_S."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

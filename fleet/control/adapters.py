@@ -28,9 +28,9 @@ from router.contract.redis.sample import InstanceSample
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 120.0  # limit for a load, for which the engine reads the adapter from disk
-ASK_S = 5.0  # limit for a request for the list of models
-AGAIN_S = 5.0  # before an order that was not carried out, or failed, is sent again
-LOOK_S = 30.0  # between two checks of what an instance lists
+ASK_S = 5.0  # limit for listing an engine's models
+AGAIN_S = 5.0  # interval before an order that failed or was not carried out is sent again
+LOOK_S = 30.0  # interval between two checks of an instance's list
 LARGEST = 1024 * 1024  # bytes of an answer
 TEXT = 500  # characters of an engine's error
 
@@ -40,7 +40,7 @@ _ordered_at: dict[str, dt.datetime] = {}  # by instance; in the leading control 
 
 
 def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
-    """Decide where adapters belong, write it to the rows and send the orders; returns the changes."""
+    """Decide where adapters belong, record it and send the orders; return the changes."""
     rows = [row for row in _instances() if _slots(row)]
     if not rows:
         _ordered_at.clear()
@@ -71,7 +71,7 @@ def _instances() -> Iterable[Instance]:
 
 
 def _slots(row: Instance) -> int:
-    """The slots of an instance; 0 if its options are no longer valid."""
+    """Return the number of adapter slots of an instance; 0 if its options are no longer valid."""
     try:
         kind = KINDS[row.pool.kind]
         return kind.adapter_slots(build(kind.spec, row.started_from.engine))
@@ -99,7 +99,7 @@ def _note(row: Instance, change: HomeChange) -> None:
     if not change.loads:
         mine = AdapterHome.objects.filter(instance=row, name=change.name, epoch=row.epoch)
         mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
-        publish_fleet(row.pool.name)  # no new requests before it is unloaded
+        publish_fleet(row.pool.name)  # stops new requests before the adapter is unloaded
         return
     # An adapter that somebody else has loaded has a row already.
     found = {"epoch": row.epoch, "source": change.source}
@@ -107,7 +107,7 @@ def _note(row: Instance, change: HomeChange) -> None:
 
 
 def _due(row: Instance, now: dt.datetime) -> bool:
-    """True if work is left to do, or the instance was not checked for a while."""
+    """True if work is left to do, or the instance has not been checked for a while."""
     last = _ordered_at.get(row.name)
     if last is None:
         return True
@@ -118,7 +118,7 @@ def _due(row: Instance, now: dt.datetime) -> bool:
 def _demands(
     rows: Iterable[Instance], samples: Mapping[str, InstanceSample], wanted: Wanted, now: dt.datetime
 ) -> dict[tuple[str, str], int]:
-    """How many homes beyond the replicas each adapter needs, by how full its present ones are."""
+    """Return how many homes beyond its replicas each adapter needs, by how full its current homes are."""
     known = {(one.pool.name, one.name): one for one in AdapterDemand.objects.select_related("pool")}
     pools = {row.pool.name: row.pool for row in rows}
     found = {}
@@ -161,7 +161,7 @@ def _when(at: float | None) -> dt.datetime | None:
 
 
 class AdapterRefused(Exception):
-    """The message is the engine's."""
+    """The engine refused; the message is the engine's."""
 
 
 def adapt_instance(name: str, epoch: int) -> bool:
@@ -237,13 +237,13 @@ def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool
 
 
 def _move(home: AdapterHome, state: str, text: str) -> bool:
-    """A conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
+    """Move by a conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
     same = AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch, state=home.state)
     return bool(same.update(state=state, text=text[:TEXT], since=timezone.now()))
 
 
 def _listed(row: Instance) -> dict[str, str]:
-    """The adapters that the engine lists (models with a parent), each with its root."""
+    """Return the adapters that the engine lists (models with a parent), each with its root."""
     try:
         models = orjson.loads(_call(row, "/v1/models", None, ASK_S))["data"]
         return {str(model["id"]): str(model.get("root") or "") for model in models if model.get("parent")}
@@ -256,7 +256,7 @@ def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
 
 
 def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """The body of the engine's answer. Raises AdapterRefused, with the engine's text."""
+    """Return the body of the engine's answer. Raise AdapterRefused with the engine's text."""
     try:
         return asyncio.run(_asked(row, path, body, timeout_s))
     except (TimeoutError, httpx.TimeoutException):
@@ -266,7 +266,7 @@ def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: f
 
 
 async def _asked(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """The body of the answer. The time limit is for the whole of it, which may come byte by byte."""
+    """Return the body of the answer. The time limit covers the whole body, which may arrive byte by byte."""
     said, transport = b"", EngineTransport(row.url, row.engine_key, certificates=row.tls)
     async with (
         httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,

@@ -27,7 +27,7 @@ TTL_S = 120
 
 
 def scale_step(now: dt.datetime) -> dict[str, Advice]:
-    """Record the load of each pool; returns the advice by pool, which automatic mode also applies."""
+    """Record the load of each pool and return the advice by pool, which automatic mode also applies."""
     pools = Pool.objects.filter(removed=False).exclude(autoscale={})
     found = {}
     with tries() as attempt:
@@ -87,7 +87,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
 
 
 def _sleeps(pool: Pool, spec: Autoscale) -> bool:
-    """True if the pool sleeps: all its instances do, except those that an operator has stopped or drained."""
+    """True if the pool sleeps: all of its instances do, except those that an operator has stopped or drained."""
     if spec.min or spec.to_zero != "sleep":
         return False
     desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))
@@ -115,15 +115,15 @@ def _follow(pool: Pool, advice: Advice, said: ScalingAdvice) -> None:
 
 
 def _last_taken_out(pool: Pool) -> float:
-    """Unix s at which the pool or one of its instances was last taken out. Requests that waited before may have been
-    answered, and are no reason to wake it again."""
+    """Return the Unix time at which the pool or one of its instances was last taken out. Requests that waited before it
+    may have been answered, so they must not wake the pool again."""
     events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
     last = events_of.values_list("at", flat=True).first()
     return last.timestamp() if last else 0.0
 
 
 def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
-    """`held_since`: requests that wait in a router count only in reports from this time on, Unix s."""
+    """Read the pool's load. `held_since`: Unix time from which routers' reports of waiting requests count."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     samples = {name: sample for name, sample in samples_of(ready).items() if at - sample.at <= SAMPLE_OFFLINE_S}
     answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)
@@ -153,14 +153,14 @@ def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -
 
 
 def _slots(row: Instance) -> int | None:
-    """The number of sequences that a decoder runs at once."""
+    """Return the number of sequences that a decoder runs at once."""
     given = row.started_from
     slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None
 
 
 def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) -> tuple[float, dict[str, float], int]:
-    """Over all routers: answers a second and TTFT p90 in ms by class in the last minute, and the waiting requests."""
+    """Return the routers' totals of the last minute: answers per second, TTFT p90 in ms by class, waiting requests."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     sketches: dict[str, list[Sketch]] = {}
@@ -176,7 +176,7 @@ def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) ->
 
 
 def latest(pool_names: list[str]) -> dict[str, ScalingAdvice]:
-    """The latest advice by pool; empty without Redis."""
+    """Return the latest advice by pool; empty without Redis."""
     try:
         return values_of(ScalingAdvice, redis_keys.scaling_key, pool_names)
     except redis.RedisError:

@@ -1,4 +1,4 @@
-"""Forgetting a node that is gone for good."""
+"""Forgets a node that is gone for good."""
 
 import datetime as dt
 
@@ -12,11 +12,11 @@ from fleet.plan.desired import AT_REST
 from fleet.services import NotPossible
 from router.contract.redis.staleness import NODE_GONE_S
 
-_SHOWN = 4  # instances named in a refusal
+_SHOWN = 4  # number of instances named in a refusal
 
 
 def forget(name: str, actor: str, reason: str = "") -> Node:
-    """Forget the node. Node.DoesNotExist; NotPossible while it reports or an instance may still run there."""
+    """Forget the node. Raise Node.DoesNotExist; NotPossible while it reports or an instance may still run there."""
     node = Node.objects.get(name=name)
     refusal = why_not(node, timezone.now())
     if refusal:
@@ -31,7 +31,7 @@ def forget(name: str, actor: str, reason: str = "") -> Node:
 
 
 def why_not(node: Node, now: dt.datetime) -> str:
-    """Why the node cannot be forgotten, and what to do; empty: it can."""
+    """Return why the node cannot be forgotten, and what to do; empty if it can."""
     if node.last_seen is not None and now - node.last_seen < dt.timedelta(seconds=NODE_GONE_S):
         heard_s = nodes.age_s(node) or 0.0
         return (

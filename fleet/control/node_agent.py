@@ -1,4 +1,4 @@
-"""Carries out orders to a node: launches an instance, ends it. Safe to repeat.
+"""Carries out orders to a node: launches or ends an instance. Safe to repeat.
 
 An order is void unless its epoch is current. A process that was launched but could not be recorded is ended, so an
 instance never has two processes.
@@ -24,7 +24,7 @@ from fleet.spec import allow_lists
 
 
 def start_instance(name: str, epoch: int) -> bool:
-    """False when the order is void or the launch failed; the record says why."""
+    """Start the instance. False if the order is void or the launch failed; the record says why."""
     instance = _claimed(name, epoch)
     if instance is None:
         return False
@@ -39,7 +39,7 @@ def start_instance(name: str, epoch: int) -> bool:
 
 
 def _refused(instance: Instance, started: int) -> bool:
-    """Drop a repeated order. If the database is behind this node, as after a restore, it takes the node's epoch."""
+    """Drop a repeated order. If the database is behind this node, as after a restore, take over the node's epoch."""
     if started > instance.epoch:
         same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
         reason = f"node {instance.node} has already started epoch {started} of it; the next start continues from there"
@@ -58,7 +58,7 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
     started = launcher.start(instance) if launched(instance) else _elsewhere(instance)
     try:
         recorded = _record(instance, started)
-    except BaseException:  # the database is away or its disk is full
+    except BaseException:  # the database is unreachable or its disk is full
         _revoke(started, launcher)
         raise
     if recorded:
@@ -102,7 +102,7 @@ def _check_allowed(instance: Instance) -> None:
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
-    """An instance that Weir neither starts nor ends."""
+    """Return what `launcher.start` would, for an instance that Weir neither starts nor ends."""
     prepared = prepare(instance.started_from, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
@@ -130,7 +130,7 @@ def signal_instance(name: str, epoch: int, kill: bool) -> bool:
 def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
     if not launched(instance):
         held = instance.listing.held if instance.listing is not None else ""
-        # Weir does not end it, only stops probing it
+        # Weir does not end such an instance; it only stops probing it.
         return ProcessStatus(instance.state != State.STOPPING, suspended_why=held, waits_for=held)
     return launcher.status(instance)
 

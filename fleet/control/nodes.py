@@ -50,22 +50,22 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
 
 @functools.lru_cache(maxsize=1)
 def _inventory(launcher: Launcher, period: int) -> Inventory:
-    """Cached for one period: NVML is slow."""
+    """Return the node's inventory, cached for one period: NVML is slow."""
     return launcher.inventory()
 
 
 def cordon(name: str, actor: str, reason: str = "") -> Node:
-    """Start no new instances there; running ones stay. Node.DoesNotExist."""
+    """Stop starting instances on the node; running ones stay. Raise Node.DoesNotExist."""
     return _set(name, "cordoned", actor, reason, cordoned=True, draining=False)
 
 
 def drain(name: str, actor: str, reason: str = "") -> Node:
-    """Cordon it, and move instances whose placement allows another node."""
+    """Cordon the node, and move instances whose placement allows another one."""
     return _set(name, "drained", actor, reason, cordoned=True, draining=True)
 
 
 def uncordon(name: str, actor: str, reason: str = "") -> Node:
-    """Allow new instances again."""
+    """Allow new instances on the node again."""
     return _set(name, "open again", actor, reason, cordoned=False, draining=False)
 
 
@@ -80,13 +80,13 @@ def _set(name: str, word: str, actor: str, reason: str, *, cordoned: bool, drain
 
 
 def _closed_for_s(node: Node) -> float | None:
-    """Seconds since the node was cordoned or drained; None if it is open."""
+    """Return how many seconds ago the node was cordoned or drained; None if it is open."""
     latest = InstanceEvent.objects.filter(node=node.name, kind__in=("cordoned", "drained")).first()
     return (timezone.now() - latest.at).total_seconds() if latest and node.cordoned else None
 
 
 def silent(now: dt.datetime) -> list[str]:
-    """Names of nodes without a recent heartbeat."""
+    """Return the names of nodes without a recent heartbeat."""
     return list(_silent(now).values_list("name", flat=True))
 
 
@@ -95,7 +95,7 @@ def _silent(now: dt.datetime) -> "QuerySet[Node]":
 
 
 def record_silent(now: dt.datetime) -> list[str]:
-    """Record the nodes that fell silent since the last call; returns their names."""
+    """Record the nodes that fell silent since the last call; return their names."""
     fallen = [
         node
         for node in _silent(now).filter(missed_at=None)
@@ -132,5 +132,5 @@ def known() -> list[str]:
 
 
 def age_s(node: Node) -> float | None:
-    """Time since its last heartbeat."""
+    """Return the seconds since the node's last heartbeat."""
     return None if node.last_seen is None else max(0.0, (timezone.now() - node.last_seen).total_seconds())

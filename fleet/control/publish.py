@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's instances to Redis, after they changed; False if they could not be written.
+    """Write the pool's changed instances to Redis; False if that fails.
 
-    It writes even if nothing differs: an older view may be about to overwrite the value in Redis.
+    It writes even without a difference: an older view may be about to overwrite the value in Redis.
     """
     try:
         ordered_write.publish(lambda: _as_stored(pool_name))
@@ -43,7 +43,7 @@ def publish_fleet(pool_name: str) -> bool:
 
 
 def publish_step() -> list[str]:
-    """Write every pool that Redis has lost or holds differently, or that routers refuse; returns their names."""
+    """Write every pool that Redis lost or holds differently, or that routers refuse; return the pools' names."""
     try:
         refused = ordered_write.refused_by_routers()
     except redis.RedisError as error:
@@ -63,18 +63,18 @@ def _differs(pool_name: str, refused: Collection[str]) -> bool:
 
 
 def _as_stored(pool_name: str) -> Published:
-    """The values to publish; a removed pool loses its policy, too."""
+    """Return the values to publish; a removed pool loses its policy, too."""
     pool = Pool.objects.filter(name=pool_name).first()
     found: dict[str, OrderedValue | None] = {redis_keys.fleet_key(pool_name): _fleet(pool) if pool else None}
     return found if pool else found | {redis_keys.policy_key(pool_name): None}
 
 
 def _fleet(pool: Pool) -> FleetValue | None:
-    """The pool's value without order and time; None when routers do not serve it."""
+    """Return the pool's value without order and time; None if routers do not serve it."""
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
-    desired = found[0] if found else None  # unreadable: routing goes on without it
+    desired = found[0] if found else None  # None if unreadable: routing goes on without it
     prices = selectors.prices()
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
@@ -98,7 +98,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     )
 
 
-# Servers that compute the line, each of its values anew: vLLM leaves it out itself
+# These servers compute the billing line anew for each request; vLLM leaves it out by itself.
 _KEEP_BILLING_LINE = frozenset(("sglang", "trtllm", "trtllm-dwdp"))
 
 
@@ -115,11 +115,11 @@ class HeldGpus:
     pool: str
     since: datetime
     gpus: int
-    dollars_per_hour: float  # price of the GPUs and of the memory for KV
+    dollars_per_hour: float  # price of the GPUs and of the memory for KV blocks
 
 
 def held_gpus() -> list[HeldGpus]:
-    """The GPUs held by each instance that is not stopped, in pools that routers serve."""
+    """Return the GPUs held by each instance that is not stopped, in pools that routers serve."""
     prices = selectors.prices()
     rows = Instance.objects.select_related("pool").exclude(state=State.STOPPED).exclude(pool__mode=OBSERVE)
     found = []
@@ -132,7 +132,7 @@ def held_gpus() -> list[HeldGpus]:
 
 
 def _wake(pool: Pool) -> WakeRule | None:
-    """None if the options are no longer known: routing goes on without them."""
+    """Return the pool's wake rule; None if its options are no longer known, so that routing goes on."""
     try:
         autoscale = autoscale_of(pool.autoscale)
     except LookupError:
@@ -143,7 +143,7 @@ def _wake(pool: Pool) -> WakeRule | None:
 
 
 def _slo(pool: Pool) -> dict[str, float]:
-    """Empty if the options are no longer known: routing goes on without them."""
+    """Return the pool's SLO; empty if its options are no longer known, so that routing goes on."""
     try:
         return slo_of(pool.slo, pool.autoscale)
     except LookupError:
@@ -151,8 +151,8 @@ def _slo(pool: Pool) -> dict[str, float]:
 
 
 def _speed(row: Instance, gpus: Mapping[str, str]) -> str:
-    """The instance's speed group: same kind, GPUs, parallelism and role. `gpus`: by node, if the options do not name
-    them."""
+    """Return the instance's speed group: kind, GPU, parallelism and role. `gpus`: GPUs by node, used if the options
+    name none."""
     given = row.started_from
     try:
         kind, spec = KINDS[given.kind], given.options()
@@ -199,7 +199,8 @@ def _instance(
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:
-    """The hardware by the current options; empty if kind, option or model is no longer known: routing goes on."""
+    """Return the hardware by the current options; empty if kind, option or model is unknown, so that routing goes
+    on."""
     try:
         kind = KINDS[pool.kind]
         return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)

@@ -33,7 +33,8 @@ Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); o
 
 
 def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[Action, ...]:
-    """One step; returns the executed actions. `roll_back`: rolls a pool back whose change failed, if rules allow it."""
+    """Take one step and return the executed actions. `roll_back`: rolls back a pool whose change failed, if rules
+    allow."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
     done = []
@@ -52,7 +53,8 @@ def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[A
 
 
 def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
-    """Rows whose samples the plan needs: draining ones, and all of a pool that must choose which to remove."""
+    """Return the rows whose samples the plan needs: draining ones, and all of a pool that must choose which to
+    remove."""
     there = [row for row in rows if row.state not in AT_REST]
     staying = Counter(row.pool.name for row in there if not row.retired)
     choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}

@@ -18,7 +18,7 @@ RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
     """Make a new version with the content of version `number`, else of the latest other one that worked.
 
-    Pool.DoesNotExist; NotPossible when the version does not exist or is current.
+    Raise Pool.DoesNotExist; NotPossible if the version does not exist or is current.
     """
     with transaction.atomic():
         hold_fleet()
@@ -49,7 +49,7 @@ def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> Pool
 
 
 def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
-    """Continue a halted change. Pool.DoesNotExist; NotPossible when no change is halted."""
+    """Continue a halted change. Raise Pool.DoesNotExist; NotPossible if no change is halted."""
     pool = Pool.objects.get(name=pool_name, removed=False)
     if not Pool.objects.filter(pk=pool.pk).exclude(halted="").update(halted=""):
         raise NotPossible(f"{pool_name}: no change is halted")
@@ -81,7 +81,8 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBa
 
 
 def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
-    """Mark the configuration as failed; None if the pool has changed since the plan, as the new one has not failed."""
+    """Mark the configuration as failed; None if the pool has changed since the plan, as the new configuration has not
+    failed."""
     latest = pool.versions.first()
     if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None

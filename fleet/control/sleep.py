@@ -1,8 +1,8 @@
 """Puts engines to sleep and wakes them, through vLLM's endpoints.
 
-Level 1 keeps the weights in host memory. Level 2 discards them: they must be loaded again while the KV cache still
-sleeps, or vLLM would answer from random memory without an error. An engine counts as awake once it says so and has
-computed a token.
+Level 1 keeps the weights in host memory. Level 2 discards them: they must be reloaded while the KV cache still sleeps,
+or vLLM would answer from random memory without an error. An engine counts as awake once it says so and has computed a
+token.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
 from router.contract.net.pinned_http import EngineTransport
 
-TIMEOUT_S = 600.0  # for one whole call: weights are read from disk or move between GPU and host
+TIMEOUT_S = 600.0  # limit for one call: weights are read from disk or moved between GPU and host
 LARGEST = 4096  # bytes of an answer
 Json = Mapping[str, object]
 
@@ -26,8 +26,8 @@ Json = Mapping[str, object]
 class SleepStep:
     path: str
     body: Json | None = None
-    asks: bool = False  # GET
-    says: str = ""  # what the answer must contain
+    asks: bool = False  # True for a GET, False for a POST
+    says: str = ""  # text that the answer must contain
 
 
 class SleepRefused(Exception):
@@ -36,7 +36,7 @@ class SleepRefused(Exception):
 
 ASLEEP = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":true}')
 AWAKE = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":false}')
-EMPTY = SleepStep("/reset_prefix_cache")  # the old prefix cache is invalid now
+EMPTY = SleepStep("/reset_prefix_cache")  # drops the prefix cache, which is invalid after waking
 WAKE = {
     1: (SleepStep("/wake_up"),),
     2: (
@@ -46,12 +46,12 @@ WAKE = {
     ),
 }
 
-_under_way: set[int] = set()  # all orders of a node come to this process
+_under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
-    """Put it to sleep. False if the order is void or the engine refuses; its history says why."""
+    """Put the instance to sleep. False if the order is void or the engine refuses; its history says why."""
     instance = _found(name, epoch, "asleep")
     if instance is None:
         return False
@@ -62,7 +62,7 @@ def sleep_instance(name: str, epoch: int) -> bool:
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """Like `sleep_instance`. A failed attempt starts over with the next order."""
+    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:
         return False
@@ -78,7 +78,7 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
 
 def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
     """Take the steps in order until one fails. Weights must not be reloaded under requests, so an order that arrives
-    while another is being carried out is void."""
+    during another one is void."""
     with _lock:
         if instance.pk in _under_way:
             return False
@@ -102,7 +102,8 @@ async def _take(instance: Instance, steps: Sequence[SleepStep]) -> None:
 
 
 async def _problem(client: httpx.AsyncClient, url: str, step: SleepStep) -> str:
-    """Why the step failed; empty if it did not. The time limit is for the whole answer, which may come byte by byte."""
+    """Return why the step failed; empty if it did not. The time limit covers the whole answer, which may arrive byte by
+    byte."""
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),

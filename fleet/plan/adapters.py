@@ -1,8 +1,8 @@
-"""Which instances hold which LoRA adapters. Pure.
+"""Assigns LoRA adapters to instances. Pure.
 
-An adapter keeps the homes that it has; further ones are chosen by rendezvous hash among the instances with a free
-slot, so that control workers agree and a new instance takes few. Instances of different roles (prefill, decode) serve
-a request together, so each role has its homes. A load that failed twice is not tried again in that epoch.
+An adapter keeps its homes; further ones are chosen by rendezvous hash among the instances with a free slot, so that
+control workers agree and a new instance takes few. Instances of different roles (prefill, decode) serve a request
+together, so each role has its homes. A load that failed twice is not tried again in that epoch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,9 @@ from typing import Literal
 
 import xxhash
 
-FAILURES = 2  # failed loads until another home is chosen
-FULL_S = 30.0  # all homes are full for that long: one more
-CALM_S = 600.0  # none is: one less
+FAILURES = 2  # failed loads before another home is chosen
+FULL_S = 30.0  # add a home once all have been full for this long
+CALM_S = 600.0  # drop a home once none has been full for this long
 
 HomeState = Literal["loading", "loaded", "failed", "leaving"]
 
@@ -28,20 +28,20 @@ class WantedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class AdapterHost:
-    """An instance that is ready and may hold adapters."""
+    """A ready instance that may hold adapters."""
 
     instance: str
     pool: str
     slots: int
     role: str = "both"
-    homes: Mapping[str, HomeState] = field(default_factory=dict)  # homes in its present epoch
+    homes: Mapping[str, HomeState] = field(default_factory=dict)  # homes in its current epoch
 
 
 @dataclass(frozen=True, slots=True)
 class HomeChange:
     instance: str
     name: str
-    source: str  # empty: it leaves
+    source: str  # path of the adapter; empty to unload it
 
     @property
     def loads(self) -> bool:
@@ -49,7 +49,7 @@ class HomeChange:
 
 
 def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[AdapterHost]) -> list[HomeChange]:
-    """What to load and what to unload; empty when every adapter is where it should be."""
+    """Return what to load and unload; empty if every adapter is in place."""
     there = list(hosts)
     adapters = {(one.pool, one.name): one for one in wanted}
     taken = {host.instance: sum(state != "failed" for state in host.homes.values()) for host in there}
@@ -70,7 +70,7 @@ def _of_role(adapter: WantedAdapter, hosts: list[AdapterHost], taken: dict[str, 
     name = adapter.name
     ranked = sorted(hosts, key=lambda host: _rank(name, host.instance), reverse=True)
     held = [host for host in ranked if host.homes.get(name) in ("loading", "loaded")]
-    # A loaded home goes last: one that still loads may fail.
+    # Loaded homes go last: one that is still loading may fail.
     held.sort(key=lambda host: host.homes[name] != "loaded")
     changes = [HomeChange(host.instance, name, "") for host in held[adapter.homes :]]
     free = [host for host in ranked if name not in host.homes and taken[host.instance] < host.slots]
@@ -86,7 +86,7 @@ def _rank(name: str, instance: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Homes beyond the replicas of an adapter; times are Unix s."""
+    """Homes of an adapter beyond its replicas; times are Unix s."""
 
     extra: int = 0
     full_since: float | None = None
@@ -94,7 +94,7 @@ class Demand:
 
 
 def next_demand(demand: Demand, full: Iterable[bool], now: float) -> Demand:
-    """`full`: of each home, whether requests wait there."""
+    """Return the next demand. `full`: for each home, whether requests wait there."""
     homes = list(full)
     if homes and all(homes):
         since = demand.full_since if demand.full_since is not None else now

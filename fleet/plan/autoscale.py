@@ -3,7 +3,7 @@
 Scale up when every point of `up_after_s` needs more; down when every point of `down_after_s` needs fewer. A step up at
 most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0 the last
 instances go after `idle_s` without a request, and a request that waits in a router brings one back at once. With
-`prefill_max` prefill and decode instances follow these rules each by their own load.
+`prefill_max`, prefill and decode instances follow these rules separately, each by their own load.
 """
 
 import math
@@ -19,7 +19,7 @@ from fleet.plan import balance
 from fleet.spec.sections import Autoscale
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
-EVERY_S = 5.0  # between two load points
+EVERY_S = 5.0  # interval between two load points
 TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
@@ -33,13 +33,14 @@ Needs = Callable[[LoadPoint, Autoscale], "Advice"]
 class Advice:
     replicas: int
     why: str
-    prefills: int | None = None  # prefill replicas; None: not scaled by themselves
+    prefills: int | None = None  # prefill replicas; None: not scaled separately
 
 
 def advise_sides(
     points: Sequence[LoadPoint], spec: Autoscale, prefills: int, replicas: int, changed_at: float, now: float
 ) -> Advice:
-    """`prefills` of `replicas`: the current target. A side that needs more waits for instances that `max` allows."""
+    """Advise both sides. `prefills` of `replicas`: the current target. A side that needs more waits while `max` leaves
+    no room."""
     decodes = replicas - prefills
     fewest = spec.prefill_min or 1
     most = max(fewest, min(spec.prefill_max or prefills, spec.max - decodes))
@@ -54,7 +55,8 @@ def advise_sides(
 def _advise_side(
     side: Side, points: Sequence[LoadPoint], spec: Autoscale, count: int, changed_at: float, now: float
 ) -> Advice:
-    """By the rules of a whole pool. KV in use is the decoders': a prefill instance keeps it only until it is pulled."""
+    """Advise one side by the rules of a whole pool. KV use counts for decoders: a prefill instance keeps it only until
+    it is pulled."""
     own = replace(spec, target_kv=None) if side == "prefill" else spec
     needs = partial(_needed_of_side, side)
     seen = [_of_side(side, point, own) for point in _smoothed(points)]
@@ -62,7 +64,8 @@ def _advise_side(
 
 
 def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
-    """With the mean work of the latest readings: at each a slot may be free between two requests."""
+    """Replace each point's work by the mean of the latest readings: a single one may catch a slot free between two
+    requests."""
     for number, point in enumerate(points):
         recent = [one for one in points[: number + 1] if point.at - one.at <= SMOOTHED * EVERY_S]
         yield structs.replace(
@@ -71,7 +74,7 @@ def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
 
 
 def _mean(sides: Iterable[SideLoad | None]) -> SideLoad | None:
-    """The latest, with the mean share of its instances that was busy."""
+    """Return the latest side, with its work by the mean busy share."""
     *_, last = found = list(sides)
     if last is None:
         return None
@@ -87,7 +90,7 @@ def advise(
     now: float,
     needs: Needs | None = None,
 ) -> Advice:
-    """`replicas`: the current target; `changed_at`: its last change, Unix seconds."""
+    """Advise the pool. `replicas`: the current target; `changed_at`: Unix time of its last change."""
     needs = needs or needed
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
@@ -111,13 +114,13 @@ def advise(
 
 
 def _at_zero(points: Sequence[LoadPoint]) -> Advice:
-    """Requests that wait wake it."""
+    """Advise a pool at zero: waiting requests wake it."""
     held = points[-1].held if points else 0
     return Advice(1, f"{held} waiting for an instance") if held else Advice(0, "at zero: the next request wakes it")
 
 
 def _is_idle(points: Sequence[LoadPoint], spec: Autoscale, now: float) -> bool:
-    """Ready for all of `idle_s`, and without a request in that time: one that wakes has just come."""
+    """True if instances were ready for all of `idle_s` without a request, which spares one that has just woken."""
     recent = [point for point in points if now - point.at <= spec.idle_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * spec.idle_s:
         return False
@@ -136,7 +139,7 @@ def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
 
 
 def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float, needs: Needs) -> list[Advice]:
-    """The need at each point of the last `span_s` seconds; empty when the points cover too little of it."""
+    """Return the need at each point of the last `span_s` seconds; empty if the points cover too little of it."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
         return []
@@ -148,14 +151,14 @@ def _replicas(need: Advice) -> int:
 
 
 def needed(point: LoadPoint, spec: Autoscale) -> Advice:
-    """The highest need of all targets at one point."""
+    """Return the highest need over all targets at one point."""
     needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec), *_by_balance(point)]
     return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
 
 
 def _of_side(side: Side, point: LoadPoint, spec: Autoscale) -> LoadPoint:
-    """As if its instances were the pool. Requests wait at both sides for what one of them does: they count at the
-    busier side, as does a missed TTFT."""
+    """Return the point as if the side were the pool. Waiting requests and a missed TTFT show at both sides but count at
+    the busier one."""
     mine, other = (point.prefill, point.decode) if side == "prefill" else (point.decode, point.prefill)
     if mine is None or other is None:
         return structs.replace(point, ready=0)
@@ -186,7 +189,7 @@ def _by_full(side: Side, point: LoadPoint) -> Iterable[Advice]:
 
 
 def saturation(point: LoadPoint, spec: Autoscale) -> float | None:
-    """1.0 is on target, and nothing limits it; None when nothing is measured."""
+    """Return the load relative to its target: 1.0 is on target; None if nothing is measured."""
     if not point.ready:
         return None
     found = []
@@ -214,7 +217,7 @@ def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
 
 
 def _by_balance(point: LoadPoint) -> Iterable[Advice]:
-    """More decoders for prompts that the prefill instances could compute; further instances of a pool decode."""
+    """Advise more decoders, and so a larger pool, if prefill could feed them."""
     prefills = point.prefill.instances if point.prefill is not None else 0
     for full in _by_full("decode", point):
         yield replace(full, replicas=max(point.ready, prefills + full.replicas))

@@ -1,8 +1,8 @@
-"""How the prefill and the decode instances of a pool share its work, measured. Pure.
+"""The measured balance of work between the prefill and decode instances of a pool. Pure.
 
 Work is counted in instances: an instance that computes prompts half of the time does 0.5, and so does a decoder with
-half of its slots (or of its KV blocks) in use. With λ answers a second, one of x prefill instances could do
-μ_p = λ / work of the prefill side, and a decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
+half of its slots (or of its KV blocks) in use. With λ answers a second, one of x prefill instances could do μ_p = λ /
+work of the prefill side, and a decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,22 +13,22 @@ from statistics import fmean
 from fleet.systems.neuron import Balance, balanced
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
-SATURATED = 0.95  # share of a side
-TOLERANCE = 0.1  # share of a side by which it may be smaller than the balance
-LEAST_WORK = 0.05  # instances, of a side: less says nothing about its rate
+SATURATED = 0.95  # share of a side that counts as full
+TOLERANCE = 0.1  # share by which a side may be smaller than the balance
+LEAST_WORK = 0.05  # instances' worth of work per side, below which the rate is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredInstance:
     role: str
     running: float
-    kv: float  # 0–1
+    kv: float  # KV use, 0–1
     slots: int | None  # sequences at once; None: unknown
     waiting: float = 0.0
 
 
 def sides(instances: Iterable[MeasuredInstance]) -> tuple[SideLoad, SideLoad] | None:
-    """Prefill and decode; None unless the pool has both."""
+    """Return the prefill and decode sides; None unless the pool has both."""
     found = list(instances)
     prefills = [one for one in found if one.role == "prefill"]
     decodes = [one for one in found if one.role == "decode"]
@@ -52,7 +52,8 @@ def _used(decoder: MeasuredInstance) -> float:
 
 
 def measured(points: Sequence[LoadPoint]) -> Balance | None:
-    """From the mean work at these points, with the present instances; None while too little is done to tell."""
+    """Return the balance of the present instances by the mean work at these points; None if there is too little
+    work."""
     known = [point for point in points if point.prefill is not None and point.decode is not None]
     if not known:
         return None
@@ -68,7 +69,7 @@ def measured(points: Sequence[LoadPoint]) -> Balance | None:
 
 
 def busy(side: SideLoad) -> float:
-    """0–1."""
+    """Return the busy share of a side, 0–1."""
     return side.work / side.instances
 
 
@@ -77,17 +78,19 @@ def is_full(side: SideLoad) -> bool:
 
 
 def decoders_for(point: LoadPoint) -> int:
-    """How many decoders the prefill side could keep busy; 0 unless all present ones are busy and prefill has room."""
+    """Return how many decoders the prefill side could keep busy; 0 unless all present ones are busy and prefill is
+    not."""
     return _for(point.decode, point.prefill)
 
 
 def prefills_for(point: LoadPoint) -> int:
-    """How many prefill instances could keep the decoders busy; 0 unless all present ones are busy and decoders wait."""
+    """Return how many prefill instances could keep the decoders busy; 0 unless all present ones are busy and decoders
+    wait."""
     return _for(point.prefill, point.decode)
 
 
 def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
-    """Whole instances of the full side: a tenth too few is in balance, as work is sampled."""
+    """Return the whole instances of the full side; up to a tenth too few counts as balanced, as work is sampled."""
     if full is None or waiting is None or waiting.work < LEAST_WORK:
         return 0
     if not is_full(full) or is_full(waiting):
@@ -96,8 +99,8 @@ def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
 
 
 def described(now: Balance, last: LoadPoint | None = None) -> str:
-    """A sentence with both rates and the balance, and how many prefill instances the document should have when those it
-    has hold up the decoders."""
+    """Describe both rates and the balance in a sentence, and how many prefill instances the document should have if the
+    present ones hold up the decoders."""
     best = balanced(now.prefill_rate, now.decode_rate)
     split = now.split(now.prefills + now.decodes)
     here = f"{now.prefills}P{now.decodes}D"

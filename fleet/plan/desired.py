@@ -12,7 +12,7 @@ ActionKind = Literal[
 ]  # fmt: skip
 Goal = Literal["run", "drained", "asleep", "stopped", "gone"]
 GOALS: Mapping[str, Goal] = {"running": "run", "drained": "drained", "stopped": "stopped", "asleep": "asleep"}
-AT_REST = ("stopped", "failed")  # nothing runs
+AT_REST = ("stopped", "failed")  # states without a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class DesiredPool:
     proven: bool = True  # every instance has been ready with the current configuration
     halted: str = ""  # why the change to the current configuration was halted
     launched: bool = True  # Weir starts its processes, so it also replaces unreachable ones
-    ordinals: frozenset[int] | None = None  # the ordinal decides what an instance does, so it has these; None: any
+    ordinals: frozenset[int] | None = None  # instances' ordinals, if each decides what its instance does; None: any
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
-    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → those that serve only together
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → ordinals that serve only together
     listed: tuple[str, ...] | None = None  # keys of the engines that its source lists; None: it has no source
 
 
@@ -44,18 +44,18 @@ class ObservedInstance:
     state: str
     desired: str  # "running", "drained", "asleep" or "stopped"
     reason: str
-    since: float  # Unix seconds, in that state
+    since: float  # Unix time at which its state began
     config_hash: str  # hash of its latest start
     restart_asked: str  # who asked for a restart and why; empty: no request
-    idle: bool  # while draining: its sample shows no request
+    idle: bool  # True if it drains and its sample shows no request
     next_start_at: float | None  # end of the back-off
     stop_deadline: float | None  # time of the SIGKILL
     node: str = ""  # node of its latest start
-    gpus: tuple[int, ...] = ()  # assigned on that node
+    gpus: tuple[int, ...] = ()  # GPUs assigned on that node
     retired: str = ""  # why it is being removed; empty: it stays
     load: int = 0  # running and waiting requests
-    failures: int = 0  # in a row
-    was_ready: bool = False  # in this epoch
+    failures: int = 0  # failures in a row
+    was_ready: bool = False  # True if ready before in this epoch
     asleep: int | None = None  # sleep level
     ordered_at: float | None = None  # time of the latest sleep or wake order
     allowance_s: float = 0.0  # added to the load time-out of its kind
@@ -69,7 +69,7 @@ class Action:
     instance: str  # empty for an action on the pool
     ordinal: int
     reason: str
-    failure: bool = False  # for "kill": the instance failed, so back off
+    failure: bool = False  # for "kill": True if the instance failed, so that it backs off
     config_hash: str = ""  # for "start"
     node: str = ""  # for "start"
     gpus: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def goal(pool: DesiredPool, instance: ObservedInstance) -> Goal:
 
 
 def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """The configuration for its next start: a working one while a change is halted."""
+    """Return the configuration for its next start: a working one while a change is halted."""
     if not pool.halted:
         return pool.config_hash
     own = instance.config_hash
@@ -97,19 +97,19 @@ def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def changed(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why a change of the pool replaces this process; empty: it does not, or the change is halted."""
+    """Return why a change of the pool replaces this process; empty if none does, or the change is halted."""
     if pool.halted or instance.config_hash == pool.config_hash:
         return ""
     return "its configuration changed"
 
 
 def outdated(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why this process must be replaced; empty: it need not."""
+    """Return why this process must be replaced; empty if it need not be."""
     return instance.restart_asked or changed(pool, instance)
 
 
 def leaving(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why this process must end; empty: it stays."""
+    """Return why this process must end; empty if it stays."""
     if pool.removed:
         return "the pool is removed"
     if instance.retired:

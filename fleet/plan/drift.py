@@ -10,7 +10,7 @@ _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 
 
 def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """How one instance differs from its declaration; empty: it matches."""
+    """Return how one instance differs from its declaration; empty if it matches."""
     target = goal(pool, instance)
     if target == "gone":
         remembered = pool.listed is not None and not pool.removed and instance.state in AT_REST
@@ -23,7 +23,7 @@ def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def differences(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> tuple[str, ...]:
-    """Counts by difference, such as "2 not running"; empty: the pool matches."""
+    """Count the instances by difference, such as "2 not running"; empty if the pool matches."""
     found = Counter(difference(pool, instance) for instance in instances)
     staying = sum(goal(pool, instance) != "gone" for instance in instances)
     found["not created yet"] = 0 if pool.removed else pool.replicas - staying

@@ -13,7 +13,7 @@ _GENERAL = re.compile(r"Engine core initialization failed")
 
 
 def failure_cause(lines: Sequence[str]) -> str:
-    """The known cause and the last line of the log: `its port is in use: OSError: [Errno 98] …`."""
+    """Return the known cause and the last line of the log: `its port is in use: OSError: [Errno 98] …`."""
     written = [line.strip() for line in lines if line.strip()]
     if not written:
         return "it wrote nothing to its log"
@@ -25,11 +25,11 @@ def failure_cause(lines: Sequence[str]) -> str:
 
 
 def _latest_error(written: Sequence[str]) -> str:
-    """The latest specific error; tracebacks and warnings may follow it."""
+    """Return the latest specific error; tracebacks and warnings may follow it."""
     return next((line for line in reversed(written) if _ERROR.search(line) and not _GENERAL.search(line)), written[-1])
 
 
 def failure_fields(instance: Instance, now: dt.datetime) -> Changes:
-    """Updates of the record: the failure count and the end of the back-off."""
+    """Return updates of the record: the failure count and the end of the back-off."""
     failures = instance.failures + 1
     return {"failures": failures, "next_start_at": now + dt.timedelta(seconds=backoff_s(failures))}

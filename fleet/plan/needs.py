@@ -1,4 +1,4 @@
-"""Dependencies between pools: they must exist and must not be circular. Pure."""
+"""Checks of dependencies between pools: they must exist and must not be circular. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ def needs_of(pool: PoolSpec) -> tuple[str, ...]:
 
 
 def problems(pools: Sequence[PoolSpec], others: Iterable[str]) -> list[Problem]:
-    """`others`: existing pools that the document does not name."""
+    """Return the problems. `others`: existing pools that the document does not name."""
     asked = {pool.name: needs_of(pool) for pool in pools}
     known = (*asked, *others)
     found = []

@@ -1,4 +1,4 @@
-"""The node that an instance starts on: first pinned nodes and labels, then free resources, then spread. Pure.
+"""Chooses the node on which an instance starts: first pinned nodes and labels, then free resources, then spread. Pure.
 
 Only instances that are about to start are placed; an instance returns to its previous node if it fits there.
 """
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 from fleet.spec.sections import Placement
 
-_SHOWN = 4  # nodes named in a refusal
+_SHOWN = 4  # number of nodes named in a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     name: str
-    reports: bool = True  # its worker sends heartbeats
+    reports: bool = True  # True if its worker sends heartbeats
     cordoned: bool = False
     draining: bool = False
     labels: tuple[tuple[str, str], ...] = ()
-    cpus: float | None = None  # None: not known, so no limit
+    cpus: float | None = None  # None: unknown, so unlimited
     memory_gib: float | None = None
     gpus: int = 0
-    trouble: str = ""  # why its worker cannot start instances now
+    trouble: str = ""  # why its worker cannot start instances at present
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PendingStart:
     instance: str
     pool: str
     placement: Placement
-    last: str = ""  # the node of its latest start
+    last: str = ""  # node of its latest start
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class HeldResources:
     pool: str
     node: str
     placement: Placement
-    gpus: tuple[int, ...] = ()  # numbers
+    gpus: tuple[int, ...] = ()  # numbers of the GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedInstance:
-    node: str  # empty: no node can take it
+    node: str  # empty if no node can take it
     gpus: tuple[int, ...] = ()
     refusal: str = ""  # why no node can take it
 
@@ -74,7 +74,7 @@ class _Capacity:
         return PlacedInstance(self.node.name, given)
 
     def shortage(self, placement: Placement) -> str:
-        """The missing resource; empty: the placement fits."""
+        """Return the missing resource; empty if the placement fits."""
         if self.cpus is not None and placement.cpus > self.cpus:
             return f"has {_left(self.cpus)} of {self.node.cpus:g} CPUs left ({placement.cpus:g} needed)"
         if self.memory_gib is not None and placement.memory_gib > self.memory_gib:
@@ -92,7 +92,7 @@ def _left(amount: float) -> str:
 def place(
     demands: Iterable[PendingStart], held: Iterable[HeldResources], nodes: Iterable[NodeView]
 ) -> dict[str, PlacedInstance]:
-    """Place each demand in the given order; each takes its resources before the next."""
+    """Place each demand in the given order; its resources are taken before the next is placed."""
     by_node: dict[str, list[HeldResources]] = {}
     for one in held:
         by_node.setdefault(one.node, []).append(one)
@@ -119,7 +119,7 @@ def _preference(demand: PendingStart, capacity: _Capacity) -> tuple[bool, int, i
 
 
 def refusal(placement: Placement, node: NodeView) -> str:
-    """Why the node accepts no start of that placement, whatever resources are free; empty: it accepts."""
+    """Return why the node accepts no start of that placement, even with free resources; empty if it does."""
     misplaced = not_allowed(placement, node)
     if misplaced:
         return misplaced
@@ -133,7 +133,7 @@ def refusal(placement: Placement, node: NodeView) -> str:
 
 
 def not_allowed(placement: Placement, node: NodeView) -> str:
-    """Why the document does not allow that node; empty: it does."""
+    """Return why the document does not allow that node; empty if it does."""
     if placement.nodes and node.name not in placement.nodes:
         return "is not in its placement.nodes"
     labels = dict(node.labels)
@@ -144,7 +144,7 @@ def not_allowed(placement: Placement, node: NodeView) -> str:
 def _explain(placement: Placement, refusals: dict[str, str]) -> str:
     unknown = [name for name in placement.nodes if name not in refusals]
     parts = [f"node {name} is not known" for name in unknown]
-    # Refusals of allowed nodes are more useful than those of nodes that the placement does not name.
+    # Refusals by allowed nodes are more useful than those by nodes that the placement does not name.
     named = [name for name in refusals if not placement.nodes or name in placement.nodes]
     parts += [f"node {name} {refusals[name]}" for name in named]
     if not parts:

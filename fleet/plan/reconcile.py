@@ -13,21 +13,21 @@ from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, a
 from fleet.plan.placement import HeldResources, NodeView, PendingStart, PlacedInstance, not_allowed, place
 from fleet.plan.state import REPLACE_AFTER_S, replace_after_s
 
-CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
-KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process in an uninterruptible wait
-LOST_AFTER_S = 30.0  # unreachable for this long on a lost node: start it elsewhere
-REMEMBERED_S = 3600.0  # an instance that its source no longer lists stays visible for this long
-ORDER_AGAIN_S = 60.0  # a sleep or wake order without effect by then is sent again
+CLAIM_S = 20.0  # time after which a start that its node has not executed is sent again
+KILL_AGAIN_S = 5.0  # interval between two SIGKILLs to a process in an uninterruptible wait
+LOST_AFTER_S = 30.0  # time unreachable on a lost node, after which it starts elsewhere
+REMEMBERED_S = 3600.0  # time for which an instance that its source no longer lists stays visible
+ORDER_AGAIN_S = 60.0  # time after which a sleep or wake order without effect is sent again
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Facts about the whole fleet that one plan shares."""
+    """Facts about the whole fleet, shared within one plan."""
 
     now: float  # Unix seconds
     nodes: Mapping[str, NodeView]
-    ready_pools: frozenset[str]  # with at least one ready instance
-    moves: Mapping[str, str]  # instance → why it must leave its node; only where another node can take it
+    ready_pools: frozenset[str]  # pools with at least one ready instance
+    moves: Mapping[str, str]  # instance → why it must leave its node; only if another node can take it
 
     def reports(self, node: str) -> bool:
         return node in self.nodes and self.nodes[node].reports
@@ -39,7 +39,7 @@ def plan(
     now: float,
     nodes: Iterable[NodeView],
 ) -> tuple[Action, ...]:
-    """The next step for everything that differs. Instances of pools outside `desired` are not touched."""
+    """Return the next step for everything that differs. Instances of pools outside `desired` are not touched."""
     pools, instances = {pool.name: pool for pool in desired}, list(observed)
     by_pool: dict[str, list[ObservedInstance]] = {}
     for instance in instances:
@@ -55,7 +55,7 @@ def plan(
 def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext) -> list[Action]:
     verdict = rollout.verdict(pool, instances)
     if verdict is not None:
-        return [verdict]  # it changes what the next plan does
+        return [verdict]  # the verdict changes what the next plan does
     may_start = not waits_for(pool, context.ready_pools)
     actions = rollout.headcount(pool, instances, context.moves, may_start)
     actions += _steps(pool, instances, context, may_start)
@@ -67,7 +67,7 @@ def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: Pl
 def _steps(
     pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext, may_start: bool
 ) -> Iterator[Action]:
-    """The next step of each instance; a change takes a few at a time, those that serve only together at once."""
+    """Yield the next step of each instance; a change takes a few at a time, those of a group at once."""
     slots = rollout.slots(pool, instances) if may_start else 0
     out = rollout.broken_groups(pool, instances) if may_start else set()
     for instance in sorted(instances, key=lambda one: one.ordinal):
@@ -85,7 +85,7 @@ def _steps(
 
 
 def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
-    """The pools that it still waits for; empty: it may start."""
+    """Return the pools that it still waits for; empty if it may start."""
     there = set(ready_pools)
     missing = [name for name in pool.needs if name not in there]
     return f"waits for the pool {', '.join(missing)}: no ready instance" if missing else ""
@@ -115,7 +115,7 @@ def _moves(
 
 
 def _why_leave(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
-    """Why it must leave its node; empty: it stays. `_unreachable` handles lost nodes."""
+    """Return why it must leave its node; empty if it stays. `_unreachable` handles lost nodes."""
     node = nodes.get(instance.node)
     if node is None or instance.state in AT_REST or goal(pool, instance) == "gone":
         return ""
@@ -136,7 +136,7 @@ def _with_nodes(
     held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> list[Action]:
-    """The actions with a node for each start; a start without a node becomes a rest with the reason."""
+    """Give each start its node; a start without a node becomes a rest with the reason."""
     found = list(actions)
     starts = {action.instance for action in found if action.kind == "start"}
     if not starts:
@@ -158,11 +158,11 @@ def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[s
     return act("rest", row, placed_on.refusal) if row.state == "stopped" and row.reason != placed_on.refusal else None
 
 
-# The next step of one instance, by its state
+# Each of these returns the next step of one instance in one state.
 
 
 def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
-    """Stopped or failed."""
+    """Return the next step of a stopped or failed instance."""
     target = goal(pool, instance)
     if target == "gone":
         remembered = pool.listed is not None and not pool.removed and context.now - instance.since < REMEMBERED_S
@@ -190,7 +190,7 @@ def _start(instance: ObservedInstance, config: str, reason: str) -> Action:
 
 
 def _starting(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
-    """Ordered, but not launched yet."""
+    """Return the next step of an instance that was ordered but not launched yet."""
     if context.now - instance.since < CLAIM_S:
         return None
     if goal(pool, instance) in {"gone", "stopped"}:
@@ -201,7 +201,7 @@ def _starting(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
 def _loading(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
     why = leaving(pool, instance)
     if why:
-        return act("stop", instance, why)  # it has no requests yet
+        return act("stop", instance, why)  # it has no requests yet, so it needs no drain
     limit_s = pool.load_timeout_s + instance.allowance_s
     if context.now - instance.since >= limit_s:
         return act("kill", instance, f"not ready within {limit_s:g} s of its start", failure=True)
@@ -231,7 +231,7 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
 
 
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
-    """Drained or asleep on request, or no longer."""
+    """Return the next step of an instance that is, or was, drained or asleep on request."""
     asleep, ordered = instance.asleep is not None, instance.ordered_at
     if asleep != (instance.desired == "asleep"):
         if (instance.desired == "asleep" and not instance.idle) or (
@@ -250,12 +250,12 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanCon
     if gone_for < (REPLACE_AFTER_S if why else replace_after_s(instance.reason, pool.update.replace_after_s)):
         return None
     if not pool.launched and not why:
-        return None  # Weir did not start it, so it cannot restart it
+        return None  # an instance that Weir did not start cannot be restarted
     return act("kill", instance, why or instance.reason, failure=not why)
 
 
 def _lost(pool: DesiredPool, instance: ObservedInstance) -> Action:
-    """Its node is lost too; fleet/node/fencing.py ends leftovers when the node returns."""
+    """Give up an instance whose node is lost too; fleet/node/fencing.py ends leftovers when the node returns."""
     if goal(pool, instance) in {"gone", "stopped"}:
         return act("rest", instance, leaving(pool, instance))
     return _start(instance, start_hash(pool, instance), f"its node {instance.node} is lost")

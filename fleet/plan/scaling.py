@@ -10,14 +10,14 @@ from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow
 @dataclass(frozen=True, slots=True)
 class Scale:
     replicas: int
-    because: str = ""  # empty: as declared
-    prefills: int | None = None  # prefill replicas; None: as many as the document declares
+    because: str = ""  # empty if as declared
+    prefills: int | None = None  # prefill replicas; None: as declared
 
 
 def current_scale(
     declared: int, schedule: Schedule, autoscale: Autoscale | None, scaled: int | None, now: dt.datetime
 ) -> Scale:
-    """A schedule replaces the declared number and is the lower limit of the autoscaler."""
+    """Return the current scale. A schedule replaces the declared number and is the lower limit of the autoscaler."""
     window = active(schedule, now)
     base = Scale(declared) if window is None else Scale(window.replicas, f"scheduled {window.text} {schedule.timezone}")
     if autoscale is None or autoscale.mode != "automatic" or scaled is None:
@@ -28,7 +28,7 @@ def current_scale(
 
 
 def current_prefills(declared: int, autoscale: Autoscale, scaled: int | None, replicas: int) -> int:
-    """How many of `replicas` prefill: `scaled` by the autoscaler, within its limits; else as declared."""
+    """Return how many of `replicas` prefill: `scaled` by the autoscaler, within its limits; else as declared."""
     if autoscale.mode != "automatic" or scaled is None or autoscale.prefill_max is None:
         return min(declared, replicas)
     within = min(max(scaled, autoscale.prefill_min or 1), autoscale.prefill_max)
@@ -36,7 +36,7 @@ def current_prefills(declared: int, autoscale: Autoscale, scaled: int | None, re
 
 
 def active(schedule: Schedule, now: dt.datetime) -> ScheduleWindow | None:
-    """The first window that covers `now` (aware)."""
+    """Return the first window that covers `now` (aware)."""
     local = now.astimezone(zone(schedule.timezone))
     minute, day = local.hour * 60 + local.minute, local.weekday()
     return next((window for window in schedule.windows if _covers(window, day, minute)), None)

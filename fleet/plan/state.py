@@ -17,57 +17,57 @@ from typing import Literal
 
 Health = Literal["ok", "error", "slow", "refused"]
 
-SILENT_S = 1.9  # out of routing after this long without an answer (a probe each second takes at most 1.5 s)
-REPLACE_AFTER_S = 10.0  # unreachable for this long: killed and restarted, unless its pool has another limit
-REPLACE_STALLED_S = 60.0  # the same, while it answers but produces no token
-REPLACE_UNPROVEN_S = 600.0  # the same, when it has produced none since its start: it may be compiling
-STABLE_S = 60.0  # ready for this long: reset the failure count
+SILENT_S = 1.9  # time without an answer before it leaves routing (a probe each second takes at most 1.5 s)
+REPLACE_AFTER_S = 10.0  # time unreachable before it is killed and restarted, unless its pool has another limit
+REPLACE_STALLED_S = 60.0  # the same limit, while it answers but produces no token
+REPLACE_UNPROVEN_S = 600.0  # the same limit, if it has produced none since its start: it may be compiling
+STABLE_S = 60.0  # time ready that resets the failure count
 _BACKOFF_FIRST_S = 10.0
 _BACKOFF_MOST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """The record of an instance with a process."""
+    """Record of an instance with a process."""
 
     state: str
     reason: str
     desired: str  # "running", "drained", "asleep" or "stopped"
-    failing: bool  # stopping because of a failure
-    failures: int  # in a row
-    since: float  # Unix seconds, in that state
+    failing: bool  # True if stopping because of a failure
+    failures: int  # failures in a row
+    since: float  # Unix time at which the state began
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The process and its endpoints at one moment."""
+    """Observation of the process and its endpoints at one moment."""
 
     at: float  # Unix seconds
-    alive: bool  # the recorded process runs
-    suspended: bool  # alive, but must get no requests (SIGSTOP, a debugger, an eviction)
+    alive: bool  # True if the recorded process runs
+    suspended: bool  # True if alive, but unfit for requests (SIGSTOP, a debugger, an eviction)
     health: Health
-    serves_model: bool  # /v1/models names it
-    has_metrics: bool  # /metrics answered
-    silent_s: float  # since its last answer
+    serves_model: bool  # True if /v1/models names the model
+    has_metrics: bool  # True if /metrics answered
+    silent_s: float  # seconds since its last answer
     error: str  # error of the probe
-    failure_cause: str  # from its log, when the process ended
+    failure_cause: str  # cause from its log, once the process has ended
     suspended_why: str = ""
-    waits_for: str = ""  # before it runs
+    waits_for: str = ""  # what it waits for before it runs
     end_text: str = "the process ended"
-    full_folder: str = ""  # folder of its KV tier on a full disk
-    closed_why: str = ""  # it answers and yet takes no requests: it asks for a key that it was not shown, or is paused
-    produces: bool = False  # a router has just received tokens from it
+    full_folder: str = ""  # folder of its KV tier, if its disk is full
+    closed_why: str = ""  # why it answers but takes no requests: it asks for a key that it was not sent, or is paused
+    produces: bool = False  # True if a router has just received tokens from it
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     to: str
     reason: str
-    failure: bool = False  # counts towards the back-off
+    failure: bool = False  # True if it counts towards the back-off
 
 
 def backoff_s(failures: int) -> float:
-    """Seconds before the next start, by failures in a row: 10, 20, 40 … 300."""
+    """Return the seconds before the next start, by failures in a row: 10, 20, 40 … 300."""
     if failures < 1:
         return 0.0
     return float(min(_BACKOFF_FIRST_S * 2 ** min(failures - 1, 10), _BACKOFF_MOST_S))
@@ -78,7 +78,7 @@ def is_stable(record: InstanceRecord, now: float) -> bool:
 
 
 def next_move(record: InstanceRecord, observation: Observation) -> Move | None:
-    """The next move, or None. A move to the same state only updates the reason."""
+    """Return the next move, or None. A move to the same state only updates the reason."""
     if not observation.alive:
         return _ended(record, observation)
     move = _LIVING[record.state](record, observation) if record.state in _LIVING else None
@@ -126,19 +126,19 @@ _FULL = "the disk of its KV tier is full"
 
 
 def beside(status: str, reason: str) -> str:
-    """The reason as it stands beside the word of its status: drained, by ada. Nothing where all is well."""
+    """Return the reason in the form that follows the word of a status: drained, by ada. Empty if all is well."""
     if status == "ready":
         return reason if reason.startswith((_BUSY, _FULL)) else ""
     return reason.removeprefix("drained ") if status in ("draining", "drained") else reason
 
 
 def _is_busy(observation: Observation) -> bool:
-    # A long prefill or a busy host may delay /health; an error or a refused connection does not mean work.
+    # A long prefill or a busy host may delay /health; an error or a refused connection is no sign of work.
     return observation.health == "slow" and (observation.has_metrics or observation.produces)
 
 
 def _lost(observation: Observation) -> str:
-    """Why it must get no requests; empty: it may."""
+    """Return why it must get no requests; empty if it may."""
     if observation.suspended:
         return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
     if observation.closed_why:
@@ -154,7 +154,7 @@ def _draining(record: InstanceRecord, observation: Observation) -> Move | None:
 
 
 def _unreachable(record: InstanceRecord, observation: Observation) -> Move | None:
-    if is_stalled(record.reason):  # its health page says nothing; where that is silent too, it is lost as any other
+    if is_stalled(record.reason):  # a health page shows no stall; if it is silent too, the instance is lost
         lost = _lost(observation)
         return Move("unreachable", lost) if lost else None
     answers = observation.health == "ok" or (observation.health == "slow" and observation.produces)
@@ -173,12 +173,12 @@ def is_stalled(reason: str) -> bool:
 
 
 def stalled_reason(why: str, *, proven: bool) -> str:
-    """`why`: as routers say it."""
+    """Return the reason of a stalled instance. `why`: in routers' words."""
     return f"{_STALLED if proven else _UNPROVEN}: {why.removeprefix(f'{_STALLED}: ')}"
 
 
 def stall_move(record: InstanceRecord, reason: str) -> Move | None:
-    """The move by what routers report of its tokens. `reason`: why it is stalled; empty: it is not."""
+    """Return the move by what routers report of its tokens. `reason`: why it is stalled; empty if it is not."""
     if reason and record.state in ("ready", "draining"):
         return Move("unreachable", reason)
     if not reason and record.state == "unreachable" and is_stalled(record.reason):
@@ -187,9 +187,9 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
 
 
 def replace_after_s(reason: str, silent_s: float | None) -> float:
-    """How long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's limit for
-    one that does not answer."""
-    if reason == PAUSED:  # by somebody who will go on with it
+    """Return how long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's
+    limit for an instance that does not answer."""
+    if reason == PAUSED:  # somebody paused it and will resume it
         return inf
     if reason.startswith(_UNPROVEN):
         return REPLACE_UNPROVEN_S
