@@ -18,7 +18,7 @@ from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
-STEPS = "controlplane.doors.steps.STEPS"  # imported late: they load all of the control plane
+STEPS = "controlplane.doors.steps.STEPS"  # imported late, as the steps load all of the control plane
 log = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ def wait_for_database(**_: Any) -> None:
 
 
 class Steps(bootsteps.StartStopStep):
-    """With `--control`: takes the steps of the control plane while it leads (controlplane/base/schedule). They need no
+    """With `--control`, takes the steps of the control plane while it leads (controlplane/base/schedule), without a
     broker."""
 
     def __init__(self, parent: Any, control: bool = False, **options: Any) -> None:
@@ -53,7 +53,7 @@ class Steps(bootsteps.StartStopStep):
         signals.worker_shutting_down.connect(self.end)
 
     def end(self, **_: Any) -> None:
-        """At once, though the worker first waits for its jobs."""
+        """End at once, even though the worker first waits for its jobs."""
         self.schedule.end()
 
     def stop(self, parent: Any) -> None:
@@ -90,7 +90,7 @@ def watch(node: str, stopping: threading.Event) -> None:
         try:
             scrape(node)
         except Exception as error:
-            # Redis or the database may be back in a second; a loop that ends would lose the node.
+            # Redis or the database may be back in a second; a loop that ended would lose the node.
             failures.failed(what, error)
         else:
             failures.works(what)
@@ -99,7 +99,7 @@ def watch(node: str, stopping: threading.Event) -> None:
 
 
 class Presence(bootsteps.StartStopStep):
-    """While the worker takes tasks, it writes `weir:worker:<name>` every PRESENCE_S seconds."""
+    """Writes `weir:worker:<name>` every PRESENCE_S seconds while the worker takes tasks."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -127,7 +127,7 @@ def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
         value = WorkerPresence(
             name=hostname, at=time.time(), started_at=started_at, pid=os.getpid(), queues=tuple(queues)
         )
-        # A lost Redis is reported by the broker's connection, and readers see the age of the value.
+        # The broker's connection reports a lost Redis, and readers see the age of the value.
         with contextlib.suppress(redis.RedisError):
             connect().set(redis_keys.worker_key(hostname), codec.encode(value), ex=redis_keys.WORKER_TTL_S)
         stopping.wait(PRESENCE_S)

@@ -1,6 +1,6 @@
-"""Changes of what somebody saw: the row is held, and compared with the ETag in If-Match or in the form.
+"""Conditional changes: the row is locked and compared with the ETag in If-Match or in the form.
 
-An ETag is a digest of the columns that people change, so that what Weir writes by itself makes nothing stale.
+An ETag is a digest of the columns that people change, so that Weir's own writes make nothing stale.
 """
 
 import json
@@ -15,7 +15,7 @@ from django.utils.crypto import salted_hmac
 
 M = TypeVar("M", bound=Model)
 
-# By model: the columns that people change.
+# Columns that people change, by model
 SEEN: Mapping[str, tuple[str, ...]] = {
     "accounts.ApiToken": ("name", "scopes", "expires_at", "revoked_at"),
     "batches.Batch": ("status",),
@@ -23,7 +23,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
     "experiments.Experiment": ("status",),
     "experiments.Matrix": ("statuses",),
     "fleet.Calibration": ("status",),
-    "fleet.Instance": ("desired", "sleep_level"),  # a restart is asked as often as one likes
+    "fleet.Instance": ("desired", "sleep_level"),  # A restart may be requested any number of times.
     "fleet.Node": ("cordoned", "draining", "because"),
     "fleet.Pool": (
         "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale", "slo",
@@ -42,11 +42,11 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-UNSEEN = "unseen"  # the ETag of no row
+UNSEEN = "unseen"  # ETag of no row
 
 
 class ChangedMeanwhile(Exception):
-    """Somebody else was faster; `current` is the ETag to send instead."""
+    """Somebody else changed the row first; `current` is the ETag to send instead."""
 
     def __init__(self, what: str, current: str) -> None:
         super().__init__(f"{what} was changed meanwhile: look at what is there now")
@@ -59,31 +59,32 @@ def etag(row: Model) -> str:
 
 
 def digest(*values: object) -> str:
-    """With the secret key: some of the values are secrets, and viewers get ETags too."""
+    """Return a digest with the secret key: some of the values are secrets, and viewers get ETags too."""
     return salted_hmac("etag", json.dumps(values, default=str, sort_keys=True)).hexdigest()[:32]
 
 
 def check(what: str, current: str, if_match: str | None) -> None:
-    """ChangedMeanwhile unless `current` is what was seen; None: whatever it is."""
+    """Raise ChangedMeanwhile unless `current` is what the caller saw; None skips the check."""
     if if_match is not None and if_match != current:
         raise ChangedMeanwhile(what, current)
 
 
 def posted(request: HttpRequest) -> str | None:
-    """The ETag that a form was made from (`{% seen row %}`); None of a form without one."""
+    """Return the ETag that a form was made from (`{% seen row %}`); None if the form has none."""
     return request.POST.get("etag") or None
 
 
 def posted_of(request: HttpRequest, row: Model) -> str | None:
-    """The ETag of `row` in a form that was made from several rows; one that is nobody's if the row was not among them
-    as it is now."""
+    """Return the ETag of `row` in a form made from several rows; an ETag of no row if the form did not show the row as
+    it is now."""
     given, current = request.POST.getlist("etag"), etag(row)
     return current if current in given or not given else UNSEEN
 
 
 @contextmanager
 def held(rows: QuerySet[M], what: str, if_match: str | None = None) -> Iterator[M]:
-    """The only row of `rows`, in a transaction during which nobody else changes it. Http404 when it is gone."""
+    """Yield the only row of `rows`, in a transaction during which nobody else changes it. Raises Http404 if it is
+    gone."""
     key = rows.model._meta.pk.name
     with transaction.atomic():
         if not rows.update(**{key: F(key)}):

@@ -1,7 +1,8 @@
-"""Computations that a page or REST asks for, in processes beside the web process, so that its other requests go on.
+"""Computations for pages and REST, in processes beside the web process, which goes on serving.
 
 One runs at a time for each user and AT_ONCE in all, at a lower priority than the pages; answers are remembered. Without
-an asker, in a worker or a command, a function is called where it is. Imported by those processes: no Django here.
+an asker, in a worker or a command, a function is called in the calling process. Those processes import this module: no
+Django here.
 """
 
 import contextlib
@@ -17,13 +18,13 @@ from typing import Any, TypeVar
 from fleet.subprocess import run_in_subprocess
 
 AT_ONCE = 2
-WAITING = 2  # waiting computations per user, beside the running one; each occupies a thread
+WAITING = 2  # waiting computations per user beside the running one; each occupies a thread
 WAIT_S = 20.0
-LONGEST_S = 60.0  # on a crowded machine; the work itself is bounded by its inputs
-REMEMBERED = 256  # answers, of some kilobytes each
+LONGEST_S = 60.0  # limit on a crowded machine; inputs bound the work itself
+REMEMBERED = 256  # remembered answers of some kilobytes each
 R = TypeVar("R")
 
-Asker = Callable[[], str]  # id of the user on whose behalf a request is served; looked up only when it matters
+Asker = Callable[[], str]  # id of the user on whose behalf a request is served; called only if needed
 ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
@@ -32,7 +33,7 @@ class Busy(Exception):
 
 
 class Turns:
-    """Who computes now, and how many wait for it."""
+    """The running computations, and how many wait for them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -41,7 +42,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, user: str) -> Iterator[None]:
-        """Wait until the user's earlier computations have ended and there is room. Busy."""
+        """Wait until the user's earlier computations have ended and there is capacity. Raises Busy."""
         self._enter(user)
         try:
             yield
@@ -74,7 +75,7 @@ class Turns:
 
 
 class Remembered:
-    """The last answers, by what was asked."""
+    """The latest answers, by request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,7 +111,7 @@ def asked_by(asker: Asker) -> Iterator[None]:
 
 
 def computed(function: Callable[..., R], *given: Any) -> R:
-    """What the function, of a module without Django, gives for these values; both can be pickled. Busy."""
+    """Return the value of a function from a module without Django; arguments and value can be pickled. Raises Busy."""
     key = hashlib.sha256(pickle.dumps((function, given))).digest()
     kept = REMEMBERING.get(key)
     if kept is None:
@@ -120,7 +121,7 @@ def computed(function: Callable[..., R], *given: Any) -> R:
 
 
 def computed_once(function: Callable[..., R], *given: Any) -> R:
-    """As `computed`, for an answer that is too large to be remembered. Busy."""
+    """Return the value as `computed` does, without remembering it, as it is too large. Raises Busy."""
     asker = ASKER.get()
     if asker is None:
         return function(*given)
@@ -156,4 +157,4 @@ def _call(job: tuple[Callable[..., Any], tuple[Any, ...]], send: Callable[[Any],
 
 
 def _ignore(value: Any) -> None:
-    """A computation sends its answer alone."""
+    """Ignore a value: a computation sends its answer alone."""

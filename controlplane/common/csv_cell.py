@@ -1,4 +1,4 @@
-"""A table as CSV: people choose names, so no cell may begin like a formula. Pure."""
+"""Tables as CSV, in which no cell may begin like a formula, as people choose names. Pure."""
 
 import csv
 from collections.abc import Iterable

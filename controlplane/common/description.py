@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`Annotated[float, Description("…")]`: what the field of a TypedDict means, with its unit."""
+    """The meaning and unit of a TypedDict's field: `Annotated[float, Description("…")]`."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Pydantic's errors as problems, in the words of every other check."""
+"""Pydantic's errors as problems, worded like all other checks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _TIME = "must be a date and time with its zone, such as 2026-11-23T12:00:00Z"
 _RANGE, _SHORT, _LONG = "out of range", "too short", "too long"
 _FEW, _MANY = "too few items", "too many items"
 
-# Type of pydantic's error: (what is wrong, what is allowed), with its context filled in
+# Type of pydantic's error → (what is wrong, what is allowed), formatted with the error's context
 WORDS: dict[str, tuple[str, str]] = {
     "missing": ("must be given", ""),
     "extra_forbidden": ("unknown field", ""),
@@ -45,8 +45,8 @@ def problems_of(error: ValidationError) -> list[Problem]:
 
 
 def problem_of(error: ErrorDetails, location: Sequence[int | str]) -> Problem:
-    """The location ("arms", 0, "name") becomes the path arms.0.name."""
-    # A part that begins with a bar says which form of a value was tried.
+    """Convert an error; the location ("arms", 0, "name") becomes the path arms.0.name."""
+    # A part that begins with a bar names the variant that was tried.
     path = ".".join(text for part in location if not (text := str(part)).startswith("|"))
     context = _plain(error.get("ctx", {}))
     message, allowed = WORDS.get(error["type"], (_unlisted(error), ""))
@@ -55,7 +55,7 @@ def problem_of(error: ErrorDetails, location: Sequence[int | str]) -> Problem:
 
 
 def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices without quotes, bounds as 1 and not as 1.0."""
+    """Return choices without quotes, and bounds as 1, not 1.0."""
     return {
         name: f"{value:,.15g}" if isinstance(value, int | float) else str(value).replace("'", "")
         for name, value in context.items()
@@ -63,5 +63,5 @@ def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unlisted(error: ErrorDetails) -> str:
-    """As a check of ours raised it, or as pydantic words it; with its braces kept."""
+    """Return the message of a check of ours, or pydantic's words, with braces escaped."""
     return error["msg"].removeprefix("Value error, ").replace("{", "{{").replace("}", "}}")

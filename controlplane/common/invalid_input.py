@@ -10,7 +10,7 @@ class InvalidInput(ValueError):
 
     @property
     def problem(self) -> Problem:
-        """The only problem, or the first."""
+        """Return the only or first problem."""
         return self.problems[0]
 
 

@@ -1,7 +1,7 @@
-"""Tables as Parquet files, by which notebooks and DuckDB read them with their types.
+"""Tables as Parquet files, which notebooks and DuckDB read with their types.
 
-Only what a flat table of booleans, whole numbers, numbers and texts needs: one page for each column, PLAIN, compressed
-with gzip. PyArrow would add 150 MB to the installation for this. Format: github.com/apache/parquet-format. Pure.
+The subset that a flat table of booleans, whole numbers, numbers and texts needs: one page for each column, PLAIN,
+compressed with gzip. PyArrow would add 150 MB to the installation. Format: github.com/apache/parquet-format. Pure.
 """
 
 import gzip
@@ -45,7 +45,7 @@ TYPES: Mapping[type, Type] = {
 
 
 def table(columns: Mapping[str, tuple[type, Sequence[Value]]]) -> bytes:
-    """A file of at least one column; name → (bool, int, float or str; its values)."""
+    """Return a file of at least one column; name → (bool, int, float or str; its values)."""
     body, chunks = bytearray(MAGIC), []
     rows = len(next(iter(columns.values()))[1])
     for name, (kind, values) in columns.items():
@@ -65,7 +65,7 @@ def _element(name: str, kind: type) -> bytes:
 
 
 def _chunk(name: str, kind: Type, values: Sequence[Value], body: bytearray) -> bytes:
-    """Append the page of a column to the body; its metadata."""
+    """Append the column's page to the body; return its metadata."""
     page = _levels(values) + kind.plain([value for value in values if value is not None])
     packed = gzip.compress(page, mtime=0)
     header = _struct(
@@ -90,7 +90,7 @@ def _chunk(name: str, kind: Type, values: Sequence[Value], body: bytearray) -> b
 
 
 def _levels(values: Sequence[Value]) -> bytes:
-    """Which values there are, a bit each, in groups of eight."""
+    """Encode which values are present, a bit each, in groups of eight."""
     groups = (len(values) + 7) // 8
     bits = sum(1 << i for i, value in enumerate(values) if value is not None)
     run = varint(groups << 1 | 1) + bits.to_bytes(groups, "little")

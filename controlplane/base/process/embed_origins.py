@@ -20,7 +20,7 @@ def read() -> list[str]:
 
 
 def _is_origin(text: str) -> bool:
-    """Nothing that could end the directive of the policy, or widen it: no wildcard, no path, no list."""
+    """Reject whatever could end or widen the directive: wildcards, paths and lists."""
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname or "", parts.port

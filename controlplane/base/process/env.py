@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 class BadSetting(Exception):
-    """An environment variable has an invalid value."""
+    """An environment variable with an invalid value."""
 
 
 def text(name: str, default: str = "") -> str:
@@ -22,7 +22,7 @@ def text(name: str, default: str = "") -> str:
             return Path(path).read_text().strip()
         except OSError as error:
             raise BadSetting(f"{name}_FILE={path}: {error.strerror}") from None
-    return os.environ.get(name) or default  # empty counts as not set
+    return os.environ.get(name) or default  # An empty value counts as not set.
 
 
 def needed(name: str, why: str) -> str:
@@ -44,18 +44,18 @@ def flag(name: str, default: bool = False) -> bool:
 
 
 def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
-    """A comma-separated list."""
+    """Return a comma-separated list."""
     value = text(name)
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
 def allowed(name: str) -> tuple[str, ...] | None:
-    """A comma-separated list; None when it is not set: everything is allowed."""
+    """Return a comma-separated list; None if the variable is not set, so that everything is allowed."""
     return tuple(words(name)) or None
 
 
 def folders(name: str) -> tuple[str, ...] | None:
-    """Like `allowed`, of absolute paths."""
+    """Return a comma-separated list of absolute paths; None if the variable is not set."""
     found = allowed(name)
     for folder in found or ():
         if not folder.startswith("/"):
@@ -64,7 +64,7 @@ def folders(name: str) -> tuple[str, ...] | None:
 
 
 def pairs(name: str) -> list[tuple[str, str]]:
-    """key=value,key=value"""
+    """Return the pairs of a text such as "key=value,key=value"."""
     found = [word.partition("=") for word in words(name)]
     for key, _, value in found:
         if not key or not value:
@@ -73,7 +73,7 @@ def pairs(name: str) -> list[tuple[str, str]]:
 
 
 def choice(name: str, allowed: tuple[str, ...]) -> str:
-    """One of `allowed`, in any case; the first is the default."""
+    """Return one of `allowed`, in any case; the first is the default."""
     value = text(name) or allowed[0]
     for word in allowed:
         if word.lower() == value.lower():
@@ -82,7 +82,7 @@ def choice(name: str, allowed: tuple[str, ...]) -> str:
 
 
 def span(name: str, default: tuple[int, int]) -> tuple[int, int]:
-    """A range of ports: FIRST-LAST."""
+    """Return a range of ports, FIRST-LAST."""
     value = text(name)
     if not value:
         return default
@@ -93,7 +93,7 @@ def span(name: str, default: tuple[int, int]) -> tuple[int, int]:
 
 
 def networks(name: str) -> list[IPv4Network | IPv6Network]:
-    """Networks or single addresses, with commas."""
+    """Return comma-separated networks or single addresses."""
     try:
         return [ip_network(word) for word in words(name)]
     except ValueError as error:
@@ -101,7 +101,7 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 
 def http_url(name: str) -> str:
-    """Without the last slash; empty when it is not set."""
+    """Return the URL without its last slash; empty if the variable is not set."""
     value = text(name)
     try:
         parts = urlsplit(value)
@@ -123,11 +123,12 @@ def seconds(name: str, default: int) -> int:
 
 
 def database(name: str, default: str) -> dict[str, object]:
-    """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
+    """Return Django's DATABASES entry for a URL: sqlite:///absolute/path or
+    postgresql://user:password@host:port/name."""
     try:
         parts = urlsplit(text(name, default))
         port = str(parts.port or "")
-    except ValueError:  # its text may hold the password
+    except ValueError:  # The error's text may hold the password.
         raise BadSetting(f"{name}: not a URL with a port of 0 to 65535") from None
     if parts.scheme == "sqlite":
         return {

@@ -14,20 +14,20 @@ SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 QUIET = {
-    # Each writes a line per task run, every second; the tasks record their changes themselves.
+    # These loggers write a line per task run, every second; the tasks record their changes themselves.
     "celery.worker.strategy": {"level": "WARNING"},
     "celery.app.trace": {"level": "WARNING"},
     "celery.beat": {"level": "WARNING"},
-    # A line per request of a calibration.
+    # httpx writes a line per request of a calibration.
     "httpx": {"level": "WARNING"},
     # A rejected request is explained in its response; crashes have events of their own.
     "django.request": {"level": "ERROR"},
-    "django.security": {"level": "CRITICAL"},  # would write a traceback for each, which lets strangers fill the disk
+    "django.security": {"level": "CRITICAL"},  # A traceback for each would let strangers fill the disk.
 }
 
 
 def config(level: str, form: str) -> dict[str, Any]:
-    """Django's LOGGING; `form` is "json" or "console"."""
+    """Return Django's LOGGING; `form` is "json" or "console"."""
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

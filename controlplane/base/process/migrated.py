@@ -1,4 +1,4 @@
-"""Processes start before the database is migrated, and wait here until it is."""
+"""Lets processes that start before the database is migrated wait for it."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ class NotMigrated(Exception):
 
 
 def missing(wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The migrations of `wanted` that are not applied; all of them while the database does not answer."""
+    """Return the migrations of `wanted` that are not applied; all of them while the database does not answer."""
     try:
         return wanted - set(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
@@ -32,13 +32,13 @@ def missing(wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def wanted() -> set[tuple[str, str]]:
-    """The last migration of each app."""
+    """Return the last migration of each app."""
     loader = MigrationLoader(None)
     return {(app, name) for app, name in loader.graph.leaf_nodes()}
 
 
 def mark() -> tuple[int, int]:
-    """What changes while the database is migrated: applied migrations, and on SQLite what was written last."""
+    """Return a mark that changes while the database is migrated: the applied migrations and SQLite's last write."""
     try:
         applied = len(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
@@ -55,7 +55,7 @@ def _last_write_ns() -> int:
 
 
 def wait(idle_s: float) -> None:
-    """Return when every migration is applied. NotMigrated after `idle_s` in which none advanced."""
+    """Return when every migration is applied. Raises NotMigrated after `idle_s` without progress."""
     waiting, names = patience.Patience(time.monotonic(), idle_s), wanted()
     while lacking := missing(names):
         listed = ", ".join(sorted(".".join(name) for name in lacking))
@@ -69,7 +69,7 @@ def wait(idle_s: float) -> None:
 
 
 def hold_open() -> sqlite3.Connection | None:
-    """A connection to SQLite that stays open; None with another database.
+    """Return a connection that stays open to SQLite; None for another database.
 
     While one is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not make them,
     and could not even read.
@@ -78,12 +78,12 @@ def hold_open() -> sqlite3.Connection | None:
         return None
     name = str(connection.settings_dict["NAME"])
     held = sqlite3.connect(name, check_same_thread=False, isolation_level=None, uri=name.startswith("file:"))
-    held.execute("SELECT count(*) FROM sqlite_master")  # opens those files
+    held.execute("SELECT count(*) FROM sqlite_master")  # This opens the -wal and -shm files.
     return held
 
 
 async def lifespan(scope: Any, receive: Any, send: Any) -> None:
-    """The ASGI lifespan: the server starts to listen when the database is migrated."""
+    """Implement the ASGI lifespan: the server starts to listen once the database is migrated."""
     await receive()
     try:
         await asyncio.to_thread(wait, patience.IDLE_S)

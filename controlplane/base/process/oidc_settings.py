@@ -17,23 +17,24 @@ PART = re.compile(r'"([^"]+)"|([^."]+)')
 
 @dataclass(frozen=True, slots=True)
 class OidcConfig:
-    issuer: str  # URL, as the provider states it
+    issuer: str  # URL as stated by the provider
     client_id: str
-    client_secret: str  # empty: a public client
+    client_secret: str  # empty for a public client
     scopes: str
     role_claim: tuple[str, ...]  # path into the claims
-    roles: tuple[tuple[Role, str], ...]  # role, pattern of a whole value of the claim
+    roles: tuple[tuple[Role, str], ...]  # roles, each with a pattern of a whole value of the claim
     session_hours: int
-    token_days: int  # API tokens stop when their owner has not signed in for so long
+    token_days: int  # days without a sign-in after which the owner's API tokens stop working
 
     @property
     def name(self) -> str:
-        """How pages call the provider: its host."""
+        """Return the provider's name on pages: its host."""
         return urlsplit(self.issuer).netloc
 
 
 def read() -> OidcConfig | None:
-    """None: people sign in with passwords only. BadSetting names the variable that is wrong or missing."""
+    """Read the settings; None if people sign in with passwords only. Raises BadSetting for a wrong or missing
+    variable."""
     issuer = env.text("WEIR_OIDC_ISSUER")
     local = env.flag("WEIR_LOCAL_SIGN_IN", True)
     if not issuer:
@@ -57,7 +58,7 @@ def read() -> OidcConfig | None:
 
 
 def is_safe_url(url: str) -> bool:
-    """https, or http to this machine."""
+    """Accept https, or http to this machine."""
     parts = urlsplit(url)
     if not parts.hostname or parts.username or parts.fragment:
         return False
@@ -90,7 +91,7 @@ def _scopes(text: str) -> str:
 
 
 def _path(text: str) -> tuple[str, ...]:
-    """`realm_access.roles`; a name that holds dots stands in quotes."""
+    """Split a path such as `realm_access.roles`; a name that contains dots is quoted."""
     parts = tuple(quoted or plain for quoted, plain in PART.findall(text))
     if ".".join(f'"{part}"' if f'"{part}"' in text else part for part in parts) != text:
         _wrong("WEIR_OIDC_ROLE_CLAIM", 'allowed are names with dots between them; a name with dots as "name.with.dots"')

@@ -1,10 +1,10 @@
-"""A wait that lasts as long as something moves: a slow machine is told from a process that does nothing. Pure.
+"""A wait that lasts as long as something makes progress, so that a slow machine is not taken for a hung process. Pure.
 
-Who waits looks at a mark (CPU time, length of a log, applied migrations), whose changes are progress.
+The caller looks at a mark (CPU time, length of a log, applied migrations); a change of it is progress.
 
 OutOfPatience
 ├── Stands      the mark has not changed for a while
-└── Endless     it changes for ever, and nothing comes of it
+└── Endless     the mark changes for ever, and nothing comes of it
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ SAY_EVERY_S = 15.0
 
 
 class OutOfPatience(Exception):
-    """No more is to be waited for; the message says how long it was."""
+    """The wait has lasted long enough; the message says how long."""
 
 
 class Stands(OutOfPatience):
@@ -27,7 +27,7 @@ class Endless(OutOfPatience):
 
 
 class Patience:
-    """Of one wait, which began at `now` (s)."""
+    """The patience of one wait, which began at `now` (s)."""
 
     def __init__(self, now: float, idle_s: float = IDLE_S, longest_s: float = LONGEST_S) -> None:
         self._began = self._moved = self._said = now
@@ -35,7 +35,7 @@ class Patience:
         self._mark: Hashable = None
 
     def look(self, mark: Hashable, now: float) -> bool:
-        """Whether it is time to say that the wait goes on. OutOfPatience."""
+        """Tell whether to report that the wait goes on. Raises OutOfPatience."""
         if mark != self._mark:
             self._mark, self._moved = mark, now
         if now - self._moved >= self._idle_s:

@@ -1,4 +1,4 @@
-"""Keeps the data folder to the OS user that runs Weir: the database, the token and the logs in it are secrets."""
+"""Restricts the data folder to the OS user that runs Weir: its database, token and logs are secrets."""
 
 import os
 import stat
@@ -10,12 +10,12 @@ OTHERS = 0o077  # mode bits of the group and of all others
 
 
 def guard() -> None:
-    """From now on this process and its children make files for their own user only."""
+    """Make this process and its children create files for their own user only."""
     os.umask(UMASK)
 
 
 def _own(folder: Path) -> Iterator[Path]:
-    """The files that Weir itself writes. The rest is behind the folder's own mode, and may be large."""
+    """Yield the files that Weir itself writes; the folder's own mode protects the rest, which may be large."""
     yield folder
     yield from folder.glob("*")
     yield from (folder / "logs").glob("**/*")
@@ -26,17 +26,18 @@ def _is_open(path: Path) -> bool:
     try:
         found = path.lstat().st_mode
     except FileNotFoundError:
-        return False  # a journal of the database, gone in the meantime
+        return False  # A journal of the database may have gone in the meantime.
     return bool(found & OTHERS) and not stat.S_ISLNK(found)
 
 
 def readable_by_others(folder: Path) -> list[Path]:
-    """The folder and files in it that other users may read or enter."""
+    """Return the folder, and the files in it, that other users may read or enter."""
     return [path for path in _own(folder) if _is_open(path)]
 
 
 def tighten(folder: Path) -> list[Path]:
-    """Close those to other users; what was closed. Files of another owner stay: `manage.py doctor` reports them."""
+    """Close such files to other users, and return them. Files of another owner stay: `manage.py doctor` reports
+    them."""
     return [path for path in readable_by_others(folder) if _close(path)]
 
 

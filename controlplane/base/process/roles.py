@@ -1,4 +1,4 @@
-"""The roles of users, lowest first. What each may do: permissions.py."""
+"""The roles of users, lowest first; permissions.py says what each may do."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The steps that a control worker takes again and again, in lanes: no step waits for one of another lane."""
+"""The repeated steps of a control worker, in lanes: no step waits for a step of another lane."""
 
 import contextlib
 import functools
@@ -15,8 +15,8 @@ from controlplane.base.schedule.lease import BEAT_S, Leadership
 from fleet.tries import Failures, text_of
 from router.contract.redis.fleet_status import StepReport
 
-RARE_S = 60.0  # a step that is taken less often than this
-FIRST_RARE_S = 600.0  # is not taken while everything starts
+RARE_S = 60.0  # period from which a step counts as rare
+FIRST_RARE_S = 600.0  # delay of rare steps after the start, while everything starts
 log = logging.getLogger(__name__)
 
 
@@ -25,12 +25,12 @@ class Step:
     run: Callable[[], object]
     every_s: float
     lane: str
-    what: str  # for people: what is late when it is
-    by_leader: bool = True  # False: every control worker takes it
+    what: str  # what is late when the step is, for people
+    by_leader: bool = True  # False if every control worker takes the step
 
 
 class Lane:
-    """One thread with its steps, by name."""
+    """A named thread with its steps."""
 
     def __init__(
         self, steps: Mapping[str, Step], leadership: Leadership, clock: Callable[[], float] = time.monotonic
@@ -46,7 +46,7 @@ class Lane:
         self._failures = Failures(log, clock)
 
     def step(self) -> float:
-        """Take what is due; seconds until the next step is."""
+        """Take the steps that are due; return the seconds until the next one is."""
         for name, step in self.steps.items():
             if self._due[name] <= self._clock():
                 began = self._clock()
@@ -55,7 +55,7 @@ class Lane:
         return max(0.0, min(self._due.values()) - self._clock())
 
     def _take(self, name: str, step: Step) -> bool:
-        """False while another worker leads."""
+        """Take one step; False while another worker leads."""
         if step.by_leader and not self._leadership.holds():
             self._reported.pop(name, None)
             return False
@@ -70,7 +70,7 @@ class Lane:
         return True
 
     def _run(self, name: str, step: Step) -> str | None:
-        """Why it failed."""
+        """Run the step; return why it failed."""
         try:
             if step.by_leader:
                 with self._leadership.fenced():
@@ -118,14 +118,14 @@ class Schedule:
             self._thread(lane, functools.partial(self._loop, Lane(mine, self.leadership).step))
 
     def stop(self, within_s: float = 1.0) -> None:
-        """Steps that do not end within that time cannot write once another worker has taken over."""
+        """Wait for running steps. Those that take longer cannot write once another worker has taken over."""
         self.end()
         until = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def end(self) -> None:
-        """Begin no further step, and let another worker lead: jobs may still run here for long."""
+        """Begin no further step and let another worker lead, though jobs may run here for long."""
         self._stopping.set()
 
     def _thread(self, name: str, run: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""One of several workers leads: it holds the lease, and what the others write is refused.
+"""The lease by which one of several workers leads; writes of the others are refused.
 
 A holder renews the row once a second. Another worker takes it when it was given back, when its holder's process is
 known to be gone, or when the row has not changed for SILENT_S by the other's own monotonic clock: clocks of hosts are
@@ -19,10 +19,10 @@ from django.utils import timezone
 from controlplane.base.schedule.models import Lease
 from fleet.jobs import process_identity
 
-NONE = 0  # the token while there is no holder
-BEAT_S = 1.0  # between two renewals, and between two looks of a waiting worker
-HELD_S = 5.0  # a holder without a renewal for so long takes no step
-SILENT_S = 6.0  # a row that has not changed for so long is taken
+NONE = 0  # token while there is no holder
+BEAT_S = 1.0  # interval between two renewals, and between two looks of a waiting worker
+HELD_S = 5.0  # time without a renewal after which a holder takes no step
+SILENT_S = 6.0  # time without a change after which another worker takes the row
 CONTROL = "control"
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -42,7 +42,7 @@ class Leadership:
         self.token = NONE
         self._clock = clock
         self._renewed_at = float("-inf")
-        self._seen = (-1, -1)  # token and beat of the row
+        self._seen = (-1, -1)  # token and beat last seen in the row
         self._seen_at = 0.0
 
     def holds(self) -> bool:
@@ -62,7 +62,7 @@ class Leadership:
             self._take(row, began)
 
     def release(self) -> None:
-        """So that another takes over at once."""
+        """Give the lease back, so that another worker takes over at once."""
         if self.token != NONE:
             self._mine().update(holder="", process="")
             self.token = NONE
@@ -71,8 +71,8 @@ class Leadership:
         return Lease.objects.filter(name=self.name, token=self.token)
 
     def _is_free(self, row: Lease, began: float) -> bool:
-        """`began`: before the row was read. Its silence counts from after the first look until before this one: each
-        of them may have taken seconds."""
+        """Tell whether the lease is free. `began`: time before the row was read. The silence counts from after the
+        first look until before this one, as each may have taken seconds."""
         if (row.token, row.beat) != self._seen:
             self._seen, self._seen_at = (row.token, row.beat), self._clock()
         silent = began - self._seen_at >= SILENT_S
@@ -92,11 +92,11 @@ class Leadership:
 
     @contextlib.contextmanager
     def fenced(self) -> Iterator[None]:
-        """What the block reads or writes in the database fails with LeaseLost once another worker has the lease."""
+        """Make database reads and writes of the block fail with LeaseLost once another worker has the lease."""
         token, features = self.token, connection.features
         returning = features.can_return_columns_from_insert
         if connection.vendor == "sqlite":
-            # A row that an INSERT returns would have to be read before the transaction around it can end.
+            # A row returned by an INSERT would have to be read before the enclosing transaction can end.
             features.can_return_columns_from_insert = False
 
         def fence(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
@@ -121,8 +121,8 @@ class Leadership:
             raise LeaseLost(f"{self.worker} no longer leads")
 
     def _confirm(self, token: int) -> None:
-        """In the transaction that writes. On SQLite a transaction that writes is the only one; PostgreSQL makes a
-        takeover wait until this one has ended."""
+        """Confirm the token in the transaction that writes. SQLite has only one writing transaction at a time;
+        PostgreSQL makes a takeover wait until this one has ended."""
         locked = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -135,12 +135,12 @@ class Leadership:
 
 
 def limit_idle_transactions(connection: Any, **_: Any) -> None:
-    """A worker that is stopped within a transaction would hold its locks, and the lease, for ever."""
+    """Limit idle transactions: a worker stopped within one would hold its locks, and the lease, for ever."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{HELD_S - BEAT_S:g}s'")
 
 
 def lead() -> Lease | None:
-    """The control plane's lease as the database has it."""
+    """Return the control plane's lease from the database."""
     return Lease.objects.filter(name=CONTROL).first()

@@ -1,21 +1,21 @@
-"""Which control worker takes the steps."""
+"""The lease that decides which control worker takes the steps."""
 
 from django.db import models
 
 
 class Lease(models.Model):
-    """One row for each name. Who changes the token holds it, until somebody else does."""
+    """A lease by name. Whoever changes the token holds it until somebody else does."""
 
     name = models.CharField(max_length=80, unique=True)
     token = models.PositiveBigIntegerField(default=0)  # grows with each holder
-    beat = models.PositiveBigIntegerField(default=0)  # grows while the holder is there
-    holder = models.CharField(max_length=200, blank=True)  # the worker's name; empty: it was given back
+    beat = models.PositiveBigIntegerField(default=0)  # grows as long as the holder lives
+    holder = models.CharField(max_length=200, blank=True)  # name of the worker; empty once it was given back
     process = models.CharField(max_length=200, blank=True)  # fleet/jobs/process_identity.py
     taken_at = models.DateTimeField(null=True, blank=True)  # for people; no decision compares the clocks of hosts
 
     class Meta:
         # With the token in a key, PostgreSQL lets a renewal pass a transaction that has checked the token (FOR KEY
-        # SHARE), and makes a takeover wait for it.
+        # SHARE), and makes a takeover wait for that transaction.
         constraints = [models.UniqueConstraint(fields=("name", "token"), name="lease_token")]
 
     def __str__(self) -> str:

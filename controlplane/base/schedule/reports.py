@@ -1,4 +1,5 @@
-"""When each step last ran, and which control workers are there, in Redis for Live, `doctor` and `/metrics`."""
+"""Reports of when each step last ran and which control workers are alive, in Redis for Live, `doctor` and
+`/metrics`."""
 
 import contextlib
 import time
@@ -14,12 +15,12 @@ from router.contract.redis.staleness import WORKER_DOWN_S
 
 
 def write(name: str, report: StepReport) -> None:
-    with contextlib.suppress(redis.RedisError):  # told by everything else that needs Redis
+    with contextlib.suppress(redis.RedisError):  # Everything else that needs Redis reports the failure.
         connect().hset(redis_keys.STEPS, name, codec.encode(report))
 
 
 def forget_all_but(names: Collection[str]) -> None:
-    """What another release reported would be late for ever."""
+    """Forget steps of other releases, which would be late for ever."""
     with contextlib.suppress(redis.RedisError):
         drop_unless("hash", redis_keys.STEPS)
         for name in set(read(connect())) - set(names):
@@ -27,7 +28,7 @@ def forget_all_but(names: Collection[str]) -> None:
 
 
 def read(client: redis.Redis) -> dict[str, StepReport]:
-    """The reports by step. Raises redis.RedisError."""
+    """Return the reports by step. Raises redis.RedisError."""
     return decoded(client.hgetall(redis_keys.STEPS))
 
 
@@ -44,6 +45,6 @@ def tell_worker(worker: str) -> None:
 
 
 def workers() -> list[str]:
-    """The control workers heard of lately. Raises redis.RedisError."""
+    """Return the control workers heard of lately. Raises redis.RedisError."""
     found: Any = connect().zrangebyscore(redis_keys.CONTROL_WORKERS, time.time() - WORKER_DOWN_S, "+inf")
     return sorted(name.decode() for name in found)

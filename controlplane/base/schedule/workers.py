@@ -14,11 +14,11 @@ class ControlWorker:
     name: str
     there: bool  # heard of within seconds
     leads: bool
-    since: datetime | None  # when it began to lead
+    since: datetime | None  # time at which it began to lead
 
     @property
     def status(self) -> str:
-        """A word of the status vocabulary."""
+        """Return a word of the status vocabulary."""
         if not self.there:
             return "offline"
         return "ready" if self.leads else "stopped"
@@ -31,7 +31,7 @@ class ControlWorker:
 
 
 def control_workers() -> list[ControlWorker]:
-    """The one that leads first, also when it is no longer there; without Redis it is all that is known."""
+    """Return the control workers, the leader first even if it is gone; without Redis, the leader alone is known."""
     try:
         there = reports.workers()
     except redis.RedisError:

@@ -1,4 +1,4 @@
-"""Sends this process' spans to the collector, from a thread of its own."""
+"""Sends the spans of this process to the collector, from a thread of its own."""
 
 import atexit
 import threading
@@ -50,7 +50,7 @@ class Exporter:
                 atexit.register(self.end)
 
     def end(self) -> None:
-        """Once more, then no more."""
+        """Export once more and stop."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(timeout=2)
@@ -77,8 +77,8 @@ class Exporter:
                 log.warning("spans.lost", collector=self._settings.url, why=why, **self._outbox.results)
 
     def _post(self, body: bytes) -> tuple[int, bytes, str, str]:
-        """(status or 0, answer, Retry-After, what went wrong)"""
-        import httpx  # only where spans are on
+        """Return (status or 0, answer, Retry-After, what went wrong)."""
+        import httpx  # imported only if spans are on
 
         headers = [("content-type", "application/json"), *self._settings.headers]
         if self._settings.gzip:
@@ -96,6 +96,6 @@ class Exporter:
 
 @cache
 def exporter() -> Exporter | None:
-    """None: spans are off."""
+    """Return the exporter; None if spans are off."""
     chosen: SpanSettings | None = settings.SPANS
     return Exporter(chosen) if chosen is not None else None

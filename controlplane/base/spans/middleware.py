@@ -1,4 +1,4 @@
-"""A span for each page and each REST call."""
+"""The middleware that opens a span for each page and each REST call."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from django.http import HttpRequest, HttpResponseBase
 from controlplane.base.spans.current import joined, span
 from controlplane.base.spans.exporter import exporter
 
-SKIPPED = ("/healthz", "/metrics")  # asked by machines, all the time
+SKIPPED = ("/healthz", "/metrics")  # polled by machines all the time
 
 
 class Spans:
-    """Stands after the one that gives requests their ids."""
+    """Opens a span per request; comes after the middleware that gives requests their ids."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         found = exporter()
@@ -28,7 +28,7 @@ class Spans:
         with span(self.exporter, parent, "server", "") as made:
             response = self.get_response(request)
             match = request.resolver_match
-            if match is None:  # a static file, or refused before any view
+            if match is None:  # a static file, or a request refused before any view
                 return response
             route = f"/{match.route}"
             made.name = f"{request.method} {route}"

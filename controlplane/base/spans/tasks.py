@@ -1,5 +1,5 @@
-"""A span for each job, and for each task that a traced request has started; the trace travels in the message. What the
-periodic steps send has none."""
+"""Spans of jobs, and of tasks that a traced request has started; the trace travels in the message. Tasks sent by
+periodic steps have none."""
 
 from contextlib import ExitStack
 from functools import cache
@@ -14,11 +14,11 @@ from fleet.jobs import Job
 from router.spans.otlp import Span
 
 HEADER = "traceparent"
-_under_way: dict[str, tuple[ExitStack, Span]] = {}  # by the task's id
+_under_way: dict[str, tuple[ExitStack, Span]] = {}  # open spans by task id
 
 
 def connect() -> None:
-    """Call it once in each process; does nothing while spans are off."""
+    """Connect the signals, once in each process; does nothing while spans are off."""
     if exporter() is not None:
         signals.before_task_publish.connect(publish, weak=False)
         signals.task_prerun.connect(begin, weak=False)

@@ -22,7 +22,7 @@ class PlacedAdapter:
     pool: str
     name: str
     source: str
-    replicas: int | None  # None: no name uses it
+    replicas: int | None  # None if no name uses the adapter
     extra: int
     homes: tuple[Home, ...]
 

@@ -10,7 +10,7 @@ class ModelsVersionQuerySet(Unchanging, models.QuerySet["ModelsVersion"]):
 
 
 class ModelsVersion(PublishedVersion):
-    """The newest is live."""
+    """A published version; the newest is live."""
 
     objects = ModelsVersionQuerySet.as_manager()
 
@@ -26,7 +26,7 @@ class ModelsVersion(PublishedVersion):
 
 
 class ModelsDraft(OpenDraft):
-    only = models.BooleanField(default=True, unique=True, editable=False)  # one at a time
+    only = models.BooleanField(default=True, unique=True, editable=False)  # one open draft at a time
 
     def __str__(self) -> str:
         return f"draft of Models, revision {self.revision}"

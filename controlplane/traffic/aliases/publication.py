@@ -12,7 +12,7 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
-OF_NO_POOL = ""  # as in acknowledgements
+OF_NO_POOL = ""  # pool in acknowledgements of the document Models, which belongs to none
 
 
 def _as_stored() -> Published:
@@ -24,12 +24,12 @@ def _as_stored() -> Published:
 
 
 def publish() -> None:
-    """Raises ordered_write.FAILURES."""
+    """Publish the live version. Raises ordered_write.FAILURES."""
     ordered_write.publish(_as_stored)
 
 
 def republish() -> bool:
-    """One step of the loop: write the document to Redis if it differs from the database. True when it did."""
+    """Write the document to Redis if it differs from the database; True when it did. One step of the loop."""
     if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("models.republished")

@@ -11,7 +11,8 @@ from router.contract.models import Alias, Models
 
 
 def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, emergency: str) -> None:
-    """Raises the first refusal. Call it in the transaction of the change, so the rules cannot change meanwhile."""
+    """Check the rules for a changed name and raise the first refusal. Call it in the transaction of the change, so the
+    rules cannot change meanwhile."""
     rules.check_emergency(actor, emergency)
     policies = policies_of(concerned(before, after))
     versions.lock(*(policy.name for policy in policies))

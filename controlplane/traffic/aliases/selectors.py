@@ -1,4 +1,4 @@
-"""Reading the document Models."""
+"""Reads the document Models."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from router.contract.models import Adapter, Models
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The live version; before the first publication an empty document of version 0."""
+    """The live version; an empty document of version 0 before the first publication."""
 
     version: ModelsVersion | None
 

@@ -1,4 +1,4 @@
-"""Change, publish and roll back the document Models. The database decides; Redis is written afterwards."""
+"""Changes, publishes and rolls back the document Models. The database decides; Redis is written afterwards."""
 
 import time
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def open_draft(actor: Actor) -> ModelsDraft:
 
 
 def _opened(actor: Actor) -> tuple[ModelsDraft, bool]:
-    """The draft, and whether it is new."""
+    """Return the draft, and whether it is new."""
     live = selectors.live()
     defaults = {
         "document": live.document, "based_on": live.number, "opened_by": actor.name, "updated_by": actor.name
@@ -59,8 +59,9 @@ def _opened(actor: Actor) -> tuple[ModelsDraft, bool]:
 def save_draft(
     document: object, actor: Actor, *, if_match: str | None = None, based_on: int | None = None
 ) -> ModelsDraft:
-    """Store the next revision. `if_match`: the etag that the caller saw; None overwrites any. `based_on`: rebase it."""
-    ModelsDraft.objects.update(revision=F("revision"))  # until the end nobody else saves it
+    """Store the next revision. `if_match`: the etag that the caller saw; None overwrites any. `based_on`: the new
+    base."""
+    ModelsDraft.objects.update(revision=F("revision"))  # keeps others from saving meanwhile
     before = selectors.open_draft()
     draft = _saved(document, actor, if_match, based_on)
     if before is not None and before.etag != draft.etag:

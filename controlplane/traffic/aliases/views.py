@@ -284,7 +284,7 @@ def publish(request: HttpRequest) -> HttpResponse:
         return _review(request, PublishRefusal([f"{error}."]), status=403)
     except Conflict as error:
         done = selectors.published_from(etag or "")
-        if done is not None:  # the second press of the same button
+        if done is not None:  # second press of the same button
             return redirect("models-version", number=done.number)
         return _review(request, PublishRefusal([f"{error}."]), status=409 if error.kind != "draft" else 412)
     messages.success(request, f"{made.version} is live: {made.summary}.")
@@ -306,7 +306,7 @@ def roll_back(request: HttpRequest) -> HttpResponse:
         )
     except Conflict as error:
         version = live.version
-        if version is not None and version.rollback_of == target.number:  # the second press of the same button
+        if version is not None and version.rollback_of == target.number:  # second press of the same button
             return redirect("models-version", number=version.number)
         return _confirm(request, target, PublishRefusal([str(error)]), status=412)
     except PolicyInvalid as error:

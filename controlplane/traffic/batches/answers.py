@@ -1,4 +1,4 @@
-"""What the answer to a line means: for its outcome, and for the lines behind it. Pure.
+"""The meaning of an answer to a line: for its outcome, and for the lines behind it. Pure.
 
 router/contract judges answers for routers and batches alike: their status in verdict.py, their text in answers.py.
 """
@@ -10,9 +10,9 @@ from controlplane.traffic.batches.lines import document_of
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
 
-LONGEST_TEXT = 300  # characters of a reason
+LONGEST_TEXT = 300  # longest text of a reason, characters
 Outcome = Literal["answered", "failed", "again", "later"]
-# Of results; of all others: again
+# Outcomes by result; any other result means another try
 _OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "failed_alike": "failed", "refused": "later"}
 
 
@@ -37,11 +37,12 @@ NO_ROUTER = Reason("no_router", "no router is live")
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`again`: failed unless another try is left; `later`: refused for a reason that holds for further lines."""
+    """The meaning of one answer. `again`: failed unless another try is left; `later`: refused for a reason that further
+    lines share."""
 
     outcome: Outcome
     document: Any
-    error: dict[str, str] | None = None  # what is wrong with an answer of status 200
+    error: dict[str, str] | None = None  # fault of an answer with status 200
     reason: Reason | None = None
 
 

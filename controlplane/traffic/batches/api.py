@@ -19,9 +19,9 @@ from controlplane.traffic.batches.models import Batch, StoredFile
 from controlplane.traffic.batches.services import Refused
 from controlplane.traffic.keys.models import ApiKey
 
-MOST = 100  # rows of a page
+MOST = 100  # most rows of a page
 USUAL = 20
-OTHERS = "turn"  # the code of a wait for the turns of others
+OTHERS = "turn"  # code for waiting while other batches have their turn
 CODES = {404: "not_found", 409: "in_use", 413: "file_too_large", 429: "too_many_batches"}
 View = Callable[..., HttpResponseBase]
 
@@ -41,7 +41,8 @@ def _error(status: int, message: str, code: str, param: str | None = None) -> Ht
 
 
 def door(**methods: Callable[..., object]) -> View:
-    """A path of the API: one function per method, which gets the key and returns a document or a response."""
+    """Make the view of an API path: one function per method, which gets the key and returns a document or a
+    response."""
 
     @csrf_exempt
     @login_not_required
@@ -140,7 +141,7 @@ def _batch_of(key: ApiKey, name: str) -> Batch:
 
 
 def _page(request: HttpRequest, rows: "QuerySet[Any]", written: Callable[[Any], dict[str, Any]], most: int) -> object:
-    """A page of rows, newest first, after the row `after`."""
+    """Return a page of rows, newest first, after the row `after`."""
     limit = request.GET.get("limit", str(USUAL if most == MOST else most))
     if re.fullmatch("[0-9]{1,5}", limit) is None or not 1 <= int(limit) <= most:
         raise Refused(f"limit: must be a whole number from 1 to {most:,}", "limit")
@@ -168,7 +169,7 @@ def _file(row: StoredFile) -> dict[str, Any]:
 
 
 def batch(row: Batch) -> dict[str, Any]:
-    """A batch as an object of OpenAI's API."""
+    """Return a batch as an object of OpenAI's API."""
     ended: dict[str, int | None] = {
         f"{name}_at": None for name in ("finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
     }
@@ -206,7 +207,7 @@ def batch(row: Batch) -> dict[str, Any]:
 
 
 def _waiting(row: Batch) -> dict[str, Any] | None:
-    """Why nothing of it is sent now."""
+    """Say why nothing of the batch is sent now."""
     if not row.waits:
         return None
     again = row.asked_again_at

@@ -10,7 +10,7 @@ from router.contract.redis.api_keys import secret_of
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> ApiKey | None:
-    """By `authorization`, `x-api-key` or `api-key`; None for a key that is not valid."""
+    """Return the key in `authorization`, `x-api-key` or `api-key`; None unless it is valid."""
     secret = secret_of(headers)
     if secret is None:
         return None

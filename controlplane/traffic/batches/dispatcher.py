@@ -1,7 +1,7 @@
 """Sends the lines of all batches beside other traffic, in fair turns between API keys.
 
-A dead worker loses only the lines under way: another one goes on after the last whole line of each batch's
-results, so that each custom_id gets exactly one.
+A dead worker loses only the lines in flight: another worker continues after the last whole line of each batch's
+results, so that each custom_id gets exactly one result.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from fleet import jobs
 from fleet.jobs import JobFailed, Stopped
 
 log = structlog.get_logger(__name__)
-LOOK_S = 0.5  # between two looks at the database, the routers and the engines
-TRIES = 4  # tries per line that gets server errors or no answer
+LOOK_S = 0.5  # interval between two looks at the database, the routers and the engines
+TRIES = 4  # tries for a line that gets server errors or no answer
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 
 class Files(Protocol):
-    """An executor."""
+    """The executor that opens and makes files."""
 
     def submit(self, work: Callable[..., Any], /, *given: Any) -> "Future[Any]": ...
 
@@ -47,7 +47,7 @@ class Sends(Protocol):
 
 
 class Dispatcher:
-    """`files`: performs what reads whole files."""
+    """Sends the lines of placed batches; `files` runs work that reads whole files."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Dispatcher:
         self._looked = float("-inf")
 
     def run(self) -> None:
-        """Until no batch has a place or is due."""
+        """Run until no batch has a place or is due."""
         while self.step():
             futures: list[Future[Any]] = [batch.opening for batch in self._placed.values() if not batch.is_open]
             futures += self._under_way
@@ -74,7 +74,7 @@ class Dispatcher:
                 time.sleep(LOOK_S)
 
     def step(self) -> bool:
-        """False when no batch has a place or is due."""
+        """Take one step; False when no batch has a place or is due."""
         now = self._clock()
         self._take_answers(now)
         if now - self._looked >= LOOK_S:
@@ -88,7 +88,7 @@ class Dispatcher:
         return bool(self._placed) or services.due(timezone.now()).exists()
 
     def release(self) -> None:
-        """Let another worker have what still has a place."""
+        """Leave what still has a place to another worker."""
         self._take_answers(self._clock())
         self._files.shutdown(cancel_futures=True)
         for batch in list(self._placed.values()):
@@ -98,7 +98,7 @@ class Dispatcher:
 
     def _take_answers(self, now: float) -> None:
         for future in [future for future in self._under_way if future.done()]:
-            if future in self._under_way:  # its batch may have been let go for an earlier one
+            if future in self._under_way:  # The batch may have been dropped with an earlier answer.
                 batch, ticket = self._under_way.pop(future)
                 with self._failing_alone(batch):
                     self._settle(batch, ticket, _answer_of(future), now)
@@ -117,7 +117,7 @@ class Dispatcher:
                 self._under_way[future] = batch, ticket
 
     def _settle(self, batch: PlacedBatch, ticket: Ticket, answer: LineAnswer, now: float) -> None:
-        """Write the line's outcome, or give it back to its queue."""
+        """Write the line's outcome, or return the line to its queue."""
         meaning, flow = answers.meaning(answer), ticket.flow
         tokens: tuple[int, int] | None = usage_of(meaning.document)
         if meaning.reason is not None:
@@ -136,7 +136,7 @@ class Dispatcher:
             batch.write(ticket, answer.status, answer.request_id, meaning.document, meaning.error)
 
     def _look(self, now: float) -> None:
-        """Notice what others changed, write down what changed here, and give places to those that are due."""
+        """Notice others' changes, store progress, and give places to batches that are due."""
         self._sender.urls = self._urls()
         self._turns.pace(self._loads())
         wall = timezone.now()
@@ -144,7 +144,7 @@ class Dispatcher:
         starts = dict(running.values_list("pk", "started_at"))
         for batch in list(self._placed.values()):
             batch.charge(now)
-            # One that is still being opened is let go of later: a thread reads and mends its files.
+            # A batch that is still being opened is dropped later: a thread reads and repairs its files.
             suppressed = () if batch.is_open else (Stopped,)
             with self._failing_alone(batch), contextlib.suppress(*suppressed):
                 if starts.get(batch.job.pk) != batch.job.started_at:
@@ -176,7 +176,7 @@ class Dispatcher:
         ]
 
     def _move_on(self, batch: PlacedBatch, now: float) -> None:
-        """To its next state, if it is time."""
+        """Move the batch to its next state if it is time."""
         if not batch.is_open:
             if batch.opening.done():
                 batch.begin()
@@ -194,7 +194,7 @@ class Dispatcher:
 
     @contextlib.contextmanager
     def _failing_alone(self, batch: PlacedBatch) -> Iterator[None]:
-        """What goes wrong with one batch ends that one only; while the database is away nothing ends."""
+        """Let a fault of one batch end that batch only; while the database is away nothing ends."""
         try:
             yield
         except DatabaseError as error:
@@ -208,12 +208,12 @@ class Dispatcher:
             self._drop(batch)
 
     def _drop(self, batch: PlacedBatch) -> None:
-        """Let go of it, and make its files if it has ended."""
+        """Drop the batch, and make its files if it has ended."""
         self._let_go(batch)
         self._files.submit(_close, batch.job.pk)
 
     def _let_go(self, batch: PlacedBatch) -> None:
-        """Free its place; its lines under way end without an answer."""
+        """Free the batch's place; its lines in flight end without an answer."""
         for future in [future for future, (owner, _) in self._under_way.items() if owner is batch]:
             future.cancel()
             self._turns.settle(self._under_way.pop(future)[1], None)

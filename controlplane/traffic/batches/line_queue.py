@@ -1,4 +1,4 @@
-"""The lines of a batch that have no answer yet, by the model that they ask for. Pure; times are s of any clock."""
+"""The unanswered lines of a batch, by the model that they ask for. Pure; times are s of any clock."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -8,16 +8,16 @@ from heapq import heappop, heappush
 from controlplane.traffic.batches.answers import Reason
 from controlplane.traffic.batches.lines import Line
 
-PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # after a refusal: twice as long each time, at least its Retry-After
+PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # pause after a refusal: doubled each time, at least its Retry-After
 
 
 @dataclass(slots=True)
 class Flow:
-    """The lines for one model. After a refusal one line at a time asks whether the reason still holds."""
+    """The lines for one model. After a refusal, one line at a time tests whether the reason still holds."""
 
     model: str
     remaining: deque[tuple[int, Line]] = field(default_factory=deque)
-    delayed: list[tuple[float, int, Line]] = field(default_factory=list)  # a heap of lines that failed, by their time
+    delayed: list[tuple[float, int, Line]] = field(default_factory=list)  # heap of failed lines by next try
     under_way: int = 0
     reason: Reason | None = None
     paused_at: float = float("-inf")
@@ -40,7 +40,7 @@ class Flow:
         return self.remaining.popleft()
 
     def refuse(self, reason: Reason, retry_after_s: float, sent_at: float, now: float) -> None:
-        """Pause. Refusals of lines that were sent before the last one was known count once."""
+        """Pause. Refusals of lines sent before the last refusal was known count as one."""
         if sent_at < self.paused_at:
             return
         self.pauses += 1
@@ -49,18 +49,18 @@ class Flow:
         self.paused_until = now + min(LONGEST_PAUSE_S, max(retry_after_s, known_s))
 
     def go_on(self, sent_at: float) -> None:
-        """A line was not refused; one that was sent before the refusal says nothing about its reason."""
+        """Note a line that was not refused. It says nothing about the reason if it was sent before the refusal."""
         if sent_at >= self.paused_at:
             self.reason, self.pauses, self.paused_until = None, 0, float("-inf")
 
 
 class LineQueue:
     def __init__(self, key: int, lines: Iterable[Line], written: Collection[str] = ()) -> None:
-        """`written`: the lines that have their answer."""
+        """Queue the lines. `written`: custom_ids with an answer."""
         self.key = key
         self.flows: dict[str, Flow] = {}
         self.under_way = 0
-        self.leaves = False  # nothing more is taken
+        self.leaves = False  # True once no further line is taken
         for number, line in enumerate(lines, 1):
             if line.custom_id not in written:
                 self.flows.setdefault(line.model, Flow(line.model)).remaining.append((number, line))
@@ -70,7 +70,7 @@ class LineQueue:
         return not self.flows
 
     def ready(self, now: float) -> Iterator[Flow]:
-        """Flows that may send, the one that sent last behind the others."""
+        """Yield the flows that may send, the one that sent last at the end."""
         return (flow for flow in self.flows.values() if not self.leaves and flow.may_send(now))
 
     def take(self, flow: Flow, now: float) -> tuple[int, Line]:
@@ -79,20 +79,20 @@ class LineQueue:
         return flow.take(now)
 
     def end(self, flow: Flow) -> None:
-        """A line that was taken is no longer under way; one that is tried again was given back before."""
+        """End a line in flight; a line that is tried again was given back before."""
         flow.under_way -= 1
         self.under_way -= 1
         if flow.is_empty and not flow.under_way:
             del self.flows[flow.model]
 
     def waiting(self) -> Flow | None:
-        """The flow that is asked again first, when every line waits for a reason of its own."""
+        """Return the flow that tests its reason next, if every line waits for a reason of its own."""
         if any(flow.reason is None for flow in self.flows.values()):
             return None
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)
 
     def is_held_up(self, now: float) -> bool:
-        """True while it could send, and nothing is under way: the turn is another's."""
+        """True while the batch could send and has nothing in flight: others have the turn."""
         return not self.under_way and next(self.ready(now), None) is not None
 
 

@@ -1,4 +1,4 @@
-"""The lines of a batch: checks of requests, and lines of the results. Pure."""
+"""The lines of a batch: checks of requests, and lines of results. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ MOST_LINES = 50_000
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
 MOST_TOKENS = 1_000_000_000  # tokens per answer; an engine that reports more is broken
-MOST_FAULTS = 100  # errors that are reported
+MOST_FAULTS = 100  # most errors reported
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     custom_id: str
-    model: str  # the name that it asks for
-    start: int  # start of the line in its file
+    model: str  # name of the requested model
+    start: int  # offset of the line in its file
     size: int
 
 
@@ -46,9 +46,9 @@ class _Bad(Exception):
 
 
 def check(raw: Iterable[bytes], api_path: str) -> Checked:
-    """`raw`: the lines of the file, each with its end."""
+    """Check the lines of a file, each with its line end."""
     lines: list[Line] = []
-    models: dict[str, str] = {}  # one text for each name of a model, however many lines name it
+    models: dict[str, str] = {}  # one string per model name, shared by all lines that name it
     faults: list[Fault] = []
     seen: set[str] = set()
     start = 0
@@ -70,7 +70,7 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
 
 
 def _read(raw: bytes, api_path: str, seen: set[str]) -> tuple[str, str]:
-    """(custom_id, model). Raises _Bad."""
+    """Return (custom_id, model). Raises _Bad."""
     if len(raw) > LONGEST_LINE:
         raise _Bad("line_too_long", f"a line may have at most {LONGEST_LINE:,} bytes")
     try:
@@ -106,7 +106,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 def document_of(body: bytes) -> object:
-    """The document of an answer: its JSON, else its text."""
+    """Return the document of an answer: its JSON, else its text."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -114,8 +114,8 @@ def document_of(body: bytes) -> object:
 
 
 def answered(line: tuple[str, int, str], status: int, request_id: str, document: object, error: object) -> bytes:
-    """A line of the output file; with another status than 200, or an error, of the error file. `line`: the name of the
-    batch, the number of the line and its custom_id."""
+    """Return a line of the output file, or of the error file if there is an error or a status other than 200. `line`:
+    name of the batch, number of the line and its custom_id."""
     response = {"status_code": status, "request_id": request_id, "body": document}
     return _written(*line, response, error)
 
@@ -130,7 +130,7 @@ def _written(batch: str, number: int, custom_id: str, response: object, error: o
 
 
 def written_of(raw: Iterable[bytes]) -> Iterator[tuple[str, object]]:
-    """(custom_id, body of the answer) of written lines."""
+    """Yield (custom_id, body of the answer) of written lines."""
     for one in raw:
         line = orjson.loads(one)
         response = line.get("response")
@@ -138,7 +138,7 @@ def written_of(raw: Iterable[bytes]) -> Iterator[tuple[str, object]]:
 
 
 def usage_of(document: object) -> tuple[int, int]:
-    """(input tokens, output tokens) of an answer; zeros where it reports none."""
+    """Return (input tokens, output tokens) of an answer; zeros if it reports none."""
     usage = document.get("usage") if isinstance(document, dict) else None
     if not isinstance(usage, dict):
         return 0, 0

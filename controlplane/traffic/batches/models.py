@@ -1,4 +1,4 @@
-"""Files of API keys, and batches, each a job."""
+"""Files of API keys, and batches, each of which is a job."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -50,12 +50,12 @@ class Batch(Job):
     output_file = models.CharField(max_length=40, blank=True)
     error_file = models.CharField(max_length=40, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
-    in_progress_at = models.DateTimeField(null=True, blank=True)  # its lines were found to be valid
-    closed_at = models.DateTimeField(null=True, blank=True)  # its files are whole
-    # When it is sent, or asked again; while it is queued it waits for others from then on. Empty: of an older version.
+    in_progress_at = models.DateTimeField(null=True, blank=True)  # time at which its lines were found valid
+    closed_at = models.DateTimeField(null=True, blank=True)  # time at which its files were complete
+    # The next time to send it; a queued batch waits for others from then on. Empty in rows of an older version.
     due_at = models.DateTimeField(default=timezone.now, null=True, blank=True)
-    waited_s = models.FloatField(default=0.0, db_default=0.0)  # for other batches, which its window does not count
-    waits_for = models.TextField(blank=True, default="", db_default="")  # a reason of its own why nothing is sent
+    waited_s = models.FloatField(default=0.0, db_default=0.0)  # wait for other batches, outside its window
+    waits_for = models.TextField(blank=True, default="", db_default="")  # the batch's own reason for not sending
     waits_code = models.CharField(max_length=64, blank=True, default="", db_default="")
     is_expired = models.BooleanField(default=False)
     total = models.PositiveIntegerField(default=0)  # lines
@@ -78,7 +78,7 @@ class Batch(Job):
 
     @property
     def waited_now_s(self) -> float:
-        """`waited_s` and what its present wait for a place adds."""
+        """The `waited_s` of earlier waits plus the current wait for a place."""
         if self.status != QUEUED or self.due_at is None:
             return self.waited_s
         return self.waited_s + max(0.0, (timezone.now() - self.due_at).total_seconds())

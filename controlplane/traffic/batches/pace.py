@@ -1,13 +1,13 @@
-"""How many lines of all batches are under way, by the model that they ask for: more while the engines of its pools have
-capacity to spare, fewer at once while requests wait there or KV caches are nearly full. Pure."""
+"""Limits the lines of all batches in flight, by requested model: more while the engines of its pools have capacity to
+spare, fewer at once while requests wait there or KV caches are nearly full. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from router.contract.redis.sample import InstanceSample
 
-FIRST, MOST = 4, 64  # lines under way
-MORE = 2  # each time
+FIRST, MOST = 4, 64  # lines in flight
+MORE = 2  # lines added at a time
 KV_USAGE = 0.8  # mean KV usage above which no line is added
 STEP_S = 0.5
 
@@ -20,7 +20,7 @@ class Load:
     pools: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, model: str) -> list[InstanceSample]:
-        """Of every pool where the name is not known, as that of an adapter."""
+        """Return the samples of the pools that serve the name; of every pool for an unknown name, as of an adapter."""
         pools = self.pools.get(model, self.samples.keys())
         return [sample for pool in sorted(pools) for sample in self.samples.get(pool, ())]
 

@@ -1,4 +1,4 @@
-"""A batch that has a place: its row, its lines without an answer, its results, and the clock of its window."""
+"""A batch that has a place: its row, its unanswered lines, its results, and the clock of its window."""
 
 from collections import Counter
 from concurrent.futures import Future
@@ -18,9 +18,9 @@ from controlplane.traffic.batches.turns import Ticket
 from fleet import jobs
 from fleet.jobs import JobFailed
 
-BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # between two writes of its row: when it changed, and when it did not
-FLUSH_S = 5.0  # between two flushes of its results, which wait for the disk
-BUSY_S = 5.0  # until a batch whose results another process holds is looked at again
+BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # interval between two writes of its row, if it changed and if it did not
+FLUSH_S = 5.0  # interval between two flushes of its results, which wait for the disk
+BUSY_S = 5.0  # delay before another look at a batch whose results another process holds
 Opened = tuple[list[Line], store.Results]
 
 
@@ -29,23 +29,23 @@ class PlacedBatch:
         self.job, self.since = job, now
         self.opening, self.is_open = opening, False
         self.queue = LineQueue(job.key_id, ())
-        self.failures: Counter[int] = Counter()  # by the number of a line
+        self.failures: Counter[int] = Counter()  # failed tries by line number
         self._lock = lock
         self._charged = self._written = self._flushed = now
         self._row: dict[str, Any] = {}
 
     @property
     def results(self) -> store.Results:
-        """Of a batch whose files are open."""
+        """The results of a batch whose files are open."""
         return self.opening.result()[1]
 
     def begin(self) -> None:
-        """Take up the opened files. Raises JobFailed for lines that are not valid."""
+        """Take up the opened files. Raises JobFailed for invalid lines."""
         lines, results = self.opening.result()
         if self.job.in_progress_at is None:
             self._update(in_progress_at=timezone.now(), total=len(lines))
         self.queue = LineQueue(self.job.key_id, lines, results.written)
-        self.is_open = True  # at last: while the database is away this is tried again
+        self.is_open = True  # set last, as this is repeated while the database is away
 
     def body_of(self, line: Line) -> bytes:
         with store.content(self.job.input_file).open("rb") as file:
@@ -61,7 +61,7 @@ class PlacedBatch:
         self.failures.pop(ticket.number, None)
 
     def charge(self, now: float) -> None:
-        """Count the time since the last call against the window, unless the turns were others'."""
+        """Count the time since the last call against the window, unless others had the turns."""
         if not self.is_open or self.queue.is_held_up(now):
             self.job.waited_s += now - self._charged
         self._charged = now
@@ -71,7 +71,7 @@ class PlacedBatch:
         return wall >= ends
 
     def waits(self, now: float, wall: datetime, has_routers: bool) -> tuple[Reason, datetime] | None:
-        """Why it cannot send anything, and when it is asked again; None while it can."""
+        """Return why the batch cannot send, and when to ask again; None while it can."""
         flow = self.queue.waiting()
         if flow is not None and flow.reason is not None:
             return flow.reason, wall + timedelta(seconds=max(0.0, flow.paused_until - now))
@@ -87,7 +87,7 @@ class PlacedBatch:
         }
 
     def beat(self, now: float, wall: datetime, waits: tuple[Reason, datetime] | None) -> None:
-        """Write its progress and, more seldom, make its results outlast the machine. Raises Stopped."""
+        """Write its progress and, less often, flush its results to disk. Raises Stopped."""
         self.job.waits_code, self.job.waits_for = (waits[0].code, waits[0].message) if waits else ("", "")
         row: dict[str, Any] = {"waits_code": self.job.waits_code, "waits_for": self.job.waits_for}
         if self.is_open:
@@ -112,21 +112,21 @@ class PlacedBatch:
         jobs.end(self.job, jobs.DONE, waited_s=self.job.waited_s, **{**values, **self.progress()})
 
     def give_up(self, due_at: datetime) -> None:
-        """Queue it again: others get its place, at `due_at` it wants one again."""
+        """Queue the batch again: others get its place until it wants one at `due_at`."""
         if self.is_open:
             self.results.flush()
         put_back(self.job, due_at)
 
     def close(self) -> None:
-        """Free its place. Its files are no longer being opened, or never were."""
+        """Free its place. Call it only when no thread opens its files."""
         if not self.opening.cancelled() and self.opening.exception() is None:
-            with suppress(OSError):  # a full disk: what is missing is written when the files are made
+            with suppress(OSError):  # On a full disk, missing lines are written when the files are made.
                 self.results.close()
         self._lock.close()
 
 
 def place(pk: int, open_files: Any, now: float, wall: datetime) -> PlacedBatch | None:
-    """Claim the batch; None when another process has it. `open_files`: called with the row, in time."""
+    """Claim the batch; None if another process has it. `open_files` schedules the opening of the row's files."""
     job = jobs.claim(Batch, pk)
     if job is None:
         return None
@@ -145,7 +145,7 @@ def put_back(job: Batch, due_at: datetime) -> None:
 
 
 def opened(job: Batch) -> Opened:
-    """Raises JobFailed for lines that are not valid."""
+    """Open the batch's files. Raises JobFailed for invalid lines."""
     path = store.content(job.input_file)
     if not path.exists():
         raise JobFailed("its input file was deleted")

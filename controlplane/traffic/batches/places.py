@@ -1,4 +1,4 @@
-"""Which batches have a place among those whose lines take turns, and which one gives its place up for another. Pure."""
+"""Chooses the batches with a place, whose lines take turns, and the one that gives its place up for another. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 PLACES = 32  # batches whose lines are in memory
 PLACES_OF_KEY = 2
-LEAST_S = 10.0  # least time for which a batch keeps its place: its file is read again for the next one
-TURN_S = 300.0  # after which a batch that can send makes room for a key without a place
+LEAST_S = 10.0  # shortest time that a batch keeps its place, as the file of the next one has to be read
+TURN_S = 300.0  # time after which a batch that can send gives way to a key without a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,19 @@ class Queued:
 class Placed:
     pk: int
     key: int
-    for_s: float  # since it has its place
-    waits: bool  # for a reason of its own
-    leaves: bool  # once its lines under way have their answers
+    for_s: float  # time for which it has had its place
+    waits: bool  # whether it waits for a reason of its own
+    leaves: bool  # whether it leaves once its lines in flight have their answers
 
 
 def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
-    """The batches that get a free place, those of keys with the fewest first; `queued` by when they began to wait."""
+    """Return the batches that get a free place, those of keys with the fewest first; `queued` is in the order of
+    waiting."""
     of_key = Counter(place.key for place in placed)
     chosen: list[int] = []
     left = list(queued)
     while left and len(placed) + len(chosen) < PLACES:
-        first = min(left, key=lambda batch: of_key[batch.key])  # among equals, the longest waiting
+        first = min(left, key=lambda batch: of_key[batch.key])  # the longest waiting among equals
         if of_key[first.key] >= PLACES_OF_KEY:
             break
         left.remove(first)
@@ -41,12 +42,12 @@ def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
 
 
 def leaver(placed: Sequence[Placed], queued: Sequence[Queued]) -> int | None:
-    """The batch that gives up its place for one that got none; None while everyone may stay."""
+    """Return the batch that gives its place up for one that got none; None while all may stay."""
     if not queued or any(place.leaves for place in placed):
         return None
     of_key = Counter(place.key for place in placed)
     rest = [place for place in placed if place.for_s >= LEAST_S]
-    if len(placed) < PLACES:  # then it is its own key that has no place left
+    if len(placed) < PLACES:  # With places left, only the limit per key was in the way.
         rest = [place for place in rest if place.waits and place.key in {batch.key for batch in queued}]
     else:
         new = any(not of_key[batch.key] for batch in queued)

@@ -1,4 +1,4 @@
-"""Runs the batches that are due, in one worker at a time, with what it knows of routers and engines."""
+"""Runs the batches that are due, in one worker at a time, with Redis' view of routers and engines."""
 
 import contextlib
 from collections import defaultdict
@@ -24,7 +24,7 @@ from router.contract.redis.sample import InstanceSample
 
 
 class Files:
-    """A thread that reads and makes whole files, and keeps no connection of the database that has grown old."""
+    """A thread that reads and makes whole files and keeps no stale database connection."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "files of batches")
@@ -45,7 +45,7 @@ def _with_connection(work: Callable[..., Any], *given: Any) -> Any:
 
 
 def run_batches() -> None:
-    """Return when another worker does so, or when nothing is left to send. Twice, for what comes in between."""
+    """Send what is due, unless another worker does so. Runs twice, for batches that come in between."""
     for _ in range(2):
         if not services.due(timezone.now()).exists():
             return
@@ -58,7 +58,7 @@ def run_batches() -> None:
 
 @contextlib.contextmanager
 def sending() -> Iterator[Dispatcher]:
-    """A dispatcher. At the end what it had not sent is another's."""
+    """Yield a dispatcher. At the end, unsent lines are left to others."""
     sender = Sender(router_urls())
     dispatcher = Dispatcher(sender, Files(), router_urls, loads)
     try:
@@ -69,7 +69,7 @@ def sending() -> Iterator[Dispatcher]:
 
 
 def loads() -> Load:
-    """Without samples while Redis is away."""
+    """Return the engines' load, without samples while Redis is away."""
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)
     pool_of = dict(Instance.objects.values_list("name", "pool__name"))

@@ -1,4 +1,4 @@
-"""Sends lines of batches through the routers, each once, in the name of its key."""
+"""Sends lines of batches through the routers, each once, on behalf of its key."""
 
 import asyncio
 import itertools
@@ -16,12 +16,12 @@ from router.contract.redis.api_keys import BAND_MAX, KEY_ID
 
 log = structlog.get_logger(__name__)
 CONNECT_S = 2.0
-ANSWER_S = 3600.0  # until the first byte of an answer, which may wait for long in the lowest band
+ANSWER_S = 3600.0  # time to the first byte of an answer, which may wait long in the lowest band
 UNREACHABLE = b'{"error":{"code":"router_unreachable","message":"no router takes the request"}}'
 
 
 class Sender:
-    """Has an event loop in a thread of its own. `urls`: of the routers; its owner keeps them up to date."""
+    """Sends requests from an event loop in its own thread. The owner keeps `urls` of the routers up to date."""
 
     def __init__(self, urls: list[str]) -> None:
         self.urls = urls
@@ -42,7 +42,7 @@ class Sender:
         return asyncio.run_coroutine_threadsafe(self._send(api_path, body, headers), self._loop)
 
     def close(self) -> None:
-        """Stop; requests under way end without an answer."""
+        """Stop; requests in flight end without an answer."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -74,5 +74,5 @@ class Sender:
 
 
 def _seconds(text: str) -> int | None:
-    """Of Retry-After; None for a date or nonsense."""
+    """Return the seconds of a Retry-After; None for a date or nonsense."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

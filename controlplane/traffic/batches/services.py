@@ -1,4 +1,4 @@
-"""Create, cancel and close batches; keep and delete files. Each change by a person has an audit entry."""
+"""Creates, cancels and closes batches; stores and deletes files. Each change by a person has an audit entry."""
 
 import os
 import shutil
@@ -27,13 +27,13 @@ from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
 MOST_FILES = 1_000  # files per key
-MOST_BATCHES = 1_000  # batches per key that have not ended
+MOST_BATCHES = 1_000  # unfinished batches per key
 MOST_METADATA = 16  # entries
 KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
 
 
 class Refused(ValueError):
-    """The message says why; `param` names the field."""
+    """A request was refused; the message says why, `param` names the field."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Refused(ValueError):
 
 
 def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) -> StoredFile:
-    """Raises Refused."""
+    """Store an uploaded file. Raises Refused."""
     if purpose != "batch":
         raise Refused("purpose: must be batch", "purpose")
     if StoredFile.objects.filter(key=key).count() >= MOST_FILES:
@@ -69,7 +69,7 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
 
 
 def delete_file(row: StoredFile) -> None:
-    """Raises Refused."""
+    """Delete a file. Raises Refused."""
     if Batch.objects.filter(input_file=row.name).exclude(status__in=ENDED).exists():
         raise Refused("a batch that has not ended needs this file: cancel it first", "file_id", 409)
     with transaction.atomic():
@@ -79,7 +79,7 @@ def delete_file(row: StoredFile) -> None:
 
 
 def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
-    """Raises Refused."""
+    """Create a batch. Raises Refused."""
     window, metadata = asked.get("completion_window"), asked.get("metadata")
     if not isinstance(window, str) or window not in WINDOWS:
         raise Refused(f"completion_window: must be one of {', '.join(WINDOWS)}", "completion_window")
@@ -114,7 +114,7 @@ def _is_metadata(given: object) -> bool:
 
 
 def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Cancel it; False if it had ended before. ChangedMeanwhile."""
+    """Cancel the batch; False if it had ended before. Raises ChangedMeanwhile."""
     with held(Batch.objects.filter(pk=row.pk), f"batch {row.name}", if_match):
         if not jobs.cancel(row, actor.name):
             return False
@@ -123,7 +123,8 @@ def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bo
 
 
 def download(row: Batch, which: str, actor: Actor) -> Path | None:
-    """The file of a batch, output or errors; None where there is none. Audited: it holds a client's texts."""
+    """Return the path of a batch's output or error file; None if there is none. Audited, as it holds a client's
+    texts."""
     name = row.output_file if which == "output" else row.error_file
     path = store.content(name)
     if not name or not path.exists():
@@ -133,7 +134,7 @@ def download(row: Batch, which: str, actor: Actor) -> Path | None:
 
 
 def close(row: Batch) -> None:
-    """Make files of its results; every line without an answer becomes an error. Repeated until it succeeds."""
+    """Make files of its results; every unanswered line becomes an error. Repeated until it succeeds."""
     if row.status not in ENDED or row.closed_at is not None:
         return
     with store.alone(row.name) as mine:
@@ -155,7 +156,7 @@ def close(row: Batch) -> None:
 
 
 def _files(row: Batch) -> dict[str, Any]:
-    """Field → (path, name of the file), for the files with lines."""
+    """Return field → (path, name of the file) for the files with lines."""
     if row.status != DONE or row.completed + row.failed < row.total:
         _answer_for_the_rest(row)
     output, errors = (store.result(row.name, which) for which in ("output", "errors"))
@@ -166,7 +167,7 @@ def _files(row: Batch) -> dict[str, Any]:
 
 
 def _answer_for_the_rest(row: Batch) -> None:
-    """Write an error for each line without an answer, and count the lines of both files."""
+    """Write an error for each unanswered line, and count the lines of both files."""
     code = "batch_cancelled" if row.status == CANCELLED else "batch_expired" if row.is_expired else "batch_failed"
     message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
     with store.content(row.input_file).open("rb") as raw:
@@ -182,13 +183,14 @@ def _answer_for_the_rest(row: Batch) -> None:
 
 
 def close_left() -> None:
-    """Close batches whose worker died before it made the files, or that were cancelled before they began."""
+    """Close batches that were cancelled before they began, or whose worker died before it made their files."""
     for row in Batch.objects.filter(closed_at=None, status__in=ENDED):
         close(row)
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Queue it again after its worker was lost: another one goes on. From then on it waits for others."""
+    """Queue the batch again after its worker was lost, for another one to continue. From then on it waits for
+    others."""
     due_at = row.heartbeat_at or timezone.now()
     if row.waits_for and row.due_at is not None:
         due_at = max(due_at, row.due_at)
@@ -196,27 +198,27 @@ def requeue(row: Batch, cause: str) -> bool:
 
 
 def due(now: datetime) -> "QuerySet[Batch]":
-    """Batches that wait for a place, the one that has waited longest first."""
+    """Return the batches that wait for a place, the longest waiting first."""
     is_due = Q(due_at=None) | Q(due_at__lte=now)
     return Batch.objects.filter(is_due, status=QUEUED).order_by(F("due_at").asc(nulls_first=True), "pk")
 
 
 def first_due(now: datetime, of_key: int) -> "QuerySet[Batch, tuple[int, int]]":
-    """(pk, key) of that many due batches of each key, so that one key's batches hide no other's."""
+    """Return (pk, key) of up to `of_key` due batches of each key, so that one key's batches hide no other's."""
     order: list[OrderBy | str] = [F("due_at").asc(nulls_first=True), "pk"]
     number = Window(RowNumber(), partition_by="key_id", order_by=order)
     return due(now).annotate(number=number).filter(number__lte=of_key).values_list("pk", "key_id")
 
 
 def send_due(now: datetime) -> None:
-    """Have a worker send the batches that are due, unless one does so already."""
+    """Have a worker send the batches that are due, unless one is already doing so."""
     late = due(now).filter(sent_at__lte=now - timedelta(seconds=jobs.SENT_AGAIN_S)).first()
     if late is not None and Batch.objects.filter(pk=late.pk, sent_at=late.sent_at).update(sent_at=now):
         jobs.send(late)
 
 
 def forget_old(now: datetime) -> None:
-    """Delete files of ended batches and files that no batch named, after KEPT."""
+    """Delete files of ended batches, and files that no batch named, after KEPT."""
     needed = Batch.objects.exclude(status__in=ENDED).values("input_file")
     for row in StoredFile.objects.filter(created_at__lt=now - KEPT).exclude(name__in=needed):
         row.delete()

@@ -11,8 +11,8 @@ from django.conf import settings
 
 from controlplane.traffic.batches.lines import usage_of, written_of
 
-DISPATCHER = "dispatcher"  # the lock of the one that sends the lines of all batches
-LARGEST = 200 * 1024 * 1024  # bytes of a file
+DISPATCHER = "dispatcher"  # lock of the worker that sends the lines of all batches
+LARGEST = 200 * 1024 * 1024  # largest file, bytes
 
 
 def folder() -> Path:
@@ -22,12 +22,12 @@ def folder() -> Path:
 
 
 def content(name: str) -> Path:
-    """The path of a file's content."""
+    """Return the path of a file's content."""
     return folder() / f"{name}.jsonl"
 
 
 def results(batch: str) -> Path:
-    """The folder of a batch that has not been closed."""
+    """Return the folder of a batch that has not been closed."""
     made = folder() / batch
     made.mkdir(mode=0o700, exist_ok=True)
     return made
@@ -39,7 +39,8 @@ def result(batch: str, which: str) -> Path:
 
 @contextmanager
 def alone(batch: str) -> Iterator[bool]:
-    """A lock on the batch's results, or on DISPATCHER; False while somebody holds it. A dead process holds none."""
+    """Hold the lock on the batch's results, or on DISPATCHER; False while another process holds it. A dead process
+    holds none."""
     with (folder() / f"{batch}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,8 +60,8 @@ class Results:
     def __init__(self, batch: str) -> None:
         self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
         self.counts = {path: 0 for path in (self.output, self.errors)}
-        self.written: set[str] = set()  # at the start
-        self.tokens: tuple[int, ...] = (0, 0)  # tokens of the input and of the output
+        self.written: set[str] = set()  # custom_ids written at the start
+        self.tokens: tuple[int, ...] = (0, 0)  # input and output tokens
         self._open: dict[Path, IO[bytes]] = {}
         self._unflushed: set[Path] = set()
         for path in self.counts:
@@ -71,7 +72,7 @@ class Results:
                     self._count(path, document)
 
     def add(self, path: Path, line: bytes, document: object = None) -> None:
-        """`document`: the answer, if there is one."""
+        """Append a line. `document`: the answer, if there is one."""
         self._open[path].write(line)
         self._open[path].flush()
         self._unflushed.add(path)
@@ -83,7 +84,7 @@ class Results:
             self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
 
     def flush(self) -> None:
-        """Make what was added outlast the machine; it outlasts this process at once."""
+        """Sync to disk, so that added lines survive a crash of the machine; they survive this process at once."""
         for path in self._unflushed:
             os.fsync(self._open[path].fileno())
         self._unflushed.clear()
@@ -94,7 +95,7 @@ class Results:
 
 
 def _without_torn_line(path: Path) -> IO[bytes]:
-    """The file, opened at the end of its last whole line."""
+    """Open the file at the end of its last whole line."""
     path.touch(mode=0o600)
     file = path.open("r+b")
     size = end = path.stat().st_size

@@ -5,5 +5,5 @@ from controlplane.traffic.batches import running
 
 @shared_task(name="batches.run")
 def run(batch_id: int) -> None:
-    """Send whatever is due; `batch_id` is the one that was created or is late."""
+    """Send whatever is due; `batch_id` is the batch that was created or is late."""
     running.run_batches()

@@ -1,7 +1,7 @@
-"""Whose line is next: keys take turns, fair by tokens, and the batches of one key share its turns. Pure.
+"""Chooses the next line: keys take turns, fair by tokens, and the batches of one key share its turns. Pure.
 
-Start-time fair queueing: each line starts where its key's last one ended, or where the whole stands if that is later,
-and the earliest start goes first. So a key that waited has no claim on the time in which it could not send.
+Start-time fair queueing: each line starts where its key's last one ended, or at the global virtual time if that is
+later, and the earliest start goes first. A key that waited thus gains no claim on time in which it could not send.
 """
 
 import itertools
@@ -12,16 +12,16 @@ from controlplane.traffic.batches import pace
 from controlplane.traffic.batches.line_queue import Flow, LineQueue
 from controlplane.traffic.batches.lines import Line
 
-MOST_OF_KEY = 64  # lines of a key under way
-MOST_IN_ALL = 256  # lines under way; beside them one of each key that has none
-FIRST_TOKENS = 500.0  # assumed tokens per line, until the key's first answers are known
-OUTPUT_WEIGHT = 2  # weight of an answer's token against one of a prompt, as in the routers' queues
-LEARNED = 0.1  # weight of the latest answer in what a key's next line may need
+MOST_OF_KEY = 64  # lines of a key in flight
+MOST_IN_ALL = 256  # lines in flight; in addition, one of each key that has none
+FIRST_TOKENS = 500.0  # assumed tokens per line until the key's first answers are known
+OUTPUT_WEIGHT = 2  # weight of an output token relative to a prompt token, as in the routers' queues
+LEARNED = 0.1  # weight of the latest answer in the estimate for a key's next line
 
 
 @dataclass(slots=True)
 class Lane:
-    """The lines for one model, whichever key they are of."""
+    """The lines for one model, of all keys."""
 
     under_way: int = 0
     most: int = pace.FIRST
@@ -31,14 +31,14 @@ class Lane:
 class _Key:
     queues: deque[LineQueue] = field(default_factory=deque)
     under_way: int = 0
-    finish: float = 0.0  # tokens: the end of its last line
-    tokens: float = FIRST_TOKENS  # tokens that its next line may need
-    turn: int = 0  # number of its last one
+    finish: float = 0.0  # virtual finish of its last line, tokens
+    tokens: float = FIRST_TOKENS  # estimated tokens of its next line
+    turn: int = 0  # number of its last turn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """A line under way."""
+    """A line in flight."""
 
     queue: LineQueue
     flow: Flow
@@ -53,20 +53,20 @@ class Turns:
         self.lanes: dict[str, Lane] = {}
         self.under_way = 0
         self._keys: dict[int, _Key] = {}
-        self._now = 0.0  # tokens: the start of the last line
+        self._now = 0.0  # virtual start of the last line, tokens
         self._count = itertools.count(1)
 
     def add(self, queue: LineQueue) -> None:
         self._keys.setdefault(queue.key, _Key()).queues.append(queue)
 
     def remove(self, queue: LineQueue) -> None:
-        """Its lines under way still have to be settled."""
+        """Remove a batch's queue. Its lines in flight still have to be settled."""
         key = self._keys.get(queue.key)
         if key is not None and queue in key.queues:
             key.queues.remove(queue)
 
     def next(self, now: float) -> Ticket | None:
-        """Take the line whose turn it is; None while nothing may be sent."""
+        """Take the next line; None while nothing may be sent."""
         for key in sorted(self._keys.values(), key=lambda key: (max(self._now, key.finish), key.turn)):
             for queue in key.queues:
                 for flow in queue.ready(now):
@@ -75,8 +75,8 @@ class Turns:
         return None
 
     def _has_room(self, key: _Key, lane: Lane) -> bool:
-        """The first line of a key does not wait for long answers of others, unless the lane was narrowed for other
-        traffic."""
+        """Tell whether a key may have another line in flight. Its first line does not wait for long answers of others,
+        unless the lane was narrowed for other traffic."""
         lane_free = lane.under_way < lane.most or (not key.under_way and lane.most > pace.FIRST)
         return lane_free and key.under_way < MOST_OF_KEY and (self.under_way < MOST_IN_ALL or not key.under_way)
 
@@ -92,7 +92,7 @@ class Turns:
         return Ticket(queue, flow, number, line, key.tokens, now)
 
     def settle(self, ticket: Ticket, tokens: tuple[int, int] | None) -> None:
-        """The line is no longer under way; `tokens` of its prompt and answer, None when nothing was computed."""
+        """End a line in flight; `tokens` of its prompt and answer, None if nothing was computed."""
         ticket.queue.end(ticket.flow)
         self.under_way -= 1
         self.lanes[ticket.flow.model].under_way -= 1
@@ -104,7 +104,7 @@ class Turns:
             key.tokens += LEARNED * (needed - key.tokens)
 
     def pace(self, load: pace.Load) -> None:
-        """Widen or narrow each lane by the load of its engines; forget keys and lanes that nobody needs."""
+        """Widen or narrow each lane by the load of its engines; forget unused keys and lanes."""
         self._keys = {
             name: key for name, key in self._keys.items() if key.queues or key.under_way or key.finish > self._now
         }

@@ -27,8 +27,8 @@ from controlplane.traffic.policies.errors import Conflict
 from router.contract.redis.delivery import StopValue
 
 log = structlog.get_logger(__name__)
-ARM_S = 10  # within which every live router must acknowledge both versions
-PAUSED_S = 24 * 3600  # then the delivery ends
+ARM_S = 10  # time for every live router to acknowledge both versions
+PAUSED_S = 24 * 3600  # length of a pause after which the delivery ends
 WATCHED = frozenset({State.STEP, State.HOLDING, State.BAKING})  # states that the judge looks at
 JUDGE = Actor("system", "judge")
 ROUTER = Actor("system", "router")
@@ -78,7 +78,7 @@ def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Deli
 
 
 def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> TransitionRequest:
-    """The proposal as a request; during a freeze no step passes and no hold ends."""
+    """Return the proposal as a request; during a freeze no step passes and no hold ends."""
     wanted = TransitionRequest(
         proposal.what,
         Origin.JUDGE,
@@ -95,7 +95,7 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Transiti
 
 
 def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
-    """True for a hold that continues for the same reasons: nothing has to be written."""
+    """True for a hold that continues for the same reasons, so that nothing has to be written."""
     codes = [hold.code for hold in wanted.holds]
     held = [hold.code for hold in delivery.why_held]
     return wanted.what is Trigger.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
@@ -107,7 +107,7 @@ def _lost(delivery: Delivery, error: Refusal) -> Delivery:
 
 
 def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) -> Delivery:
-    """Record a stop that a router, or a person without the database, has made in Redis."""
+    """Record a stop in Redis, made by a router or by a person without the database."""
     person = stop.by == "person"
     what = Trigger.ABORT if person else Trigger.TRIP
     by = Origin.PERSON if person else Origin.ROUTER
@@ -124,7 +124,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Pause: the judge was away so long that routers gave up the split, and the step's counts have a gap."""
+    """Pause: the judge was away for so long that routers gave up the split, and the step's counts have a gap."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 
@@ -231,7 +231,7 @@ DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]]
 
 
 def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
-    """A freeze that has begun during the delivery."""
+    """Return the transition for a freeze that has begun during the delivery."""
     if delivery.state not in (State.STEP, State.HOLDING) or isinstance(plan.steps[delivery.step], Shadow):
         return None
     frozen = selectors.freeze_of(delivery, now)
@@ -247,7 +247,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
 
 
 def _frozen(delivery: Delivery, now: datetime) -> tuple[Hold, ...]:
-    """The hold of a freeze in force; empty in a state that freezes do not affect."""
+    """Return the hold of a freeze in force; empty in a state that freezes do not affect."""
     text = _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
     return (Hold(FREEZE, text),) if text else ()
 

@@ -15,8 +15,8 @@ class Delivery(models.Model):
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
     candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
-    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")  # live at the proposal
-    plan = models.JSONField()  # canonical, every default filled in: plan.parse reads it
+    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")  # live version at the proposal
+    plan = models.JSONField()  # canonical plan with every default filled in, read by plan.parse
     plan_sha256 = models.CharField(max_length=64)
     state = models.CharField(max_length=12, choices=[(state.value, state.value) for state in State])
     revision = models.PositiveIntegerField(default=1)
@@ -25,37 +25,37 @@ class Delivery(models.Model):
     step = models.PositiveIntegerField(default=0)  # index into the plan's steps; meaningful once started
     generation = models.PositiveIntegerField(default=0)  # grows across all deliveries of a policy
     salt = models.CharField(max_length=16)  # assigns sessions to arms and cells; the same for the whole delivery
-    share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
-    shadow = models.FloatField(default=0.0)  # 0–1 of the requests that the candidate decides in shadow, in force
+    share = models.FloatField(default=0.0)  # share of the requests in force, 0–1
+    shadow = models.FloatField(default=0.0)  # share of the requests decided in shadow, 0–1
     step_started_at = models.DateTimeField(null=True, blank=True)
     step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run by `clock_at`, without holds
-    clock_at = models.DateTimeField(null=True, blank=True)  # when the clock was last started; empty: it is stopped
+    clock_at = models.DateTimeField(null=True, blank=True)  # latest start of the clock; empty while it is stopped
     holds = models.JSONField(default=list)  # states.Hold: the reasons of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
-    error_at = models.DateTimeField(null=True, blank=True)  # when the time that counts against `hold.error_s` began
-    good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive, during a hold
-    blocks = models.JSONField(default=list)  # blocks of a switchback: [0, 1, 1, 0, …], the share of each block
-    block = models.PositiveIntegerField(default=0)  # index of the block in force; len(blocks) once all are over
-    slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
-    memory = models.JSONField(default=dict)  # what the judge keeps between looks: memory.Memory
+    error_at = models.DateTimeField(null=True, blank=True)  # start of the time that counts against `hold.error_s`
+    good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive good looks during a hold
+    blocks = models.JSONField(default=list)  # share of each block of a switchback: [0, 1, 1, 0, …]
+    block = models.PositiveIntegerField(default=0)  # index of the current block; len(blocks) once all are over
+    slow = models.JSONField(default=dict)  # limits for the routers: {class: [a, b, tau]}
+    memory = models.JSONField(default=dict)  # the judge's memory between looks: memory.Memory
     results = models.JSONField(default=list)  # results.StepResult of each ended step
 
     # Why, who, when
     reason = models.TextField()
-    proposed_by = models.CharField(max_length=200)  # as shown: a user, or a token with its owner
-    proposer = models.CharField(max_length=150)  # the user behind it
-    drafters = models.JSONField(default=list)  # the users who saved the draft
-    again = models.TextField(blank=True)  # why a document that was aborted or rolled back before is tried again
-    emergency = models.TextField(blank=True)  # why an administrator bypassed approvals
-    what = models.CharField(max_length=12, blank=True)  # the latest transition: states.Trigger
-    why = models.TextField(blank=True)  # its sentence
-    by = models.CharField(max_length=200, blank=True)  # its actor, as shown
+    proposed_by = models.CharField(max_length=200)  # name as shown: a user, or a token with its owner
+    proposer = models.CharField(max_length=150)  # user behind it
+    drafters = models.JSONField(default=list)  # users who saved the draft
+    again = models.TextField(blank=True)  # reason to try a document that was aborted or rolled back again
+    emergency = models.TextField(blank=True)  # reason why an administrator bypassed approvals
+    what = models.CharField(max_length=12, blank=True)  # latest transition: states.Trigger
+    why = models.TextField(blank=True)  # sentence of the latest transition
+    by = models.CharField(max_length=200, blank=True)  # actor of the latest transition, as shown
     proposed_at = models.DateTimeField(default=timezone.now)
     state_at = models.DateTimeField(default=timezone.now)  # start of the state
     ready_at = models.DateTimeField(null=True, blank=True)
     starts_at = models.DateTimeField(null=True, blank=True)  # instant of the plan's `start`
     started_at = models.DateTimeField(null=True, blank=True)
-    promoted_at = models.DateTimeField(null=True, blank=True)  # the candidate went live
+    promoted_at = models.DateTimeField(null=True, blank=True)  # time at which the candidate went live
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -67,9 +67,9 @@ class Delivery(models.Model):
             ),
         ]
         indexes = [
-            # the judge, every 5 s: everything open
+            # The judge reads every open delivery every 5 s.
             models.Index(fields=["state"], name="delivery_by_state"),
-            # the page of a policy: its deliveries, newest first
+            # The page of a policy lists its deliveries, newest first.
             models.Index(fields=["policy", "-id"], name="delivery_by_policy"),
         ]
 
@@ -95,12 +95,12 @@ class Delivery(models.Model):
 
 
 class Approval(models.Model):
-    """One person's approval of one delivery: of its document, plan and base."""
+    """One person's approval of one delivery: its document, plan and base."""
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="approvals")
-    person = models.CharField(max_length=150)  # the user, also behind a token
-    actor_name = models.CharField(max_length=200)  # as shown
-    sha256 = models.CharField(max_length=64)  # approvals.digest of what was approved
+    person = models.CharField(max_length=150)  # the user, even behind a token
+    actor_name = models.CharField(max_length=200)  # name as shown
+    sha256 = models.CharField(max_length=64)  # approvals.digest of the approved delivery
     comment = models.TextField(blank=True)
     at = models.DateTimeField(default=timezone.now)
 
@@ -113,7 +113,7 @@ class Approval(models.Model):
 
 
 class Look(models.Model):
-    """One judgement. Kept for 30 days."""
+    """One judgement, kept for 30 days."""
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="looks")
     at = models.DateTimeField(default=timezone.now)
@@ -128,9 +128,9 @@ class Look(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # the page and REST: the looks of a delivery, newest first
+            # The page and REST list the looks of a delivery, newest first.
             models.Index(fields=["delivery", "-id"], name="look_by_delivery"),
-            # the judge, once an hour: looks older than 30 days
+            # The judge deletes looks older than 30 days, once an hour.
             models.Index(fields=["at"], name="look_by_time"),
         ]
 
@@ -150,14 +150,14 @@ class Behaviour(models.TextChoices):
 
 
 class Freeze(models.Model):
-    """Times in which nothing starts, advances or goes live."""
+    """A period in which nothing starts, advances or goes live."""
 
     name = models.CharField(max_length=80)
-    policies = models.JSONField(default=list)  # names; empty: all
-    start = models.CharField(max_length=16)  # first occurrence, local: 2026-12-20T18:00
+    policies = models.JSONField(default=list)  # names; empty for all
+    start = models.CharField(max_length=16)  # first occurrence in local time: 2026-12-20T18:00
     end = models.CharField(max_length=16)
     zone = models.CharField(max_length=64)
-    rrule = models.CharField(max_length=200, blank=True)  # empty: once
+    rrule = models.CharField(max_length=200, blank=True)  # empty for a single occurrence
     behaviour = models.CharField(max_length=5, choices=Behaviour, default=Behaviour.HOLD)
     reason = models.TextField()
     created_by = models.CharField(max_length=200)

@@ -36,12 +36,12 @@ from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
-QUIET = frozenset({Trigger.STAY, Trigger.GOOD})  # audited only when they change the state
+QUIET = frozenset({Trigger.STAY, Trigger.GOOD})  # triggers audited only if they change the state
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionRequest:
-    """A change of a delivery's state that a person, the judge or the system asks for."""
+    """A requested change of a delivery's state by a person, the judge or the system."""
 
     what: Trigger
     by: Origin
@@ -50,13 +50,13 @@ class TransitionRequest:
     holds: tuple[Hold, ...] = ()
     findings: tuple[GuardFinding, ...] = ()
     memory: Memory | None = None  # memory of the judge
-    emergency: str = ""  # why an administrator bypasses approvals
-    pairs: int = 0  # pairs of blocks that EXTEND adds
+    emergency: str = ""  # reason why an administrator bypasses approvals
+    pairs: int = 0  # pairs of blocks added by EXTEND
     check: Callable[[], None] | None = None  # raises a rule's refusal; called in the transaction
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
-    """Seconds that the step has run, without its holds."""
+    """Return the seconds that the step has run, without its holds."""
     if delivery.clock_at is None:
         return delivery.step_clock_s
     return delivery.step_clock_s + max((now - delivery.clock_at).total_seconds(), 0.0)
@@ -69,8 +69,8 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
 def move_and_tell(
     delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None, *, as_it_is: bool = False
 ) -> Delivery:
-    """Make the transition, then write Redis if it changes what routers do. `as_it_is`: from whatever state others have
-    left the delivery in by now."""
+    """Make the transition, then write Redis if it changes what routers do. `as_it_is`: start from the delivery's
+    current state, even if others have changed it."""
     generation = delivery.generation
     with transaction.atomic():
         if as_it_is:
@@ -82,15 +82,15 @@ def move_and_tell(
 
 
 def hold(delivery: Delivery) -> None:
-    """Read the delivery again; until the transaction ends, nobody else can move it."""
+    """Lock the delivery and read it again; nobody else can move it until the transaction ends."""
     versions.lock(delivery.policy.name)
     Delivery.objects.filter(pk=delivery.pk).update(revision=F("revision"))
     delivery.refresh_from_db()
 
 
 def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
-    """Make the transition in a transaction, which may be the caller's. Conflict if the state does not allow it or
-    somebody else was first.
+    """Make the transition in a transaction, which may be the caller's. Raises Conflict if the state does not allow it
+    or somebody else was first.
 
     The caller publishes to the routers afterwards.
     """
@@ -126,7 +126,7 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
 
 
 def drawn(salt: str, pairs: int) -> tuple[int, ...]:
-    """The blocks of a switchback: one of each pair is the candidate's. More pairs are appended to the same ones."""
+    """Draw the blocks of a switchback: the candidate has one of each pair. More pairs extend the same sequence."""
     draw = random.Random(f"{salt} blocks")  # noqa: S311  (reproducible, not secret)
     schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
     return tuple(share for pair in schedule for share in pair)
@@ -149,7 +149,7 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
 
 
 def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    """The judge's new memory, if any; at the start of a step only what still counts."""
+    """Return the judge's new memory, if any; at the start of a step only what still counts."""
     starts = _starts_step(before, after) or after.step != before.step
     if wanted.memory is None and not starts:
         return {}
@@ -160,7 +160,7 @@ def _memory(delivery: Delivery, before: Position, after: Position, wanted: Trans
 
 
 def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str, datetime | None]:
-    """When the hold's error began; time inside a freeze does not count."""
+    """Return when the hold's error began; time inside a freeze does not count."""
     counts = after.state is State.HOLDING and all(hold.code != FREEZE for hold in after.holds)
     return {"error_at": (delivery.error_at or now) if counts else None}
 
@@ -168,7 +168,8 @@ def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str
 def _results(
     delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime
 ) -> dict[str, object]:
-    """The result of a step that stops or ends, stored with the delivery, since looks are deleted after 30 days."""
+    """Return the result of a step that stops or ends, stored with the delivery, since looks are deleted after 30
+    days."""
     if before.state is not State.STEP or (after.state, after.step) == (State.STEP, before.step):
         return {}
     last = None if wanted.findings else delivery.looks.filter(state=State.STEP, step=before.step).first()
@@ -201,7 +202,7 @@ def _starts_step(before: Position, after: Position) -> bool:
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
-    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # a rollback adds the version itself
+    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # A rollback adds the version itself.
         _bring_back(delivery, wanted)
     if state is State.WITHDRAWN:
         _as_draft(delivery)
@@ -287,7 +288,8 @@ STATE_WORDS = {"arming": "waiting for routers", "baking": "watching", "holding":
 
 
 def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
-    """One line of the wall: with the first reason, or the step, whose reason the delivery's own line shows."""
+    """Return one line for the wall: with the first reason, or with the step, whose reason the delivery's own line
+    shows."""
     name = f"{delivery.policy.name} v{delivery.candidate.number}"
     if event == State.STEP:
         return f"{name}: {_step_words(delivery.plan['steps'][step])}"
@@ -296,7 +298,7 @@ def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
 
 
 def _step_words(step: Mapping[str, Any]) -> str:
-    """canary 5 %"""
+    """Say a step: canary 5 %."""
     return f"canary {percent(step['share'], '.3g')}" if step["mode"] == "canary" else str(step["mode"])
 
 

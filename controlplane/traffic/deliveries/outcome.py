@@ -1,4 +1,4 @@
-"""How a delivery ended: a word for REST, an exit status for `manage.py deliver`. Pure."""
+"""The outcome of a delivery: a word for REST, an exit status for `manage.py deliver`. Pure."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ _BY_TRIGGER = {Trigger.FAIL: GUARD, Trigger.TRIP: GUARD, Trigger.GIVE_UP: TIME} 
 
 
 def status(state: str, what: str) -> int | None:
-    """The exit status; None while the delivery goes on by itself. `what`: the latest transition."""
+    """Return the exit status; None while the delivery continues by itself. `what`: the latest transition."""
     known = State(state)
     if known in _BY_STATE:
         return _BY_STATE[known]
@@ -45,6 +45,6 @@ def status(state: str, what: str) -> int | None:
 
 
 def word(state: str, what: str) -> str:
-    """The outcome; empty while the delivery goes on by itself."""
+    """Return the outcome; empty while the delivery continues by itself."""
     code = status(state, what)
     return "" if code is None else WORDS[code]

@@ -16,16 +16,16 @@ from router.contract.net.addresses import ENGINES
 from router.contract.problem import Problem
 
 TIMEOUT_S = 3.0
-LONGEST_S = 5.0  # for the queries of all deliveries: none of them waits longer for what another one asks
+LONGEST_S = 5.0  # limit for the queries of all deliveries; none waits longer for another's queries
 AT_ONCE = 10
-LARGEST = 256 * 1024  # bytes of an answer; one with a single number has a few hundred
+LARGEST = 256 * 1024  # largest answer, bytes; one number takes a few hundred
 
 
-Queries = Mapping[tuple[str, str], str]  # by pool and the guard's query: with its variables filled in
+Queries = Mapping[tuple[str, str], str]  # by pool and the guard's query: the query with its variables filled in
 
 
 def queries(plan: Plan, policy: str, candidate: int, step_s: float) -> Queries:
-    """Every query of the plan, for each of its pools."""
+    """Return every query of the plan, for each of its pools."""
     return {
         (pool, guard.query): expanded(guard.query, _values(pool, policy, candidate, step_s))
         for pool in plan.pools
@@ -35,7 +35,7 @@ def queries(plan: Plan, policy: str, candidate: int, step_s: float) -> Queries:
 
 
 def ask(*asked: Queries) -> list[QueryResults]:
-    """The answers to the queries of each delivery. They are asked beside each other, one of each delivery in turn."""
+    """Return the answers to the queries of each delivery. They are asked concurrently, deliveries taking turns."""
     return asyncio.run(_ask(asked)) if any(asked) else [{} for _ in asked]
 
 
@@ -60,7 +60,7 @@ async def _ask(asked: Sequence[Queries]) -> list[QueryResults]:
 
 
 def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
-    """Why queries of a plan cannot be judged. No data is no problem: the candidate has no requests yet."""
+    """Say why queries of a plan cannot be judged. No data is no problem: the candidate has no requests yet."""
     numbers = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
     (found,) = ask(queries(plan, policy, candidate, 1))
     errors = {query: result.error for (_, query), result in found.items() if result.error}

@@ -107,13 +107,13 @@ def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> De
 
 def _in_the_way(policy: Policy) -> Conflict:
     held = selectors.open_delivery(policy)
-    if held is None:  # another version took the number
+    if held is None:  # Another version took the number.
         return Conflict("another version was made a moment earlier: try again", kind="live")
     return open_conflict(held)
 
 
 def check_plan(policy: Policy, plan: object, now: datetime) -> Plan:
-    """PolicyInvalid with every problem; paths begin with `plan`."""
+    """Return the checked plan. PolicyInvalid has every problem; paths begin with `plan`."""
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
         checked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)

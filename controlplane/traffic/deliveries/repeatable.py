@@ -1,4 +1,4 @@
-"""Delivers a document in one call that is safe to repeat, as when a pipeline runs again."""
+"""Delivers a document in one call that is safe to repeat, as by a pipeline that runs again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def deliver_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Proposed:
-    """The delivery of this document, plan and base: an open or ended one, else a new one.
+    """Return the delivery of this document, plan and base: an open or ended one, else a new one.
 
     `plan`: None for the default one. `if_match`: the etag of the live version that the caller saw. `based_on`: the
     version that the document was made from. `again`: why it is delivered again. A dry run passes every check and is
@@ -54,7 +54,7 @@ def deliver_document(
         draft = drafts.draft_of_file(policy, document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
-        if again and not made.again:  # a person aborted the last one: a repeated call sends the same `again`
+        if again and not made.again:  # A person aborted the last one: a repeated call sends the same `again`.
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)
@@ -62,7 +62,7 @@ def deliver_document(
 
 
 def usual_plan(policy: Policy, changes: Mapping[str, object] | None = None) -> JsonObject:
-    """The plan that the page offers."""
+    """Return the plan that the page offers."""
     names = [pool.name for pool in policies.pools_of(policy)]
     return {**default_plan(names, policy.approvals_needed).canonical, **(changes or {})}
 
@@ -84,7 +84,7 @@ def _made_before(
 
 
 def _replaced(found: Delivery, live: PolicyVersion) -> Conflict:
-    """A pipeline that runs again must not undo a rollback."""
+    """Return the conflict by which a pipeline that runs again is kept from undoing a rollback."""
     by = f"v{live.number} by {live.actor_name} ({live.reason}) took its place"
     message = f"v{found.candidate.number} had this document, was delivered, and {by}: say why again"
     return Conflict(message, kind="live", current=live.etag)
@@ -103,5 +103,5 @@ def _same_plan(found: Delivery, policy: Policy, plan: object) -> bool:
     try:
         asked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
     except InvalidPlan:
-        return False  # the proposal says what is wrong
+        return False  # The proposal reports what is wrong.
     return asked.sha256 == found.plan_sha256

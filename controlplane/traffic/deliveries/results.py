@@ -17,7 +17,7 @@ Word = Literal["better", "no worse", "enough to go on", "cannot tell", "worse"]
 
 
 class Shown(Struct, frozen=True):
-    """A comparison that had to be fine, or a guard that failed. Shares and relative differences: 0–1."""
+    """A comparison that had to be fine, or a guard that failed. Shares and relative differences are 0–1."""
 
     metric: str
     word: Word
@@ -33,18 +33,18 @@ class Shown(Struct, frozen=True):
 class StepResult(Struct, frozen=True):
     step: int  # from 1
     at: str  # ISO 8601, UTC
-    what: str  # the transition that ended or stopped the step
+    what: str  # transition that ended or stopped the step
     shown: tuple[Shown, ...] = ()
 
 
 def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
-    """The result of a step as the delivery stores it."""
+    """Return the result of a step as the delivery stores it."""
     kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
     return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
 
 
 def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
-    """The stored results; those of earlier versions said "no worse" of whatever was enough to go on."""
+    """Return the stored results; those of earlier versions said "no worse" of any result that let the step pass."""
     limits: dict[tuple[str, str], ComparisonGuard] = {
         (guard.metric, name): guard
         for guard in plan.guards
@@ -72,7 +72,7 @@ def _shown(each: GuardFinding) -> Shown:
 
 
 def word(finding: GuardFinding) -> Word:
-    """The word for an ended step's comparison.
+    """Return the word for a comparison of an ended step.
 
     Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
     to go on: it holds nothing beyond `fine`.

@@ -1,4 +1,4 @@
-"""What routers get of a delivery: the split, and the document of the candidate's arm."""
+"""A delivery as published for routers: the split, and the document of the candidate's arm."""
 
 from collections.abc import Mapping
 
@@ -12,21 +12,22 @@ from router.policy.schema import document as documents
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import belongs_to_pool
 
-WARMUP_S = 10.0  # after a change of shares; requests that arrive sooner are not in the tallies
+WARMUP_S = 10.0  # time after a change of shares within which requests are not in the tallies
 
 
 def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange, ...]:
-    """Changes that take effect only when the candidate goes live."""
+    """Return the changes that take effect only when the candidate goes live."""
     return tuple(change for change in diff(live, candidate) if belongs_to_pool(change.path))
 
 
 def split_document(live: JsonObject, candidate: JsonObject) -> JsonObject:
-    """The candidate's document with live's values for the parameters of the pool. Both in the current schema."""
+    """Return the candidate's document with live's values for the parameters of the pool. Both are in the current
+    schema."""
     return documents.apply_overrides(candidate, {change.path: change.old for change in held_back(live, candidate)})
 
 
 def rollout(delivery: Delivery | None, pool: str) -> Rollout:
-    """`delivery`: the policy's latest, open or closed; None if it never had one."""
+    """Return the rollout for `delivery`: the policy's latest, open or closed; None if it never had one."""
     if delivery is None:
         return FullRollout()
     plan = stored_plan.read(delivery.plan)

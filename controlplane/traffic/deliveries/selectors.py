@@ -18,7 +18,7 @@ RELATED = ("policy", "candidate", "base")
 
 
 def deliveries(policy: Policy | None = None, states: Iterable[State] | None = None) -> QuerySet[Delivery]:
-    """Newest first."""
+    """Return deliveries, newest first."""
     rows = Delivery.objects.select_related(*RELATED)
     if policy is not None:
         rows = rows.filter(policy=policy)
@@ -41,13 +41,13 @@ def delivery(pk: int) -> Delivery:
 
 
 def waiting_for(person: str) -> list[Delivery]:
-    """Open deliveries that this person may approve."""
+    """Return the open deliveries that this person may approve."""
     proposed = deliveries(states=(State.PROPOSED,)).prefetch_related("approvals")
     return [delivery for delivery in proposed if not approval_refusal(delivery, person)]
 
 
 def approval_refusal(delivery: Delivery, person: str) -> str:
-    """Why this person cannot approve it; empty when they can."""
+    """Say why this person cannot approve the delivery; empty if they can."""
     approvers = [approval.person for approval in delivery.approvals.all()]
     return approvals.refusal(person, delivery.proposer, delivery.drafters, approvers)
 
@@ -67,17 +67,18 @@ def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.FreezeRule, 
 
 
 def freeze_of(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
-    """The freeze that the delivery must wait for; none in an emergency."""
+    """Return the freeze that the delivery must wait for; none in an emergency."""
     return None if delivery.emergency else freeze_in_force(delivery.policy, now)
 
 
 def keeps_from_going_on(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
-    """The freeze that holds a step, or keeps a shadow from passing."""
+    """Return the freeze that holds a step, or keeps a shadow from passing."""
     return freeze_of(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else None
 
 
 def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
-    """The latest delivery of an equivalent document that a guard or a router aborted, or that was rolled back."""
+    """Return the latest delivery of an equivalent document that a guard or a router aborted, or that was rolled
+    back."""
     wanted = documents.in_force(document)
     ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK))
     failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[Trigger.FAIL, Trigger.TRIP]))

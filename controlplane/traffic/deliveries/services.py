@@ -50,7 +50,7 @@ __all__ = [
     "strictest",
     "tick",
 ]
-MORE_PAIRS = 4  # unless the caller says how many
+MORE_PAIRS = 4  # pairs added unless the caller gives a number
 
 
 # Approving
@@ -91,7 +91,8 @@ def _add_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
-    """Count one of several approvals: the revision changes, so two last ones at once cannot both count as first."""
+    """Count one of several approvals: the revision changes, so that two last approvals at once cannot both count as
+    first."""
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(revision=delivery.revision + 1)
     if not claimed:
         raise moved(delivery)
@@ -99,7 +100,7 @@ def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: str | None = None) -> Delivery:
-    """Declare an emergency: the delivery needs no approvals and no least plan, and waits for no freeze."""
+    """Declare an emergency: the delivery needs no approvals and no least plan, and ignores freezes."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
     with transaction.atomic():
@@ -121,7 +122,7 @@ def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | Non
 
 
 def withdraw(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """The candidate becomes a draft again. Only its proposer, or an administrator."""
+    """Make the candidate a draft again. Only its proposer or an administrator may."""
     if actor.person != delivery.proposer and not actor.is_admin:
         raise PermissionDenied(f"{delivery.proposer} proposed the delivery: only they withdraw it; reject or abort it")
     return _by_person(delivery, Trigger.WITHDRAW, actor, reason, if_match)
@@ -145,11 +146,12 @@ class Beginning:
     """A delivery just proposed, and what kept it from starting at once."""
 
     delivery: Delivery
-    refusal: str = ""  # a freeze, for example; empty if it started, waits for approvals, or has a time of its own
+    refusal: str = ""  # a freeze, for example; empty if it started, waits for approvals, or has a scheduled start
 
 
 def begin(delivery: Delivery, actor: Actor) -> Beginning:
-    """Start a new delivery that waits for no approval and for no time; one that the rules refuse stays ready."""
+    """Start a new delivery that waits for no approval and has no scheduled start; one that the rules refuse stays
+    ready."""
     if delivery.state != State.READY or delivery.starts_at is not None:
         return Beginning(delivery)
     try:
@@ -227,7 +229,7 @@ def _as_the_rules_allow(
 
 
 def _to_safety(delivery: Delivery, what: Trigger, actor: Actor, reason: str, if_match: str | None) -> Delivery:
-    """Without an etag nobody else's change at the same moment is in the way."""
+    """Make a transition back to live. Without an etag, a concurrent change by others does not prevent it."""
     return _by_person(delivery, what, actor, reason, if_match, as_it_is=if_match is None)
 
 

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.plan.types import Canary, Full, Plan, Shadow, Switchback
 
-GOOD_LOOKS = 3  # consecutive ones that end a hold
-HOLDS_IN_STEP = 3  # at which the delivery pauses: a problem comes and goes
+GOOD_LOOKS = 3  # consecutive good looks that end a hold
+HOLDS_IN_STEP = 3  # holds in a step at which the delivery pauses: a problem comes and goes
 FREEZE = "freeze"  # code of a hold that says nothing about the candidate
 
 
 class State(StrEnum):
-    PROPOSED = "proposed"  # waits for approvals
-    READY = "ready"  # waits for its start
+    PROPOSED = "proposed"  # waiting for approvals
+    READY = "ready"  # waiting for its start
     ARMING = "arming"  # routers load both versions; live still decides everything
     STEP = "step"  # a step runs and is judged
-    HOLDING = "holding"  # waits and continues by itself
-    WAITING = "waiting"  # the step has passed; a person must let it go on
+    HOLDING = "holding"  # waiting, continues by itself
+    WAITING = "waiting"  # the step has passed; a person must let it continue
     PAUSED = "paused"  # needs a person
     BAKING = "baking"  # the candidate is live and still watched
     DELIVERED = "delivered"
@@ -44,31 +44,31 @@ class Origin(StrEnum):
     PERSON = "person"
     JUDGE = "judge"
     ROUTER = "router"
-    SYSTEM = "system"  # the clock, a freeze, another publication
+    SYSTEM = "system"  # clock, freeze, or another publication
 
 
 class Trigger(StrEnum):
-    STAY = "stay"  # a look that changes nothing
-    APPROVE = "approve"  # the last approval that was missing
+    STAY = "stay"  # look that changes nothing
+    APPROVE = "approve"  # last missing approval
     REJECT = "reject"
     EXPIRE = "expire"
     WITHDRAW = "withdraw"
     START = "start"
     MISS = "miss"
     ARMED = "armed"  # every live router has acknowledged
-    LATE = "late"  # one did not in time
+    LATE = "late"  # a live router did not acknowledge in time
     PASS = "pass"  # noqa: S105  (a step)
     ADVANCE = "advance"  # a person lets the step pass
-    BLOCK = "block"  # the next block of a switchback
+    BLOCK = "block"  # next block of a switchback
     HOLD = "hold"
-    GOOD = "good"  # a look during a hold that finds nothing to hold for
+    GOOD = "good"  # look during a hold that finds no reason to hold
     PAUSE = "pause"
     RESUME = "resume"
-    EXTEND = "extend"  # a switchback, by pairs of blocks
+    EXTEND = "extend"  # more pairs of blocks for a switchback
     GIVE_UP = "give_up"  # paused for a day
     ABORT = "abort"
-    FAIL = "fail"  # a guard
-    TRIP = "trip"  # a router
+    FAIL = "fail"  # a guard failed
+    TRIP = "trip"  # a router stopped it
     OVERTAKE = "overtake"  # another version was published
     ROLL_BACK = "roll_back"  # an older version was brought back
     DELIVER = "deliver"  # the bake is over
@@ -80,7 +80,7 @@ class Transition:
 
     what: Trigger
     start: frozenset[State]
-    to: State | None  # None: computed, see `_computed`
+    to: State | None  # None if computed, see `_computed`
     who: frozenset[Origin]
 
 
@@ -121,7 +121,7 @@ TABLE: Mapping[tuple[Trigger, State], Transition] = {(rule.what, start): rule fo
 
 
 class Hold(Struct, frozen=True):
-    """Why a delivery is on hold."""
+    """A reason for a hold."""
 
     code: str
     text: str
@@ -133,24 +133,24 @@ class Position(Struct, frozen=True):
     state: State
     step: int = 0
     generation: int = 0
-    share: float = 0.0  # 0–1
-    shadow: float = 0.0  # 0–1
-    clock_s: float = field(name="step_clock_s", default=0.0)  # age of the step, as of now
+    share: float = 0.0  # share of the requests, 0–1
+    shadow: float = 0.0  # share in shadow, 0–1
+    clock_s: float = field(name="step_clock_s", default=0.0)  # current age of the step
     holds: tuple[Hold, ...] = ()
     holds_in_step: int = 0
     good_looks: int = 0
     blocks: tuple[int, ...] = ()
-    block: int = 0  # len(blocks): all are over, and late answers are awaited
+    block: int = 0  # len(blocks) once all are over and late answers are awaited
 
 
 class TransitionRefused(Exception):
-    """The state, or the plan, does not allow it."""
+    """The state or the plan does not allow the transition."""
 
 
 def next_position(
     now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
 ) -> Position:
-    """The position after `what`. Raises TransitionRefused. `blocks`: the longer schedule of EXTEND."""
+    """Return the position after `what`. Raises TransitionRefused. `blocks`: the longer schedule of EXTEND."""
     rule = TABLE.get((what, now.state))
     if rule is None:
         raise TransitionRefused(refusal(now.state, what))
@@ -203,7 +203,7 @@ def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
 
 
 def _again(now: Position, plan: Plan) -> Position:
-    """The start of the same step with new counts; a switchback keeps its complete pairs."""
+    """Return the start of the same step with new counts; a switchback keeps its complete pairs."""
     entered, step = _enter(now, now.step, plan), plan.steps[now.step]
     if not isinstance(step, Switchback):
         return entered
@@ -212,12 +212,12 @@ def _again(now: Position, plan: Plan) -> Position:
 
 
 def _share_of(blocks: tuple[int, ...], block: int) -> float:
-    """The share of a block; 0 after the last one, when live has the pool."""
+    """Return the share of a block; 0 after the last one, when live has the pool."""
     return float(blocks[block]) if block < len(blocks) else 0.0
 
 
 def _enter(now: Position, step: int, plan: Plan) -> Position:
-    """The start of a step with new counts."""
+    """Return the start of a step with new counts."""
     if step == len(plan.steps):
         return _to(now, State.FINISHED)
     entered = plan.steps[step]
@@ -236,7 +236,7 @@ def _promoted(now: Position, step: int) -> Position:
 
 
 def _next_block(now: Position, plan: Plan) -> Position:
-    """The next block, or the end after the last one, when live decides."""
+    """Return the next block, or the end after the last one, when live decides."""
     block = now.block + 1
     if not isinstance(plan.steps[now.step], Switchback):
         raise TransitionRefused(f"step {now.step + 1} is no switchback")
@@ -246,7 +246,7 @@ def _next_block(now: Position, plan: Plan) -> Position:
 
 
 def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
-    """More blocks with the counts so far; a paused delivery continues."""
+    """Add blocks and keep the counts so far; a paused delivery continues."""
     if not isinstance(plan.steps[now.step], Switchback):
         raise TransitionRefused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
     if now.state is State.PAUSED:

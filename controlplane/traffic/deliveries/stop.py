@@ -18,7 +18,7 @@ from router.contract.redis.published import PolicyValue, SplitRollout
 REFUSED = 2
 WHY = "stopped from the command line"
 ANY = 0
-ANY_TTL_S = 300  # short: it would end the next delivery too
+ANY_TTL_S = 300  # Short, as the stop would end the next delivery, too.
 
 
 class NothingToStop(Exception):
@@ -26,7 +26,7 @@ class NothingToStop(Exception):
 
 
 def stop(pool: str, why: str) -> str:
-    """Stop the delivery; returns a sentence. Raises NothingToStop and redis.RedisError."""
+    """Stop the delivery and return a sentence. Raises NothingToStop and redis.RedisError."""
     client: Any = connect()
     raw = client.get(redis_keys.policy_key(pool))
     delivery = _delivery(pool, raw)
@@ -40,7 +40,8 @@ def stop(pool: str, why: str) -> str:
 
 
 def _delivery(pool: str, raw: bytes | None) -> int:
-    """A stop that names its delivery does not end the next one, so ANY is for a policy that cannot be read."""
+    """Return the delivery to stop; ANY if its policy cannot be read. A stop that names its delivery does not end the
+    next one."""
     value = codec.decode(PolicyValue, raw)
     if value is None:
         return ANY
@@ -50,7 +51,7 @@ def _delivery(pool: str, raw: bytes | None) -> int:
 
 
 def run(pool: str, why: str) -> int:
-    """The exit status."""
+    """Stop the pool's delivery and return the exit status."""
     try:
         print(stop(pool, why.strip() or WHY))
     except NothingToStop as error:

@@ -14,24 +14,25 @@ ALL_POOLS = "*"
 
 
 class ApiKey(Revocable):
-    """Its name is the one in receipts and metrics."""
+    """An API key; its name appears in receipts and metrics."""
 
     mark = MARK.decode().removesuffix("-")
     separator = "-"
 
-    pools = models.JSONField(default=list)  # none: every pool
-    requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None: no limit
+    pools = models.JSONField(default=list)  # empty for every pool
+    requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None for no limit
     tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(default=0, db_default=0)  # band of its requests that ask for none
-    priority_max = models.SmallIntegerField(default=0, db_default=0)  # the highest that they may ask for
+    priority_max = models.SmallIntegerField(default=0, db_default=0)  # highest band that its requests may ask for
     created_by = models.CharField(max_length=200)
     last_used_at = models.DateTimeField(null=True, blank=True)
-    # Names that its requests may ask for; none: every one. The last field: it hides the module of that name.
+    # Model names that its requests may ask for; empty for every name. The field comes last, as it hides the module
+    # `models`.
     models = models.JSONField(default=list, db_default=[])
 
     class Meta(Revocable.Meta):
         constraints = [
-            # Two good keys of one name could not be told apart in receipts and metrics.
+            # Two valid keys of one name would be indistinguishable in receipts and metrics.
             models.UniqueConstraint(fields=["name"], condition=Q(revoked_at=None), name="one_good_key_of_a_name"),
         ]
 
@@ -55,16 +56,16 @@ class BudgetPer(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What a key or a pool may spend in each hour, day, week or month of the calendar, or ever. What was spent:
-    controlplane/traffic/use."""
+    """The amount that a key or a pool may spend in each hour, day, week or month of the calendar, or ever.
+    controlplane/traffic/use has what was spent."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets", null=True, blank=True)
-    pool = models.CharField(max_length=63, blank=True, default="")  # in place of a key: all that it serves
+    pool = models.CharField(max_length=63, blank=True, default="")  # instead of a key: all that the pool serves
     unit = models.CharField(max_length=8, choices=BudgetUnit)
     per = models.CharField(max_length=8, choices=BudgetPer)
     limit = models.BigIntegerField()  # tokens, micro-dollars or requests
-    warn_at = models.FloatField(default=0.8)  # share of the limit
-    refuse = models.BooleanField(default=True)  # requests beyond it; else they are only reported
+    warn_at = models.FloatField(default=0.8)  # share of the limit, 0–1
+    refuse = models.BooleanField(default=True)  # whether requests beyond it are refused, or only reported
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     # Periods whose notice was sent
@@ -103,7 +104,7 @@ def published(row: Budget) -> PublishedBudget:
 class KeyedPool(models.Model):
     """A pool that requires an API key."""
 
-    pool = models.CharField(max_length=100, unique=True)  # or ALL_POOLS
+    pool = models.CharField(max_length=100, unique=True)  # name of a pool, or ALL_POOLS
 
     def __str__(self) -> str:
         return self.pool

@@ -18,11 +18,11 @@ from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 from router.contract.redis.budgets import OLDEST, PublishedBudget
 
 log = structlog.get_logger(__name__)
-LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # resolution of last uses: a busy key is written once a minute
 
 
 def valid_keys() -> ApiKeysValue:
-    """The valid keys in the database, without order and time."""
+    """Return the valid keys in the database, without order and time."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
     return ApiKeysValue(
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
@@ -64,7 +64,7 @@ def _as_stored() -> Published:
 
 
 def publish() -> bool:
-    """Publish the current keys. False when they could not be written; `republish` tries again later."""
+    """Publish the current keys. False if they could not be written; `republish` tries again later."""
     try:
         ordered_write.publish(_as_stored)
     except ordered_write.FAILURES as error:
@@ -74,7 +74,7 @@ def publish() -> bool:
 
 
 def republish() -> bool:
-    """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
+    """Write the keys to Redis if they differ from the database; True when it did. One step of the loop."""
     if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("keys.republished")

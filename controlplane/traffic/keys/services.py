@@ -1,4 +1,4 @@
-"""Create, change and revoke API keys, each with an audit entry. Routers are told after the commit."""
+"""Creates, changes and revokes API keys, each with an audit entry. Keys are published to routers after the commit."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,13 +28,13 @@ LIMIT_MAX = 2_000_000_000
 class KeyTerms:
     """The pools, models, limits, expiry and priority of a key."""
 
-    pools: tuple[str, ...] = ()  # none: every pool
-    models: tuple[str, ...] = ()  # names that its requests may ask for; none: every one
-    requests_per_min: int | None = None  # None: no limit
+    pools: tuple[str, ...] = ()  # empty for every pool
+    models: tuple[str, ...] = ()  # model names that its requests may ask for; empty for every name
+    requests_per_min: int | None = None  # None for no limit
     tokens_per_min: int | None = None
     expires_at: datetime | None = None
     priority: int = 0  # band of its requests that ask for none
-    priority_max: int | None = None  # the highest that they may ask for; None: 0, or `priority` if that is higher
+    priority_max: int | None = None  # highest band that they may ask for; None for 0, or `priority` if that is higher
 
 
 def terms_of(row: ApiKey) -> KeyTerms:
@@ -50,7 +50,8 @@ def terms_of(row: ApiKey) -> KeyTerms:
 
 
 def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
-    """The row and the secret, which is not stored and cannot be shown again. Raises InvalidInput."""
+    """Create a key; return the row and the secret, which is not stored and cannot be shown again. Raises
+    InvalidInput."""
     name, terms = name.strip(), _checked(name, terms)
     with _one_of_a_name(name), transaction.atomic():
         row, secret = ApiKey.issue(name=name, created_by=actor.name[:200], **asdict(terms))
@@ -60,7 +61,7 @@ def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
 
 
 def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> ApiKey:
-    """Write the given fields: `name` and those of KeyTerms. InvalidInput, ChangedMeanwhile."""
+    """Write the given fields: `name` and those of KeyTerms. Raises InvalidInput and ChangedMeanwhile."""
     with _one_of_a_name(str(changes.get("name", row.name))), _held(row, if_match) as row:
         if row.revoked_at is not None:
             raise invalid("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
@@ -76,7 +77,7 @@ def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_matc
 
 
 def revoke_key(row: ApiKey, actor: Actor, *, if_match: str | None = None) -> bool:
-    """False when it was revoked before. ChangedMeanwhile."""
+    """Revoke a key; False if it was revoked before. Raises ChangedMeanwhile."""
     with _held(row, if_match) as row:
         if not row.revoke():
             return False
@@ -91,7 +92,7 @@ def _held(row: ApiKey, if_match: str | None) -> AbstractContextManager[ApiKey]:
 
 @transaction.atomic
 def require_keys(pools: Iterable[str], actor: Actor, *, if_match: str | None = None) -> list[str]:
-    """Require a key for these pools ("*": all pools) and for no others. InvalidInput, ChangedMeanwhile."""
+    """Require a key for these pools ("*": all pools) and for no others. Raises InvalidInput and ChangedMeanwhile."""
     wanted = sorted(set(pools))
     hold_fleet()
     _check_pools("pools", wanted, ALL_POOLS)
@@ -119,7 +120,7 @@ def pool_names() -> list[str]:
 
 
 def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTerms:
-    """The terms, their pools in order. An unchanged expiry may lie in the past."""
+    """Return the terms, their pools in order. An unchanged expiry may lie in the past."""
     if not name.strip():
         raise invalid("name", "", "must not be empty")
     pools = sorted(set(terms.pools))
@@ -139,7 +140,7 @@ def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTer
 
 
 def _checked_band(terms: KeyTerms) -> int:
-    """The highest that its requests may ask for."""
+    """Return the highest band that the key's requests may ask for."""
     most = max(terms.priority, 0) if terms.priority_max is None else terms.priority_max
     for field, band in (("priority", terms.priority), ("priority_max", most)):
         if not -BAND_MAX <= band <= BAND_MAX:

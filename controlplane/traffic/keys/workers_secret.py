@@ -1,4 +1,4 @@
-"""The secret by which Celery workers send lines of batches in the name of API keys: every process can derive it, and
+"""The secret that lets Celery workers send lines of batches on behalf of API keys: every process can derive it, and
 routers know its hash."""
 
 import hashlib

@@ -17,7 +17,7 @@ from router.contract.problem import Problem
 
 
 class PolicyError(Exception):
-    """The message is meant for the person who asked."""
+    """The message is addressed to the person who asked."""
 
 
 class PolicyInvalid(PolicyError):
@@ -31,7 +31,7 @@ class NothingToPublish(PolicyInvalid):
 
 
 class RulesForbid(PolicyError):
-    """`errors` names the pools, `refusals` has the reason of each."""
+    """The rules forbid joins; `errors` names the pools, `refusals` has the reason of each."""
 
     def __init__(self, errors: Sequence[Problem], refusals: Sequence[Exception]) -> None:
         super().__init__("; ".join(str(problem) for problem in errors))
@@ -44,12 +44,12 @@ class NoSuchPolicy(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """One field that somebody else changed meanwhile, or that two people changed."""
+    """A field that somebody else changed meanwhile, or that two people changed."""
 
     path: str
-    base: Json  # before either change
-    theirs: Json  # now
-    mine: Json  # what was sent
+    base: Json  # value before either change
+    theirs: Json  # current value
+    mine: Json  # value that was sent
 
 
 class Conflict(PolicyError):
@@ -64,17 +64,18 @@ class Conflict(PolicyError):
         current: str = "",
     ) -> None:
         super().__init__(message)
-        # "draft", "stale": the version in If-Match is outdated; "live": another version is live; "exists"; "gone"
+        # Kinds: "draft", "stale" (the version in If-Match is outdated), "live" (another version is live), "exists",
+        # "gone"
         self.kind = kind
         self.base = base or {}
         self.theirs = theirs or {}
         self.mine = mine or {}
-        self.current = current  # the etag to send instead
+        self.current = current  # etag to send instead
 
 
 @contextlib.contextmanager
 def stale_if_overtaken(if_match: str | None) -> Iterator[None]:
-    """With a version in If-Match, another one that went live a moment earlier is what If-Match asks about."""
+    """Report a version that went live a moment earlier as stale, if the caller sent If-Match."""
     try:
         yield
     except Conflict as error:

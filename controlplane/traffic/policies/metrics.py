@@ -14,17 +14,17 @@ from router.contract.redis.published import FleetValue
 from router.contract.redis.router_status import NO_LOAD, WINDOW_S, Load, RouterStatus, Window, added
 from router.contract.redis.sample import InstanceSample
 
-FEW = 20  # fewer observations than this are marked
+FEW = 20  # number of observations below which a metric is marked
 
 
 @dataclass(frozen=True, slots=True)
 class LiveMetric:
     """One live metric; `value` is None when nothing was observed."""
 
-    label: str  # what it is, with its window: "p90 of new tokens, 60 s"
+    label: str  # label with its window: "p90 of new tokens, 60 s"
     value: float | None
     unit: str  # "tokens", "share", "s", "ms", "requests", "per minute"
-    n: int | None = None  # observations behind it, None for a reading
+    n: int | None = None  # number of observations; None for a reading
 
     @property
     def is_thin(self) -> bool:
@@ -33,16 +33,16 @@ class LiveMetric:
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """What Redis holds about some pools at this moment."""
+    """Redis' values of some pools at this moment."""
 
     windows: tuple[Window, ...]  # one per router, pool and class
-    inflight: dict[str, Load]  # by instance, or data-parallel rank, sent by all routers
-    queued: int | None  # requests waiting in the routers; None: no router is live
+    inflight: dict[str, Load]  # requests of all routers, by instance or data-parallel rank
+    queued: int | None  # requests waiting in the routers; None without a live router
     samples: tuple[InstanceSample, ...]  # samples of the pools' instances, none older than SAMPLE_OFFLINE_S
 
 
 def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
-    """The figures of these pools together; empty when Redis is away."""
+    """Return the figures of these pools together; empty when Redis is away."""
     try:
         live = read(list(pools))
     except redis.RedisError:

@@ -25,17 +25,17 @@ class Direct(models.TextChoices):
 class LeastPlan:
     """The least that the plan of a delivery must contain."""
 
-    share: float  # 0–1, of a canary
+    share: float  # share of a canary, 0–1
     for_s: int  # length of that canary, or of the whole switchback
     bake_s: int
 
 
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
-    live = models.PositiveIntegerField(default=1)  # number of the version that decides
+    live = models.PositiveIntegerField(default=1)  # number of the deciding version
     direct = models.CharField(max_length=8, choices=Direct, default=Direct.ALLOWED)
-    approvals_needed = models.PositiveSmallIntegerField(default=0)  # the least that a plan may ask for
-    least_share = models.FloatField(default=0.05, db_default=0.05)  # these three: see LeastPlan
+    approvals_needed = models.PositiveSmallIntegerField(default=0)  # least approvals of a plan
+    least_share = models.FloatField(default=0.05, db_default=0.05)  # See LeastPlan for these three.
     least_for_s = models.PositiveIntegerField(default=600, db_default=600)
     least_bake_s = models.PositiveIntegerField(default=600, db_default=600)
     created_at = models.DateTimeField(default=timezone.now)
@@ -91,7 +91,7 @@ class PolicyVersion(PublishedVersion):
     @property
     def live_since(self) -> datetime | None:
         """None for a candidate that has not gone live."""
-        delivery = getattr(self, "delivery", None)  # only candidates have one
+        delivery = getattr(self, "delivery", None)  # Only candidates have one.
         return self.published_at if delivery is None else delivery.promoted_at
 
     @property
@@ -103,9 +103,9 @@ class PolicyVersion(PublishedVersion):
 class Draft(OpenDraft):
     """The open draft."""
 
-    policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open per policy
-    note = models.TextField(blank=True)  # where its values come from: the evidence of a tuning
-    savers = models.JSONField(default=list)  # the users who saved it: none of them approves its delivery
+    policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open draft per policy
+    note = models.TextField(blank=True)  # origin of its values: the evidence of a tuning
+    savers = models.JSONField(default=list)  # users who saved it; none of them approves its delivery
 
     def __str__(self) -> str:
         return f"draft of {self.policy.name}, revision {self.revision}"

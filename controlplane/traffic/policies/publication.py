@@ -1,4 +1,4 @@
-"""Policies in Redis: publish them, collect the acknowledgements of routers, republish what is missing.
+"""Policies in Redis: publishes them, collects the acknowledgements of routers, republishes missing ones.
 
 The database is authoritative; routers learn of it through Redis.
 """
@@ -33,18 +33,18 @@ from router.policy.strategies import STRATEGIES, Strategy
 
 log = structlog.get_logger(__name__)
 
-WAIT_S = 1.0  # for the routers' acknowledgements
+WAIT_S = 1.0  # wait for the routers' acknowledgements
 STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
-    """Write what the policy's pools must serve now, also one that is only observed so far: the live version, with the
-    split of its open delivery."""
+    """Write what the policy's pools, also merely observed ones, must serve now: the live version, with the split of its
+    open delivery."""
     ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.declared_pools(policy)))
 
 
 def tell(policy: Policy) -> bool:
-    """Publish; False if Redis could not be written: then republish_missing does it later."""
+    """Publish; False if Redis could not be written, so that republish_missing does it later."""
     try:
         publish(policy)
     except ordered_write.FAILURES as error:
@@ -60,7 +60,7 @@ def publish_ephemeral(value: PolicyValue) -> None:
 
 
 def remove_ephemeral(pool: str) -> None:
-    """The policy of a pool that its experiment has removed."""
+    """Remove the policy of a pool that its experiment has removed."""
     ordered_write.publish(lambda: {} if _lasts(pool) else {redis_keys.policy_key(pool): None})
 
 
@@ -69,7 +69,7 @@ def _lasts(pool: str) -> bool:
 
 
 def as_stored(pools: Iterable[str]) -> Published:
-    """The pools' policies in the database, except those of experiments' pools and those without a version.
+    """Return the pools' policies in the database, except those of experiments' pools and those without a version.
 
     A pool that is no longer declared loses its fleet, too.
     """
@@ -87,7 +87,8 @@ def as_stored(pools: Iterable[str]) -> Published:
 
 
 def _live(policy: str) -> tuple[PolicyVersion, Delivery | None] | None:
-    """The live version and the policy's latest delivery at one moment: the delivery's row is read with its policy's.
+    """Return the live version and the policy's latest delivery at one moment: the delivery's row is read with its
+    policy's.
 
     Generations grow over the deliveries of a policy, so a closed one still has the generation in force.
     """
@@ -110,20 +111,20 @@ def _value(pool: str, version: PolicyVersion, delivery: Delivery | None) -> Poli
 
 
 def served_pools() -> set[str]:
-    """The pools that routers serve, as Redis has them."""
+    """Return the pools that routers serve, as listed in Redis."""
     names: Any = connect().smembers(redis_keys.POOLS)
     return {name.decode() for name in names}
 
 
 def published(pools: list[str]) -> dict[str, PolicyValue]:
-    """The readable policies in Redis, by pool."""
+    """Return the readable policies in Redis, by pool."""
     return values_of(PolicyValue, redis_keys.policy_key, pools)
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
     router: str
-    ms: float  # from writing the version to Redis until the router acknowledged it for every pool
+    ms: float  # time from writing the version to Redis until the router acknowledged it for every pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +134,12 @@ class Acknowledged:
     acks: tuple[Ack, ...] = ()
     missing: tuple[str, ...] = ()  # live routers that had not answered within a second
     pools: tuple[str, ...] = ()
-    stored_only: bool = False  # Redis was away: routers take the version up when it is back
+    stored_only: bool = False  # whether Redis was away; routers take the version up when it is back
     dry_run: bool = False
 
     @property
     def summary(self) -> str:
-        """As one sentence."""
+        """The acknowledgements in one sentence."""
         if self.dry_run:
             return "would be published; nothing was changed"
         if self.stored_only:
@@ -154,7 +155,7 @@ class Acknowledged:
 
 
 class AckWaiter:
-    """Subscribes before the version is published, so that no acknowledgement is missed."""
+    """Collects acknowledgements; it subscribes before the version is published, so that none is missed."""
 
     def __init__(self) -> None:
         client: Any = connect()
@@ -165,13 +166,14 @@ class AckWaiter:
         self._pubsub.close()
 
     def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
-        """The routers that acknowledged `version` for all pools, until all did or WAIT_S after `since` (monotonic)."""
+        """Return the routers that acknowledged `version` for all pools, until all did or WAIT_S after `since`
+        (monotonic)."""
         missing = {router: set(pools) for router in routers}
         acks: list[Ack] = []
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
             ack = codec.decode(PolicyAck, message["data"]) if message else None
-            if ack is None or ack.version < version:  # none, or from an earlier publication
+            if ack is None or ack.version < version:  # No acknowledgement, or one from an earlier publication.
                 continue
             waiting = missing.get(ack.router)
             if waiting is not None:
@@ -183,7 +185,7 @@ class AckWaiter:
 
 
 def open_waiter() -> AckWaiter | None:
-    """None when Redis is away."""
+    """Return a waiter; None when Redis is away."""
     try:
         return AckWaiter()
     except redis.RedisError:
@@ -206,12 +208,12 @@ class RouterVersion:
 
     router: str
     pool: str
-    version: int | None  # None: the router does not serve the pool yet
+    version: int | None  # None if the router does not serve the pool yet
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """How many routers run a version."""
+    """The number of routers that run a version."""
 
     running: tuple[RouterVersion, ...]
     behind: tuple[RouterVersion, ...]
@@ -227,7 +229,8 @@ class Acknowledgement:
 
 
 def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
-    """Live routers and whether they run version `number` of the policy in each of `pools`, by their last report."""
+    """Return live routers and whether they run version `number` of the policy in each of `pools`, by their last
+    report."""
     try:
         rows = _router_versions(policy_name, list(pools))
     except redis.RedisError:
@@ -271,7 +274,8 @@ def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
 
 
 def behind_generation(policy_name: str, generation: int, pools: Iterable[str]) -> list[str]:
-    """Live routers that have not acknowledged this generation of the rollout in each of `pools`, with both versions."""
+    """Return live routers that have not acknowledged this generation of the rollout in each of `pools`, with both
+    versions."""
     names = live_routers()
     statuses = values_of(RouterStatus, redis_keys.router_key, names)
     wanted = list(pools)
@@ -286,7 +290,7 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 
 
 def republish_missing() -> list[str]:
-    """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools.
+    """Bring Redis in line with the database, after a crash or a lost Redis; return the changed pools.
 
     Each policy is tried by itself: one that cannot be read or written does not hold up the others. RowsFailed names it.
     """
@@ -311,7 +315,7 @@ def republish_missing() -> list[str]:
 
 
 def _pools_by_policy() -> dict[str, set[str]]:
-    """Declared pools by policy, and pools that are only listed in Redis."""
+    """Return declared pools by policy, and pools that are only listed in Redis."""
     declared: dict[str, set[str]] = {}
     for policy, pool in Pool.objects.filter(ephemeral_owner="").values_list("policy", "name"):
         declared.setdefault(f"policy {policy}", set()).add(pool)

@@ -18,12 +18,12 @@ def policies() -> QuerySet[Policy]:
 
 
 def published_names() -> set[str]:
-    """Names of policies that have a version."""
+    """Return the names of policies that have a version."""
     return set(PolicyVersion.objects.values_list("policy__name", flat=True).distinct())
 
 
 def orphans() -> list[Pool]:
-    """Pools that name a policy which has no version."""
+    """Return pools that name a policy without a version."""
     return list(Pool.objects.filter(ephemeral_owner="").exclude(policy__in=published_names()).order_by("name"))
 
 
@@ -35,8 +35,8 @@ def policy(name: str) -> Policy:
 
 
 def live_version(policy: Policy) -> PolicyVersion:
-    """Every policy has one from its creation on."""
-    # Not policy.live, which may have changed since the row was read.
+    """Return the live version; every policy has one from its creation on."""
+    # policy.live may have changed since the row was read, so it is not used.
     version = PolicyVersion.objects.select_related("policy").filter(policy=policy.pk, number=F("policy__live")).first()
     if version is None:
         raise NoSuchPolicy(f"policy {policy.name} has no version")
@@ -44,22 +44,23 @@ def live_version(policy: Policy) -> PolicyVersion:
 
 
 def history(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Every version, newest first, with candidates that never went live."""
+    """Return every version, newest first, with candidates that never went live."""
     return policy.versions.select_related("policy", "delivery").order_by("-number")
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Versions that were live, latest first. Numbers give the order: no version goes live past an open candidate."""
+    """Return versions that were live, latest first. Numbers give the order: no version goes live past an open
+    candidate."""
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 
 def before(version: PolicyVersion) -> PolicyVersion | None:
-    """The version that was live before this one; of an open candidate, the one that is live."""
+    """Return the version that was live before this one; for an open candidate, the live one."""
     return once_live(version.policy).filter(number__lt=version.number).first()
 
 
 def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
-    """The version to roll back to, if any: the one that was live before the live document first went live."""
+    """Return the version to roll back to, if any: the one that was live before the live document first went live."""
     origin = live
     while origin.rollback_of is not None:
         origin = version(live.policy, origin.rollback_of)
@@ -74,7 +75,7 @@ def version(policy: Policy, number: int) -> PolicyVersion:
 
 
 def published_from(policy: Policy, draft_etag: str) -> PolicyVersion | None:
-    """The version that was published from this revision of a draft."""
+    """Return the version that was published from this revision of a draft."""
     return policy.versions.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 
@@ -83,12 +84,12 @@ def open_draft(policy: Policy) -> Draft | None:
 
 
 def declared_pools(policy: Policy) -> list[Pool]:
-    """Pools that name this policy, without those of experiments."""
+    """Return the pools that name this policy, without those of experiments."""
     return list(Pool.objects.filter(policy=policy.name, ephemeral_owner="").order_by("name"))
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Of these, the pools whose requests it decides: none of a pool that is only observed comes to a router."""
+    """Return the declared pools whose requests the policy decides: requests of an observed pool reach no router."""
     return [pool for pool in declared_pools(policy) if pool.mode == SERVE]
 
 
@@ -112,6 +113,6 @@ def scope_of(policy: Policy) -> Scope:
 
 
 def listed(names: Iterable[str]) -> str:
-    """a, b and c."""
+    """Join names as "a, b and c"."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,4 +1,4 @@
-"""Whether a policy can serve a pool, by the roles of its instances. Routers answer 503 where it cannot."""
+"""Checks whether a policy can serve a pool, by the roles of its instances. Routers answer 503 if it cannot."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ from router.policy.types import ParsedPolicy
 
 
 def check(policy: Policy, document: JsonObject) -> None:
-    """PolicyInvalid with every pool of the policy that it could not serve."""
+    """Raise PolicyInvalid with every pool of the policy that the document could not serve."""
     problems = tuple(
         Problem("strategy.name", document.get("strategy"), f"cannot serve the pool {pool.name}: {why}")
         for pool in selectors.pools_of(policy)
@@ -30,13 +30,13 @@ def check(policy: Policy, document: JsonObject) -> None:
 
 
 def why_not_by(policy: str, pool: PoolSpec) -> str:
-    """Why the live version of the policy, or the default without one, cannot serve the pool; empty when it can."""
+    """Say why the live version of the policy, or the default without one, cannot serve the pool; empty if it can."""
     return _why_not(_live(policy), pool)
 
 
 def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
-        return ""  # its requests are not routed
+        return ""  # Routers decide none of its requests.
     parsed = documents.parse(document)
     return by_roles(parsed, _roles(pool)) or _without_kv(parsed, pool)
 
@@ -45,7 +45,7 @@ OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.off
 
 
 def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
-    """Why the policy could send no request to instances of these roles though another could; empty when it can."""
+    """Say why the policy could send no request to instances of these roles though another could; empty if it can."""
     prefilling = roles.count("prefill")
     if documents.offloads(policy) or "both" in roles or not 0 < prefilling < len(roles):
         return ""
@@ -57,7 +57,7 @@ def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
 
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
-    """Why a strategy that compares KV usage has nothing to compare."""
+    """Say why a strategy that compares KV usage has nothing to compare."""
     kind, strategy = KINDS.get(pool.kind), STRATEGIES[policy["strategy.name"]]
     if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""
@@ -80,7 +80,8 @@ def _live(policy: str) -> Mapping[str, object]:
 
 
 def _roles(pool: PoolSpec) -> list[str]:
-    """The roles of the pool's instances, by its document or as its source lists them; empty if all have the same."""
+    """Return the roles of the pool's instances, by its document or as its source lists them; empty if all have the
+    same."""
     if prefills := min(_count(pool.engine.get("prefill_instances")), pool.replicas):
         return ["prefill"] * prefills + ["decode"] * (pool.replicas - prefills)
     if not any(pool.engine.get(name) for name in SOURCES):

@@ -1,4 +1,4 @@
-"""Create, publish and roll back policies. The database decides; Redis is written afterwards."""
+"""Creates, publishes and rolls back policies. The database decides; Redis is written afterwards."""
 
 import time
 from collections.abc import Mapping
@@ -82,13 +82,13 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
 
 
 def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
-    """The policy of pools that name none; created once, from the default document."""
+    """Return the policy of pools that name none; created once, from the default document."""
     reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
     return _ensure(DEFAULT_POLICY, documents.apply_overrides(documents.default(), overrides or {}), reason)
 
 
 def ensure_offload_policy() -> Policy:
-    """The policy of pools whose instances either prefill or decode; created once."""
+    """Return the policy of pools whose instances either prefill or decode; created once."""
     return _ensure(OFFLOAD_POLICY, documents.default("adaptive_offload"), "First version, for prefill and decode pools")
 
 
@@ -162,7 +162,7 @@ def _publish(
     document = check_document(draft.upgraded)
     live = selectors.live_version(policy)
     check_base(draft, live)
-    if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones may lack new parameters
+    if documents.values_of(document) == documents.values_of(live.upgraded):  # Older documents may lack new parameters.
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     change = deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency)
     return _store(change, live, document, reason, draft=draft, abort_open=abort_open)

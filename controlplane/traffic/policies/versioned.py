@@ -7,11 +7,11 @@ from django.utils import timezone
 
 
 class Immutable(Exception):
-    """A published version cannot be changed."""
+    """An attempt to change a published version."""
 
 
 class Unchanging:
-    """Mixin of the versions' query sets."""
+    """A query set of versions, which refuses to change them."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise Immutable("published versions do not change; publish or roll back to make a new one")
@@ -28,9 +28,9 @@ class PublishedVersion(models.Model):
     actor_kind = models.CharField(max_length=8)
     actor_name = models.CharField(max_length=200)
     published_at = models.DateTimeField(default=timezone.now)
-    based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
-    draft_etag = models.CharField(max_length=40, blank=True)  # recognizes a second press of "Publish"
-    rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
+    based_on = models.PositiveIntegerField(null=True)  # version that was live when its draft was opened
+    draft_etag = models.CharField(max_length=40, blank=True)  # identifies a second press of "Publish"
+    rollback_of = models.PositiveIntegerField(null=True)  # version whose document this one brings back
 
     class Meta:
         abstract = True
@@ -46,7 +46,7 @@ class PublishedVersion(models.Model):
 
 
 class OpenDraft(models.Model):
-    """Each save is a new revision; publishing or discarding deletes the row."""
+    """The one open draft. Each save is a new revision; publishing or discarding deletes the row."""
 
     document = models.JSONField()
     based_on = models.PositiveIntegerField()  # number of the version that was live when it was opened or rebased
@@ -61,5 +61,5 @@ class OpenDraft(models.Model):
 
     @property
     def etag(self) -> str:
-        """With the row's key, so that a later draft has another etag."""
+        """The etag, which includes the row's key, so that a later draft has another one."""
         return f"d{self.pk}.{self.revision}"

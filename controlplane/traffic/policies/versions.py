@@ -12,15 +12,14 @@ from router.policy.schema import document as documents
 
 
 def next_number(policy: Policy) -> int:
-    """Candidates that never went live keep their numbers."""
+    """Return the next number; candidates that never went live keep theirs."""
     highest: int | None = policy.versions.aggregate(highest=Max("number"))["highest"]
     return (highest or 0) + 1
 
 
 def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
-    """IntegrityError if a concurrent call took the number. PolicyInvalid if the document could not serve one of the
-    policy's pools.
-    """
+    """Add a version. IntegrityError if a concurrent call took the number, PolicyInvalid if the document could not serve
+    one of the policy's pools."""
     served.check(policy, document)
     return PolicyVersion.objects.create(
         policy=policy,
@@ -35,11 +34,11 @@ def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str,
 
 
 def go_live(version: PolicyVersion, instead_of: int) -> bool:
-    """False if `instead_of` is no longer the live version."""
+    """Make the version live; False if `instead_of` is no longer the live one."""
     return bool(Policy.objects.filter(pk=version.policy_id, live=instead_of).update(live=version.number))
 
 
 def lock(*names: str) -> None:
-    """Until the transaction ends, nobody else can change which version these policies' pools route by."""
-    for name in sorted(names):  # always in this order, against deadlocks
+    """Lock these policies: nobody else can change the version that their pools route by until the transaction ends."""
+    for name in sorted(names):  # Sorted against deadlocks.
         Policy.objects.filter(name=name).update(live=F("live"))

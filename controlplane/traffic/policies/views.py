@@ -55,7 +55,7 @@ class ShownChange:
     change: ParameterChange
     old: str
     new: str
-    waits: bool = False  # until the candidate of a delivery is live
+    waits: bool = False  # waits until the delivery's candidate is live
 
 
 def changes(old: JsonObject, new: JsonObject) -> list[ShownChange]:
@@ -84,7 +84,7 @@ def refusal_of(error: PolicyInvalid) -> PublishRefusal:
 
 
 def named(path: str) -> str:
-    """The parameter's title, as on the form."""
+    """Return the parameter's title, as on the form."""
     return PARAMETERS[path].title if path in PARAMETERS else path
 
 
@@ -157,7 +157,7 @@ class VersionRow:
 
 
 def _history(policy: Policy) -> list[VersionRow]:
-    """Versions, newest first, each with its changes and how long it was live."""
+    """Return the versions, newest first, each with its changes and how long it was live."""
     rows: list[VersionRow] = []
     end: datetime | None = None
     for version in selectors.history(policy)[: HISTORY + 1]:
@@ -195,11 +195,11 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 class JustPublished(msgspec.Struct, frozen=True):
-    """Kept in the session for the next page, which shows it once."""
+    """A publication, kept in the session for the next page, which shows it once."""
 
     version: int  # primary key
     summary: str
-    acks: list[tuple[str, str]]  # router, ms
+    acks: list[tuple[str, str]]  # (router, ms)
     missing: list[str]
     stored_only: bool
 
@@ -220,7 +220,7 @@ def _just_published(request: HttpRequest, version: PolicyVersion) -> JustPublish
 
 @require_GET
 def compare(request: HttpRequest, name: str) -> HttpResponse:
-    """Any two versions; without numbers, the live one and the one before it."""
+    """Compare any two versions; without numbers, the live one and the one before it."""
     policy = find(name)
     live = selectors.live_version(policy)
     new = find_version(policy, number_of(request, "to", live.number))
@@ -237,7 +237,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _before(version: PolicyVersion) -> int:
-    """The number of the version before this one; its own when it is the first."""
+    """Return the number of the version before this one; its own if it is the first."""
     older = selectors.before(version)
     return older.number if older else version.number
 
@@ -254,7 +254,7 @@ def number_of(request: HttpRequest, key: str, default: int) -> int:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def roll_back(request: HttpRequest, name: str) -> HttpResponse:
-    """GET shows the changes and a default reason; POST publishes them."""
+    """Show the changes and a default reason; a POST publishes them."""
     policy = find(name)
     live = selectors.live_version(policy)
     offered = selectors.rollback_target(live) or live
@@ -272,7 +272,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     except Conflict as error:
         live = selectors.live_version(policy)
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
-            return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
+            return redirect("policy-version", name=name, number=live.number)  # second press of the same button
         return _confirm_rollback(request, policy, live, target, PublishRefusal([str(error)]), status=412)
     except PolicyInvalid as error:
         return _confirm_rollback(request, policy, live, target, refusal_of(error), status=422)

@@ -1,4 +1,5 @@
-"""Create, change and delete budgets of keys and pools, each with an audit entry. Routers are told after the commit."""
+"""Creates, changes and deletes budgets of keys and pools, each with an audit entry. Budgets are published to routers
+after the commit."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -30,12 +31,12 @@ class BudgetTerms:
     """The part of a budget that can be changed."""
 
     limit: float  # tokens, dollars or requests
-    warn_at: float = 0.8  # share of the limit
+    warn_at: float = 0.8  # share of the limit, 0–1
     refuse: bool = True
 
 
 def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
-    """`of`: a key, or the name of a pool. Raises InvalidInput."""
+    """Create a budget of a key, or of the pool with this name. Raises InvalidInput."""
     if unit not in BudgetUnit.values:
         raise invalid("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
     if per not in BudgetPer.values:
@@ -56,8 +57,8 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
 
 
 def _gather() -> None:
-    """Bring what routers have told Redis into the ledger, which is else 10 s behind: a budget that is deleted and made
-    again begins with what was spent."""
+    """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind: a budget that is deleted and
+    made again begins with what was spent."""
     try:
         step.gather(timezone.now())
     except redis.RedisError as error:
@@ -65,8 +66,8 @@ def _gather() -> None:
 
 
 def change_budget(row: Budget, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> Budget:
-    """Write the given fields of BudgetTerms. InvalidInput, ChangedMeanwhile. Notices of the present period are sent
-    again if the new limit calls for them."""
+    """Write the given fields of BudgetTerms. Raises InvalidInput and ChangedMeanwhile. Notices of the current period
+    are sent again if the new limit calls for them."""
     with _held(row, if_match) as row:
         values = _checked(row.unit, replace(terms_of(row), **changes))
         _check_usable(row)
@@ -95,12 +96,12 @@ def terms_of(row: Budget) -> BudgetTerms:
 
 
 def limit_of(row: Budget) -> float:
-    """Tokens, dollars or requests."""
+    """Return the limit in tokens, dollars or requests."""
     return shown_in(row, row.limit)
 
 
 def shown_in(row: Budget, amount: int) -> float:
-    """The amount in tokens, dollars or requests."""
+    """Return an amount in tokens, dollars or requests."""
     return amount / MICRO if row.unit == BudgetUnit.DOLLARS else amount
 
 

@@ -1,4 +1,4 @@
-"""Cost over time as stacked bars, one for each hour, day or month: each key, pool or model, then the idle part."""
+"""The cost over time as stacked bars, one for each hour, day or month: each key, pool or model, then the idle part."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,16 +9,16 @@ from controlplane.traffic.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
 HEIGHT = 100.0  # height of the highest bar, and the width of each
-NAMED = 5  # keys, pools or models with a part of their own: the dearest; all others share one
+NAMED = 5  # dearest keys, pools or models with a part of their own; all others share one
 OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     name: str
-    shade: str  # 1 to 6, or idle: how it is drawn
+    shade: str  # 1 to 6, or idle
     dollars: float
-    y: float  # y of its upper edge
+    y: float  # upper edge
     height: float
 
 
@@ -26,7 +26,7 @@ class Part:
 class Bar:
     start: datetime
     x: float
-    parts: tuple[Part, ...]  # as the names of the chart, from the bottom
+    parts: tuple[Part, ...]  # parts in the order of the chart's names, from the bottom
 
     @property
     def dollars(self) -> float:
@@ -49,7 +49,7 @@ class Chart:
 
 
 def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, per: str) -> Chart | None:
-    """`lines`: summed by `by` (key, pool, model) and `per`. None if nothing had a cost."""
+    """Draw `lines`, summed by `by` (key, pool, model) and `per`. None if nothing had a cost."""
     sums: dict[datetime, defaultdict[str, float]] = {each: defaultdict(float) for each in _starts(begin, end, per)}
     in_time = [line for line in lines if line.start in sums and line.dollars]
     names = _names(in_time, by)
@@ -69,7 +69,7 @@ def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, 
 
 
 def _names(lines: Iterable[UseLine], by: str) -> dict[str, str]:
-    """The parts of the chart with their names: the dearest first, then all others, then idle."""
+    """Return the parts of the chart with their names: the dearest first, then all others, then idle."""
     labels: dict[str, str] = {}
     cost: Counter[str] = Counter()
     idle = False

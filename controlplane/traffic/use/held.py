@@ -1,4 +1,4 @@
-"""GPU time that the pools' instances held, used or not: the bill. Idle is the bill less the charges."""
+"""The bill: GPU time that the pools' instances held, used or not. Idle is the bill less the charges."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,8 +11,8 @@ from fleet.control import publish
 from fleet.control.publish import HeldGpus
 from router.contract.redis.use import HOUR_S, pool_in_use
 
-LONGEST = timedelta(hours=12)  # counted at once at most: without a control worker nobody knows what ran
-NEW = timedelta(minutes=1)  # counted for a pool on its first count: it may be older than this ledger
+LONGEST = timedelta(hours=12)  # longest period counted at once: without a control worker nobody knows what ran
+NEW = timedelta(minutes=1)  # period counted for a pool on its first count, as it may be older than this ledger
 
 
 @transaction.atomic
@@ -32,7 +32,7 @@ def count(now: datetime) -> None:
 
 
 def _by_hour(instances: Iterable[HeldGpus], begin: datetime, now: datetime) -> Iterator[tuple[datetime, float, float]]:
-    """(hour, GPU-seconds, dollars)"""
+    """Yield (hour, GPU-seconds, dollars)."""
     for one in instances:
         at = max(begin, one.since)
         while at < now:

@@ -1,4 +1,4 @@
-"""Adds to the ledger of use: hours as they are reported, days once the hours are old."""
+"""Adds to the ledger of use: hours as reported, days once the hours are old."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from controlplane.traffic.use.models import COUNTS, Use, UseReport
 from router.contract.redis.use import HOUR_S, UseHour, UseRow
 
 DAY_S = 86_400
-HOURS_KEPT = timedelta(days=35)  # then they become days
-NONE = -1  # in place of the number of a report: nothing of the hour is taken yet
+HOURS_KEPT = timedelta(days=35)  # age at which hours become days
+NONE = -1  # number of a report if nothing of the hour is taken yet
 REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour again
 
 
@@ -33,7 +33,7 @@ def start_of(hour: int) -> datetime:
 
 @transaction.atomic
 def take(life: str, value: UseHour) -> None:
-    """Add what this report has more than the last one of the same hour that was taken. Of two who take it at once, who
+    """Add what this report has beyond the last one taken of the same hour. Of two concurrent callers, the one that
     writes the report's row adds it."""
     before, _ = UseReport.objects.get_or_create(life=life, hour=value.hour, defaults={"written": NONE, "rows": []})
     report = {"written": value.written, "rows": to_builtins(value.rows)}
@@ -61,7 +61,7 @@ def _counted(rows: Iterable[UseRow]) -> dict[Entry, Sequence[int]]:
 
 
 def add(start: datetime, seconds: int, entry: Entry, name: str, counts: Mapping[str, int]) -> None:
-    """Call inside a transaction."""
+    """Add counts to a row. Call it inside a transaction."""
     place = {"start": start, "seconds": seconds, "key": entry.key, "pool": entry.pool, "model": entry.model}
     more = {field: F(field) + count for field, count in counts.items() if count}
     if not Use.objects.filter(**place).update(name=name, **more):

@@ -1,4 +1,4 @@
-"""What keys consumed: the ledger, and each router's share of it."""
+"""The ledger of what keys consumed, and each router's share of it."""
 
 from django.db import models
 from django.utils import timezone
@@ -6,16 +6,16 @@ from django.utils import timezone
 from controlplane.traffic.keys.models import Budget
 from router.contract.redis.use import UseCounts
 
-HELD = "(held)"  # instead of a key's id: what the pool's instances held, used or not
-COUNTS = UseCounts.__struct_fields__  # each is a column of Use
+HELD = "(held)"  # in place of a key's id: what the pool's instances held, used or not
+COUNTS = UseCounts.__struct_fields__  # columns of Use
 
 
 class Use(models.Model):
-    """One hour, or one day once it is old, of one key in one pool with one model. Times are UTC."""
+    """The use of one key in one pool with one model, over one hour, or one day once it is old. Times are UTC."""
 
     start = models.DateTimeField()
-    seconds = models.PositiveIntegerField()  # length of the hour's part
-    key = models.CharField(max_length=100)  # id of the API key; empty: without one
+    seconds = models.PositiveIntegerField()  # length of the period
+    key = models.CharField(max_length=100)  # id of the API key; empty without a key
     name = models.CharField(max_length=100)  # name of the key; a revoked key's name can be given again
     pool = models.CharField(max_length=100)
     model = models.CharField(max_length=200)
@@ -43,11 +43,11 @@ class Use(models.Model):
 
 
 class UseReport(models.Model):
-    """The part of the ledger from one router's hour. A later report adds the difference to it."""
+    """The part of the ledger from one router's hour, to which a later report adds the difference."""
 
     life = models.CharField(max_length=200)  # <router>.<life>
     hour = models.BigIntegerField()  # Unix time / 3600
-    written = models.BigIntegerField()  # counts the router's writes
+    written = models.BigIntegerField()  # number of the router's writes
     rows = models.JSONField()  # as reported
     at = models.DateTimeField(default=timezone.now, db_index=True)
 
@@ -59,7 +59,7 @@ class UseReport(models.Model):
 
 
 class BudgetSpending(models.Model):
-    """The known spending of one router's life from a budget in a period. It only grows."""
+    """The known spending of one router's life from a budget in a period; it only grows."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
     period = models.CharField(max_length=16)  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11

@@ -1,4 +1,4 @@
-"""Use over a time, summed by key, pool or model, with the idle part."""
+"""Sums use over a period by key, pool or model, with the idle part."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +19,16 @@ LONGEST = {"": timedelta(days=3660), "month": timedelta(days=3660), "day": timed
 _TRUNC: Mapping[str, Any] = {"hour": TruncHour, "day": TruncDay, "month": TruncMonth}
 _SHOWN_AS = {"gpu_us": "gpu_seconds", "micro_dollars": "dollars", "audio_ms": "audio_seconds"}
 COLUMNS = ("start", *BY, "name", *(_SHOWN_AS.get(name, name) for name in COUNTS))
-_SUMMED = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # as they are
+_SUMMED = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # counts summed without scaling
 
 
 @dataclass(slots=True, kw_only=True)
 class UseLine:
-    """Key, pool and model are None where lines are summed over them. Idle lines have only GPU-seconds and dollars."""
+    """A sum of use. Key, pool and model are None where lines are summed over them; idle lines have only GPU-seconds and
+    dollars."""
 
-    start: datetime | None  # start of the period; None: the whole time
-    key: str | None = None  # id; empty: without a key
+    start: datetime | None  # start of the period; None for the whole time
+    key: str | None = None  # id; empty without a key
     name: str | None = None
     pool: str | None = None
     model: str | None = None
@@ -36,13 +37,13 @@ class UseLine:
     refused: int = 0
     failed: int = 0
     cancelled: int = 0
-    input_tokens: int = 0  # cached ones included
+    input_tokens: int = 0  # including cached tokens
     cached_tokens: int = 0
     output_tokens: int = 0
     estimated: int = 0  # requests whose engine reported no usage
     gpu_seconds: float = 0.0
     dollars: float = 0.0
-    audio_ms: int = 0  # audio in transcriptions
+    audio_ms: int = 0  # length of transcribed audio
     images: int = 0
     client_errors: int = 0
 
@@ -71,7 +72,7 @@ class UseLine:
 
 @dataclass(frozen=True, slots=True)
 class UseQuery:
-    """Raises InvalidInput. `per`: hour, day, month, or empty for one line over the whole time."""
+    """A query; `per` is hour, day, month, or empty for one line over the whole time. Raises InvalidInput."""
 
     begin: datetime
     end: datetime
@@ -88,7 +89,7 @@ class UseQuery:
 
 
 def lines(query: UseQuery) -> list[UseLine]:
-    """By time, then the dearest first."""
+    """Return the lines by time, then the dearest first."""
     held: dict[tuple[Any, str], tuple[int, int]] = {}
     rows = []
     for row in _rows(query):
@@ -129,7 +130,7 @@ def _rows(query: UseQuery) -> Iterator[dict[str, Any]]:
 
 
 def _floor(at: datetime) -> datetime:
-    """The start of the hour, or of the day where hours have become days."""
+    """Return the start of the hour, or of the day where hours have become days."""
     at = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return at.replace(hour=0) if at < datetime.now(UTC) - HOURS_KEPT - timedelta(days=1) else at
 
@@ -137,7 +138,7 @@ def _floor(at: datetime) -> datetime:
 def _scaled(
     row: Mapping[str, Any], held: Mapping[Any, tuple[int, int]], charged: Mapping[Any, Sequence[int]]
 ) -> tuple[float, float]:
-    """(GPU-seconds, dollars), scaled down to the bill: routers see each other's load late and may overcharge."""
+    """Return (GPU-seconds, dollars), scaled down to the bill: routers see each other's load late and may overcharge."""
     place = row["period"], row["pool"]
     gpu, money = row["gpu_us"] / 1e6, row["micro_dollars"] / 1e6
     if place not in held:
@@ -161,7 +162,7 @@ def _add_idle(
 
 
 def used_by(key: str, begin: datetime, end: datetime) -> UseLine:
-    """The use of one key."""
+    """Return the use of one key."""
     return total(line for line in lines(UseQuery(begin, end, ("key",))) if line.key == key)
 
 
@@ -173,7 +174,7 @@ def total(found: Iterable[UseLine]) -> UseLine:
 
 
 def between(name: str, now: datetime) -> tuple[datetime, datetime]:
-    """(begin, end) of a range, in UTC."""
+    """Return (begin, end) of a range, in UTC."""
     now = now.astimezone(UTC)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     begins = {

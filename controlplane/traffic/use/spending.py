@@ -24,11 +24,11 @@ from router.contract.redis.use import HOUR_S
 
 BEFORE = "(before)"  # in place of a life: what the key had used when the budget was made
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
-LATE_S = 3600  # requests of a period may run on for this long
-KEPT = timedelta(days=100)  # in the database
+LATE_S = 3600  # time for which requests of an ended period may run on
+KEPT = timedelta(days=100)  # how long the database keeps it
 
-# ARGV: seconds until routers are granted more, if nobody has opened the key; when it expires; then each life with what
-# it spent. Returns the whole hash.
+# ARGV: seconds until routers are granted more unless the key is open; expiry; then each life with its spending. Returns
+# the whole hash.
 _OPEN = """
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then redis.call('DEL', KEYS[1]) end
 for i = 3, #ARGV, 2 do
@@ -71,7 +71,8 @@ class BudgetNow:
 
 
 def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[BudgetNow]:
-    """Budgets of pools and of keys that are not revoked, with their spending by the database, about 10 s late."""
+    """Return budgets of pools and of keys that are not revoked, with their spending by the database, about 10 s
+    late."""
     found = Budget.objects.filter(key__revoked_at=None).select_related("key") if rows is None else rows
     periods = [(row, published(row).period(now)) for row in found]
     names = {period.name for _, period in periods}
@@ -81,7 +82,7 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 
 def record_before(row: Budget, now: datetime) -> None:
-    """Count what was used in the present period: call inside the transaction that makes the budget."""
+    """Count the earlier use of the current period. Call it inside the transaction that makes the budget."""
     period = published(row).period(now.timestamp())
     owned = Use.objects.filter(key=str(row.key_id)) if row.key_id else Use.objects.filter(pool=row.pool)
     used = (
@@ -115,7 +116,7 @@ def exchange(row: Budget, now: datetime) -> None:
 
 def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
     known = dict(BudgetSpending.objects.filter(budget=row, period=period.name).values_list("life", "spent"))
-    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # routers are still writing known spending again
+    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # Routers still write known spending again.
     words = [word for life, spent in known.items() for word in (life, spent)]
     key = redis_keys.budget_key(str(row.pk), period.name)
     answer: Any = connect().eval(_OPEN, 1, key, wait_s, period.kept_until(at), *words)
@@ -124,7 +125,7 @@ def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
 
 
 def _of(found: Mapping[str, int], kind: str) -> dict[str, int]:
-    """By life."""
+    """Return the spending by life."""
     return {name.removeprefix(kind)[:200]: value for name, value in found.items() if name.startswith(kind)}
 
 

@@ -1,4 +1,4 @@
-"""Every 10 s: add the routers' counts to the ledger, and tell routers which hours it has."""
+"""Adds the routers' counts to the ledger every 10 s, and publishes which hours it has."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from router.contract.redis.codec import Unreadable, read
 from router.contract.redis.use import UseHour
 
 log = structlog.get_logger(__name__)
-GONE_S = 86_400  # after a router's last write
+GONE_S = 86_400  # silence of a router after which it is forgotten
 
 
 def step(now: datetime) -> None:
@@ -36,7 +36,7 @@ def gather(now: datetime) -> None:
 
 
 def _take(life: str) -> dict[int, int]:
-    """The hours in the ledger, each with the number of its report."""
+    """Take a life's hours; return each with the number of its report."""
     key, kept_key = redis_keys.use_key(life), redis_keys.use_kept_key(life)
     drop_unless("hash", key)
     found: Any = connect().hgetall(key)

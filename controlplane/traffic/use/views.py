@@ -38,7 +38,8 @@ def use(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Make a budget. It replaces the one of the same key or pool, unit and period, if that is as the page showed it."""
+    """Make a budget. It replaces the budget of the same key or pool, unit and period, if that is unchanged since
+    shown."""
     if request.method == "GET":
         return redirect("use")
     form = BudgetForm(request.POST)

@@ -20,7 +20,7 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, Canary, Plan, Swi
 from controlplane.traffic.policies.models import Policy
 from fleet.counted import counted
 
-LOOKED_AT = 20  # latest deliveries of the policy
+LOOKED_AT = 20  # number of the policy's latest deliveries that are searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Foresight:
 
     @property
     def said(self) -> list[str]:
-        """Line by line."""
+        """The prediction line by line."""
         head = [f"what it can show, {self.traffic}"] if self.traffic else []
         return [*head, *(each.text for each in self.lines)]
 
@@ -77,7 +77,8 @@ def spreads(policy: Policy) -> dict[tuple[str, str], float]:
 
 
 def _spreads(plan: Plan, judged: Sequence[Sequence[results.Shown]]) -> dict[tuple[str, str], float]:
-    """From the intervals of the last judgement; each judgement has half the level of the one before."""
+    """Return the spreads from the intervals of the last judgement; each judgement has half the level of the one
+    before."""
     complete = [shown for shown in judged if any(each.upper is not None for each in shown)]
     if not complete:
         return {}
@@ -89,7 +90,7 @@ def _spreads(plan: Plan, judged: Sequence[Sequence[results.Shown]]) -> dict[tupl
 
 
 def _each_spread(plan: Plan, shown: Sequence[results.Shown], level: float) -> Iterator[tuple[str, str, float]]:
-    """upper = estimate + t·s/√n, of ln ratios."""
+    """Yield each spread s by solving upper = estimate + t·s/√n, of ln ratios."""
     t = student.quantile(1 - level, plan.pairs - 1)
     for each in shown:
         if each.metric in NEEDED and each.upper is not None and each.estimate is not None:

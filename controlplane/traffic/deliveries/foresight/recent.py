@@ -8,7 +8,7 @@ from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_C
 from router.contract.redis.delivery import CELLS
 from router.contract.redis.receipt import Receipt
 
-RECENT_S = 3600.0  # before the newest receipt
+RECENT_S = 3600.0  # period before the newest receipt
 LEAST_S = 10.0  # the shortest time of receipts that gives a rate
 # Equal sessions that give 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
 LEAST_SESSIONS = LEAST_CELLS * (CELLS - 1) // (CELLS - LEAST_CELLS)
@@ -26,8 +26,8 @@ class ClassTraffic:
 class RecentTraffic:
     requests: int = 0
     seconds: float = 0.0
-    until: float = 0.0  # Unix s, of the newest receipt
-    shares: Mapping[str, float] = field(default_factory=dict)  # 0–1 of the requests, by class
+    until: float = 0.0  # Unix s of the newest receipt
+    shares: Mapping[str, float] = field(default_factory=dict)  # share of the requests by class, 0–1
     classes: Mapping[tuple[str, str], ClassTraffic] = field(default_factory=dict)  # by metric and class
 
     def of(self, metric: str, name: str) -> ClassTraffic:
@@ -40,7 +40,8 @@ class RecentTraffic:
 
 
 def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
-    """`receipts`: of all pools; the newest and oldest bound the period. None without receipts of this pool."""
+    """Return the traffic of a pool from the receipts of all pools, whose newest and oldest bound the period. None
+    without receipts of this pool."""
     every = list(receipts)
     until = max((each.at for each in every), default=0.0)
     recent = [each for each in every if each.at > until - RECENT_S]
@@ -59,7 +60,7 @@ def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
 
 
 def _class_traffic(receipts: Sequence[Receipt], metric: str, seconds: float) -> ClassTraffic:
-    """Counts only streamed answers: others have no TTFT and TPOT."""
+    """Count streamed answers only: others have no TTFT and TPOT."""
     used = [each for each in receipts if getattr(each, f"{metric}_ms") is not None]
     sessions = Counter(each.session or each.request_id for each in used)
     return ClassTraffic(len(used) / seconds, effective_cells(list(sessions.values())) / seconds)

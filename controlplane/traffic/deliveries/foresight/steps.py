@@ -46,12 +46,12 @@ class Outlook(IntEnum):
 class Foreseen:
     step: int  # from 1
     pool: str
-    request_class: str  # empty: of all
+    request_class: str  # empty for all classes
     text: str
 
 
 def foreseen(plan: Plan, pools: Mapping[str, RecentTraffic | None], spreads: Spreads) -> list[Foreseen]:
-    """The outlooks in the order of the steps, without pools that have no traffic."""
+    """Return the outlooks in the order of the steps, without pools that have no traffic."""
     found: list[Foreseen] = []
     for at, step in enumerate(plan.steps):
         if isinstance(step, Switchback):
@@ -65,9 +65,9 @@ def foreseen(plan: Plan, pools: Mapping[str, RecentTraffic | None], spreads: Spr
 
 
 def _of_step(plan: Plan, at: int, traffic: RecentTraffic) -> Iterator[tuple[str, str]]:
-    """(class, sentence)."""
+    """Yield (class, sentence) of a step."""
     step, classes = plan.steps[at], needed_classes(plan)
-    is_first = not any(isinstance(each, Canary | Switchback) for each in plan.steps[:at])  # said once
+    is_first = not any(isinstance(each, Canary | Switchback) for each in plan.steps[:at])  # once for all steps
     judged = [name for name in classes if traffic.shares.get(name, 0.0) >= OCCURS]
     for name in classes:
         if name not in judged:
@@ -116,13 +116,13 @@ def _limit_s(plan: Plan, step: Canary) -> int:
 
 
 def _later(plan: Plan, at: int) -> int:
-    """The next step that compares, from 1; 0: none."""
+    """Return the number of the next step that compares, from 1; 0 if there is none."""
     later = (n for n, each in enumerate(plan.steps[at + 1 :], at + 2) if isinstance(each, Canary | Switchback))
     return next(later, 0)
 
 
 def _times(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> tuple[float, float]:
-    """Seconds until the candidate's arm, which is the smaller one, has the least number of requests, of sessions."""
+    """Return the seconds until the candidate's arm, the smaller one, has enough requests, and enough sessions."""
     figures = [traffic.of(metric, name) for metric in needed_classes(plan)[name]]
     requests, sessions = (min(getattr(each, key) for each in figures) for key in ("requests", "sessions"))
     return _time(LEAST_REQUESTS, requests * step.share), _time(LEAST_SESSIONS, sessions * step.share)
@@ -162,7 +162,7 @@ def _some(count: float) -> str:
 
 
 def blocks_outlook(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> Outlook:
-    """In time if every block has enough requests; else the class is left out at the end, or the step pauses."""
+    """Return IN_TIME if every block has enough requests; else the class is left out at the end, or the step pauses."""
     measured_s, blocks = step.block_s - step.washout_s, 2 * step.pairs
     if power.fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
         return Outlook.IN_TIME

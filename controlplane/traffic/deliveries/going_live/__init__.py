@@ -1,1 +1,1 @@
-"""Who may put what live: the rules of policies, the least plan, approvals, pools that change policy."""
+"""The rules for going live: who may do what, the least plan, approvals, pools that change policy."""

@@ -10,7 +10,7 @@ def digest(document_sha256: str, plan_sha256: str, base_number: int, base_sha256
 
 
 def refusal(person: str, proposer: str, drafters: Iterable[str], approvers: Iterable[str] = ()) -> str:
-    """Why this person cannot approve; empty when they can."""
+    """Say why this person cannot approve; empty if they can."""
     if person == proposer:
         return f"{person} proposed the delivery: somebody else must approve it"
     if person in drafters:
@@ -21,5 +21,5 @@ def refusal(person: str, proposer: str, drafters: Iterable[str], approvers: Iter
 
 
 def complete(approved: Iterable[tuple[str, str]], wanted: str, needed: int) -> bool:
-    """Whether enough different people approved exactly this. `approved`: person and digest."""
+    """Tell whether enough different people approved exactly this. `approved`: person and digest."""
     return len({person for person, sha256 in approved if sha256 == wanted}) >= needed

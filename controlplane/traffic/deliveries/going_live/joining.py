@@ -34,7 +34,7 @@ REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy
 
 @dataclass(frozen=True, slots=True)
 class ServedPool:
-    """A pool that clients ask for, or recently did."""
+    """A pool that clients ask for, or recently asked for."""
 
     name: str
     model: str
@@ -45,11 +45,11 @@ class ServedPool:
 class Join:
     """A pool that would begin to route by this policy."""
 
-    index: int  # in the document
+    index: int  # index of the pool in the document
     pool: str
     policy: str
-    left: tuple[str, ...]  # the policies that decided its requests so far; empty: it takes over none
-    returns: bool = False  # a rollback, to a configuration that worked there
+    left: tuple[str, ...]  # policies that decided its requests so far; empty if it takes over none
+    returns: bool = False  # a rollback to a configuration that worked with that policy
 
 
 def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
@@ -83,7 +83,8 @@ def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:
 
 
 def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
-    """The checked reason of an emergency. RulesForbid names every pool and why. Call it in the change's transaction."""
+    """Check the joins and return the checked reason of an emergency. RulesForbid names every pool and why. Call it in
+    the change's transaction."""
     emergency = check_emergency(actor, emergency.strip())
     refused = [(join, refusal) for join in found for refusal in _refusals(join, actor, emergency)]
     if refused:
@@ -98,7 +99,7 @@ def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
     known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
     joined = known.pop(join.policy, None)
     if joined is None or not joined.versions.exists():
-        return []  # no version yet: the control plane itself makes the first one
+        return []  # Without a version, the control plane itself makes the first one.
     document = policies.live_version(joined).upgraded
     asked = [Change(way, joined, actor, document, emergency=emergency) for way in of_joined]
     asked += [Change(of_left, left, actor, document, emergency=emergency) for left in known.values()]

@@ -13,7 +13,8 @@ from router.contract.problem import Problem
 
 
 def problems_of(plan: Plan, least: LeastPlan, pools: Iterable[str]) -> tuple[Problem, ...]:
-    """Problems of a plan that shows too little; paths begin with `plan`. `pools`: those on which it would go live."""
+    """Return the problems of a plan that shows too little; paths begin with `plan`. `pools`: the pools on which it
+    would go live."""
     problems = []
     if not any(_shows(step, least) for step in plan.steps):
         allowed = f"a canary of at least {least.share:g} for {least.for_s:,} s, or a switchback that takes as long"
@@ -43,7 +44,7 @@ def lasts_s(step: Step) -> int:
 
 
 def evidence_missing(delivery: Delivery, now: datetime) -> str:
-    """Why the step shows too little to continue; empty if it has passed, or has run for its time and was judged."""
+    """Say what evidence the step lacks to continue; empty if it has passed, or has run for its time and was judged."""
     if delivery.state == State.WAITING:
         return ""
     number, step = delivery.step + 1, stored_plan.read(delivery.plan).steps[delivery.step]

@@ -23,7 +23,8 @@ FIELDS = tuple(RULE_FIELDS)
 
 
 def set_rules(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, **rules: object) -> Policy:
-    """Rules that are left out, or None, stay as they are. PolicyInvalid has every problem; ChangedMeanwhile."""
+    """Set the given rules; rules that are None stay as they are. PolicyInvalid has every problem; raises
+    ChangedMeanwhile."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
     taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}

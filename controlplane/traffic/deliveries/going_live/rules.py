@@ -1,4 +1,4 @@
-"""The rules about what pools route by, and which of them each way of going live must pass.
+"""Rules on the policies that pools route by, and which of them each way of going live must pass.
 
 Every entry point (page, REST, command, document, schedule) calls `check` before it changes anything; docs/security.md
 has the same table.
@@ -49,18 +49,18 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A wanted change of the document that a policy's pools route by."""
+    """A requested change of the document that a policy's pools route by."""
 
     way: Way
     policy: Policy  # the policy whose rules apply; re-read from the database
     actor: Actor
-    document: JsonObject | None = None  # the one that would go live
+    document: JsonObject | None = None  # document that would go live
     plan: Plan | None = None
     delivery: Delivery | None = None
-    again: str = ""  # why a document that failed before is tried again
-    emergency: str = ""  # why an administrator bypasses the rules
+    again: str = ""  # reason to try a document that failed before again
+    emergency: str = ""  # reason why an administrator bypasses the rules
     at: datetime = field(default_factory=timezone.now)
-    target: PolicyVersion | None = None  # the version whose document would come back
+    target: PolicyVersion | None = None  # version whose document would come back
 
 
 Refusal = PermissionDenied | Conflict | PolicyInvalid
@@ -68,7 +68,7 @@ REFUSALS = (PermissionDenied, Conflict, PolicyInvalid)
 
 
 def check(change: Change) -> None:
-    """Raises the first refusal: PermissionDenied, Conflict or PolicyInvalid."""
+    """Raise the first refusal: PermissionDenied, Conflict or PolicyInvalid."""
     check_emergency(change.actor, change.emergency)
     for refusal in refusals(change):
         raise refusal
@@ -123,7 +123,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """At the start: as many approvals as the plan asks for, or the policy by now."""
+    """Refuse a start without as many approvals as the plan asks for, or as the policy asks for by now."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -132,7 +132,7 @@ def _approved(change: Change) -> Refusal | None:
 
 
 def _least_plan(change: Change) -> Refusal | None:
-    """A plan of somebody who may not go live directly must have steps that show enough."""
+    """Refuse a plan with too little evidence from somebody who may not go live directly."""
     plan = change.plan or stored_plan.read(_delivery(change).plan)
     if not isinstance(plan.steps[-1], Full) or _by_right(change):
         return None
@@ -150,11 +150,11 @@ def _by_right(change: Change) -> bool:
     if change.delivery is None or change.policy.direct == Direct.NEVER:
         return False
     proposer = get_user_model().objects.filter(username=change.delivery.proposer).first()
-    return proposer is None or can_administer(proposer)  # None: a command on the host
+    return proposer is None or can_administer(proposer)  # None for a command on the host
 
 
 def _evidence(change: Change) -> Refusal | None:
-    """A person who may not go live directly may not skip a step either."""
+    """Refuse to skip a step to a person who may not go live directly."""
     if change.actor.is_admin or may_go_direct(change.policy, change.actor):
         return None
     missing = evidence_missing(_delivery(change), change.at)
@@ -185,7 +185,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """A version that was never live cannot come back by a rollback: it needs a publication or a delivery."""
+    """Refuse to roll back to a version that was never live: it needs a publication or a delivery."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:
@@ -213,13 +213,13 @@ RULES: Mapping[str, Callable[[Change], Refusal | None]] = {
     "was live": _was_live,
 }
 ASKED: Mapping[Way, tuple[str, ...]] = {
-    Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # an open delivery: `overtake`, in the transaction
+    Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # `overtake` ends an open delivery in the transaction.
     Way.JOIN: ("open", "direct", "approvals", "freeze"),
     Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
-    Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep a pool from what worked
+    Way.RETURN: ("open", "direct", "approvals", "again"),  # A freeze does not block a return to what worked.
     Way.REDIRECT: ("direct", "approvals", "freeze"),
     Way.ADD_POOL: ("open",),
-    Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
+    Way.PROPOSE: ("least plan", "again"),  # The constraint one_open_delivery_per_policy refuses a second open delivery.
     Way.START: ("approved", "least plan", "freeze"),
     Way.RESUME: ("freeze",),
     Way.ADVANCE: ("evidence", "freeze"),
@@ -233,7 +233,7 @@ PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan"
 
 
 def check_emergency(actor: Actor, emergency: str) -> str:
-    """Why an administrator bypasses the rules; empty if none does."""
+    """Return the checked reason why an administrator bypasses the rules; empty if none does."""
     if not emergency:
         return ""
     if not actor.is_admin:
@@ -242,7 +242,7 @@ def check_emergency(actor: Actor, emergency: str) -> str:
 
 
 def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str) -> None:
-    """An audit entry and a notice, in the transaction of the change."""
+    """Write an audit entry and a notice in the transaction of the change."""
     audit.record(actor, "policy.emergency", subject, emergency)
     pools = [pool.name for pool in policies.pools_of(policy)]
     facts: JsonObject = {"policy": policy.name, "by": actor.name, "pools": [*pools]}

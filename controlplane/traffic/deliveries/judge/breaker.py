@@ -9,10 +9,10 @@ from controlplane.traffic.deliveries.judge.sums import Evidence
 WINDOW_S = 30.0
 KEPT_S = 60.0
 LEAST_ENDED = 20
-LEAST_FAILED = 5  # fewer may be one client that retries
+LEAST_FAILED = 5  # least failed requests; fewer may come from one client that retries
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
-SETTLE_S = 5.0  # after a promotion, until every router has reported again
+SETTLE_S = 5.0  # time after a promotion within which every router has reported again
 
 
 def window(evidence: Evidence, now: float) -> EndedCounts:
@@ -25,7 +25,7 @@ def kept(windows: Sequence[EndedCounts], now: float) -> list[EndedCounts]:
 
 
 def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
-    """`windows`: of earlier looks at this generation, oldest first."""
+    """Judge the candidate's failed requests. `windows`: earlier looks at this generation, oldest first."""
     old = [each for each in windows if now.at - each.at >= WINDOW_S]
     before = old[-1] if old else EndedCounts(now.at, (0, 0), (0, 0))
     period = f"in {now.at - before.at:.0f} s" if old else "since the split began"
@@ -51,7 +51,7 @@ def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
 
 
 def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
-    """The routers' last minute at the promotion: the latest counts while reports may still be from before it."""
+    """Return the routers' last minute at the promotion; the latest known counts while reports may still precede it."""
     if known is None:
         return now
     settling = now.at - known.at < SETTLE_S
@@ -59,18 +59,18 @@ def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
 
 
 def older(promoted: EndedCounts, now: float) -> int:
-    """Failures in the routers' last minute that may be from before the promotion, at most."""
+    """Return the most failures in the routers' last minute that may precede the promotion."""
     return promoted.candidate[1] if now - promoted.at < SETTLE_S + KEPT_S else 0
 
 
 def share_of(counts: EndedCounts) -> float:
-    """The share of the candidate's requests that failed; 0 if there are too few."""
+    """Return the share of the candidate's requests that failed; 0 if there are too few."""
     ended, failed = counts.candidate
     return failed / ended if ended >= LEAST_ENDED else 0.0
 
 
 def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
-    """The breaker during the bake, when the candidate serves every request. `errors`, `ended`: of the last minute.
+    """Judge the bake, when the candidate serves every request. `errors`, `ended`: counts of the last minute.
 
     `before`: the usual share of errors before the promotion. `older`: errors that may be from before it; they do not
     count against the candidate.

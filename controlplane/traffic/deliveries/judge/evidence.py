@@ -1,4 +1,4 @@
-"""Reads what the judge judges by: tallies, routers, stops, receipts."""
+"""Reads the judge's inputs: tallies, routers, stops, receipts."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LEARNED_FROM = 5_000  # newest receipts
 
 
 def read(delivery: int, generation: int | None = None) -> Traffic:
-    """`generation`: read only the tallies of this one. Raises redis.RedisError."""
+    """Read the traffic. `generation`: read only the tallies of this one. Raises redis.RedisError."""
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):
@@ -34,13 +34,14 @@ def read(delivery: int, generation: int | None = None) -> Traffic:
 
 
 def _generation_of(field: bytes) -> int | None:
-    """None for a router of an older version, which keeps only the newest generation and does not name it."""
+    """Return the generation; None for a router of an older version, which keeps only the newest and does not name
+    it."""
     match = re.search(rb"\.g(\d+)$", field)
     return int(match[1]) if match else None
 
 
 def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:
-    """The first stop that concerns this delivery. Raises redis.RedisError."""
+    """Return the first stop that concerns this delivery. Raises redis.RedisError."""
     found = values_of(StopValue, redis_keys.stop_key, list(pools))
     return next((stop for _, stop in sorted(found.items()) if stop.delivery in (0, delivery)), None)
 
@@ -55,7 +56,7 @@ def renew_watch(delivery: int, generation: int, pools: Sequence[str]) -> None:
 
 
 def learned_limits(pools: Sequence[str], version: int) -> slow.Limits:
-    """The limits of slow requests, learned from the newest receipts of the live version; {} without Redis."""
+    """Return the limits of slow requests, learned from the newest receipts of the live version; {} without Redis."""
     return slow.limits(
         (receipt.request_class, receipt.prompt_tokens, receipt.ttft_ms)
         for receipt in newest_receipts()
@@ -65,7 +66,7 @@ def learned_limits(pools: Sequence[str], version: int) -> slow.Limits:
 
 
 def newest_receipts() -> list[Receipt]:
-    """The receipts of all pools, newest first; none without Redis."""
+    """Return the receipts of all pools, newest first; none without Redis."""
     try:
         entries: Any = connect().xrevrange(redis_keys.RECEIPTS, count=LEARNED_FROM)
     except redis.RedisError:

@@ -1,4 +1,4 @@
-"""What the judge finds: one verdict for each guard. Pure."""
+"""The judge's findings: one verdict for each guard. Pure."""
 
 from typing import Any, Literal
 
@@ -19,15 +19,15 @@ class GuardFinding(Struct, frozen=True):
     estimate: float | None = None  # candidate against control: relative for ttft and tpot, points for slow, else a rate
     lower: float | None = None  # confidence bounds of `estimate`, at α
     upper: float | None = None
-    worse: float | None = None  # fails when `lower` is above
-    fine: float | None = None  # fine when `upper` is not above
+    worse: float | None = None  # limit of `lower` above which the guard fails
+    fine: float | None = None  # limit of `upper` up to which the guard is fine
     candidate: float | None = None  # level of each arm, in the metric's unit
     control: float | None = None
     n: tuple[int, int] = (0, 0)  # requests, or sessions of counts: candidate, control
-    cells: tuple[float, float] = (0.0, 0.0)  # effective: candidate, control
-    e_value: float | None = None  # count guards only: fails at 1/α
-    needed: bool = False  # a step passes only when it is fine
-    effect: Effect = "abort"  # if it fails
+    cells: tuple[float, float] = (0.0, 0.0)  # effective cells: candidate, control
+    e_value: float | None = None  # count guards only; fails at 1/α
+    needed: bool = False  # True if a step passes only when this guard is fine
+    effect: Effect = "abort"  # effect of a failure
     request_class: str = field(name="class", default="")
 
     def as_dict(self) -> dict[str, Any]:

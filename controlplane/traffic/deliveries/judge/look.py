@@ -10,7 +10,7 @@ from controlplane.traffic.deliveries.states import Hold, State, Trigger
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
-UNENDED = "answers"  # metric of a finding: answers that a switchback waits for before it judges
+UNENDED = "answers"  # metric of a finding: answers that a switchback awaits before it judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Situation:
     state: State
     step: int
     clock_s: float  # how long the step has run, without holds
-    block: int = 0  # index of a switchback's present block; `blocks` once all are over
-    blocks: int = 0  # how many there are
+    block: int = 0  # index of a switchback's current block; `blocks` once all are over
+    blocks: int = 0  # number of blocks
 
     @property
     def current(self) -> Step:
@@ -42,12 +42,12 @@ class Situation:
 
 
 def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
-    """Failures come first: harm counts even if sums are in doubt or the time is up."""
+    """Propose a transition. Failures come first: harm counts even if sums are in doubt or the time is up."""
     return _ended(at, findings) or _held(at, findings) or _next(at, findings, memory, now)
 
 
 def _ended(at: Situation, findings: Findings) -> Proposal | None:
-    if at.state not in (State.STEP, State.BAKING):  # live decides: a failure now is not the candidate's
+    if at.state not in (State.STEP, State.BAKING):  # Live decides: a failure is not the candidate's.
         return None
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
@@ -141,6 +141,6 @@ def _text(finding: GuardFinding) -> str:
 
 
 def _texts(findings: Findings) -> str:
-    """The first three; the look stores them all."""
+    """Join the first three sentences; the look stores them all."""
     shown = "; ".join(_text(each) for each in findings[:3])
     return shown if len(findings) <= 3 else f"{shown}; {len(findings) - 3} more"

@@ -1,4 +1,4 @@
-"""What an interval says of a guard's limits: how much harm it shows, and the margin that is sure in words. Pure."""
+"""The meaning of an interval for a guard's limits: the harm it shows, and the certain margin in words. Pure."""
 
 import math
 from enum import StrEnum
@@ -8,14 +8,14 @@ from fleet.counted import times
 
 
 class Harm(StrEnum):
-    BEYOND = "beyond"  # all of the interval is worse than the limit
-    WORSE = "worse"  # all of it is worse than control, and not surely beyond the limit
-    WITHIN = "within"  # none of it is beyond the limit
+    BEYOND = "beyond"  # the whole interval is worse than the limit
+    WORSE = "worse"  # the whole interval is worse than control, and not surely beyond the limit
+    WITHIN = "within"  # no part of the interval is beyond the limit
     UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
 
 
 def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
-    """Bounds of the difference and the limit, relative or in points; an absent bound is infinite."""
+    """Classify an interval. Bounds and limit are relative or in points; an absent bound is infinite."""
     low, high = -math.inf if lower is None else lower, math.inf if upper is None else upper
     if low > worse:
         return Harm.BEYOND
@@ -25,7 +25,7 @@ def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
 
 
 def margin(metric: str, lower: float | None, upper: float | None, worse: float, fine: float | None) -> str:
-    """Such as "surely less than 2.00× slower; 1.25× not excluded"."""
+    """Say the certain margin, as in "surely less than 2.00× slower; 1.25× not excluded"."""
     high = math.inf if upper is None else upper
     limits = sorted({worse, *(() if fine is None else (fine,))})
     sure = next((limit for limit in limits if high <= limit), None)

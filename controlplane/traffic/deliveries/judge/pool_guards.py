@@ -12,7 +12,7 @@ from router.contract.redis.router_status import Window
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    value: float | None  # None: no requests
+    value: float | None  # None without requests
     n: int
 
 
@@ -25,7 +25,8 @@ def _quantile(name: str, share: float) -> Callable[[Sequence[Window]], Measured]
 
 
 def _share(name: str) -> Callable[[Sequence[Window]], Measured]:
-    """Of the requests that were not at fault themselves: a client's mistakes neither fail a guard nor hide failures."""
+    """Measure a share of the requests without client errors: a client's mistakes neither fail a guard nor hide
+    failures."""
 
     def measure(windows: Sequence[Window]) -> Measured:
         n = sum(window.n - window.client_error for window in windows)
@@ -48,7 +49,8 @@ def key(guard: PoolGuard) -> str:
 
 
 def judge(guard: PoolGuard, windows: Sequence[Window], above_since: float | None, now: float) -> GuardFinding:
-    """`windows`: of the class, one from each router. `above_since`: when the metric rose above the limit."""
+    """Judge one guard. `windows`: the class's, one from each router. `above_since`: when the metric rose above the
+    limit."""
     measured = METRICS[guard.metric](windows)
     lasted = now - above_since if above_since is not None else 0.0
     failed = is_above(guard, measured) and lasted >= guard.for_s

@@ -25,8 +25,8 @@ from controlplane.traffic.deliveries.plan.types import CountGuard, PoolGuard, Pr
 from controlplane.traffic.deliveries.states import State
 from router.policy.types import CLASSES
 
-BEHIND_S = 5.0  # how long a router may not split as it should
-LATE_S = 60.0  # how long a switchback waits for answers after its last block
+BEHIND_S = 5.0  # time for which a router may split wrongly
+LATE_S = 60.0  # time for which a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _of_split(
     tallies, unreadable = traffic.of(pool, inputs.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
     found = [*verdicts.problems(evidence), *_behind(traffic, pool, inputs.generation, mine, now)]
-    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again matters
+    if at.state is State.HOLDING:  # Live decides everything: only whether the step can begin again matters.
         return found
     if isinstance(step, Shadow):
         return [*found, *shadow.judge(evidence.shadow, inputs.previewed(pool))]
@@ -139,8 +139,8 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
 
 
 def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
-    """The findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error counts: it
-    keeps the step from beginning again."""
+    """Return the findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error
+    counts: it keeps the step from beginning again."""
     found = []
     for guard in at.plan.guards:
         if isinstance(guard, PrometheusGuard) and (answer := inputs.answers.get((pool, guard.query))) is not None:

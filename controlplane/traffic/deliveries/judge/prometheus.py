@@ -15,12 +15,12 @@ from controlplane.traffic.deliveries.plan.types import PROMETHEUS, VARIABLES, Pr
 
 _NAMES = "|".join(VARIABLES)
 _VARIABLE = re.compile(rf"\$(?:({_NAMES})|\{{({_NAMES})\}})")
-SHOWN = 80  # characters of a query in a sentence
+SHOWN = 80  # characters of a query shown in a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    value: float | None = None  # None: empty, or not a number
+    value: float | None = None  # None if the answer is empty or not a number
     error: str = ""
 
 
@@ -37,7 +37,7 @@ def _escaped(text: str) -> str:
 
 
 def answer(body: Any) -> QueryResult:
-    """`body`: of GET or POST /api/v1/query, decoded."""
+    """Read the decoded body of GET or POST /api/v1/query."""
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict) or body.get("status") != "success":
         return QueryResult(error=f"it answered {str(body)[:200]}")
@@ -52,7 +52,7 @@ def answer(body: Any) -> QueryResult:
 
 
 def _number(pair: Any) -> QueryResult:
-    """[time, "number"]"""
+    """Read a pair [time, "number"]."""
     try:
         value = float(pair[1])
     except (TypeError, ValueError, IndexError, KeyError):
@@ -63,8 +63,8 @@ def _number(pair: Any) -> QueryResult:
 def judge(
     guard: PrometheusGuard, found: QueryResult, before: tuple[str, int] | None
 ) -> tuple[GuardFinding, tuple[str, int]]:
-    """The finding, and `before` for the next look. A failure or an error counts after `guard.for_looks` consecutive
-    looks."""
+    """Return the finding, and `before` for the next look. A failure or an error counts after `guard.for_looks`
+    consecutive looks."""
     outcome = _outcome(guard, found)
     lasted = before[1] + 1 if before is not None and before[0] == outcome else 1
     early = outcome in ("fail", "error") and lasted < guard.for_looks

@@ -18,7 +18,7 @@ from fleet.counted import percent
 def deferred(
     findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan, step: int, share: float
 ) -> tuple[GuardFinding, ...]:
-    """The findings of a canary with this share; those of rare classes are deferred if a later step judges them.
+    """Return the findings of a canary with this share; rare classes are deferred if a later step judges them.
 
     At least one comparison is kept, so a pool with little traffic stays without data.
     """
@@ -31,8 +31,8 @@ def deferred(
 
 
 def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
-    """The findings of a finished switchback. No later step judges rare classes, so those with too few pairs are left
-    out: they must not keep a good candidate from passing."""
+    """Return the findings of a finished switchback. No later step judges rare classes, so those with too few pairs are
+    left out: they must not keep a good candidate from passing."""
     why = "too rare for blocks of this length: not judged"
     found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
     return list(_unless_all(findings, found))
@@ -60,7 +60,7 @@ def _deferred(
 
 
 def _pointing_to_harm(evidence: Evidence, name: str, plan: Plan) -> Iterator[str]:
-    """Comparisons of the class that exceed `worse` by more than their standard error."""
+    """Yield the class's comparisons that exceed `worse` by more than their standard error."""
     for guard in plan.guards:
         if not isinstance(guard, ComparisonGuard) or name not in guard.classes:
             continue

@@ -8,15 +8,16 @@ from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_R
 from fleet.counted import percent
 from router.contract.redis.delivery import ShadowTally
 
-REFUSED = 0.01  # share of the requests that live serves
-CROWDED = 2.0  # times live's share on an instance
+REFUSED = 0.01  # share of the requests served by live
+CROWDED = 2.0  # multiple of live's share on an instance
 ALPHA = 0.001  # level of each check: a false pause costs a person's time
 
 Interval = tuple[float, float]
 
 
 def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
-    """`previewed`: the share of changed decisions that the preview on the pool's own traffic predicted."""
+    """Judge a tally. `previewed`: the share of changed decisions that the preview on the pool's own traffic
+    predicted."""
     found = [raised(tally)]
     if tally.n < LEAST_REQUESTS:
         text = f"{tally.n} requests were decided once more: at least {LEAST_REQUESTS} are judged"
@@ -48,7 +49,8 @@ def refused(tally: ShadowTally) -> GuardFinding:
 
 
 def crowded(tally: ShadowTally) -> GuardFinding:
-    """The instance whose share grows most. An equal share is never too much, as live may use only a few instances."""
+    """Find the instance whose share grows most. An equal share is never too much, as live may use only a few
+    instances."""
     name, share, limit = _fullest(tally.to, tally.live_to, tally.n)
     low, high = _interval(round(share * tally.n), tally.n)
     return GuardFinding(
@@ -66,7 +68,7 @@ def crowded(tally: ShadowTally) -> GuardFinding:
 
 
 def _fullest(to: Mapping[str, int], live_to: Mapping[str, int], n: int) -> tuple[str, float, float]:
-    """Instance, its share, and the share that it may have."""
+    """Return (instance, its share, its allowed share)."""
     equal = 1 / max(len({*to, *live_to}), 1)
     rows = [(name, count / n, CROWDED * max(live_to.get(name, 0) / n, equal)) for name, count in sorted(to.items())]
     return max(rows, key=lambda row: row[1] - row[2], default=("", 0.0, CROWDED * equal))

@@ -30,17 +30,17 @@ from fleet.redis import connect
 from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
-AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look, after which routers serve live
+AWAY_S = float(redis_keys.WATCH_TTL_S)  # time without a look after which routers serve live
 LOOKS_KEPT = timedelta(days=30)
-EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
-ONE_OF = 12  # one look of twelve is kept: one a minute
+EVERY_LOOK = timedelta(hours=1)  # age from which looks that changed nothing are thinned
+ONE_OF = 12  # One look of twelve is kept: one a minute.
 PRUNED_EVERY_S = 3600
-SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to split: routers keep it ready
+SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # Routers split, or keep the split ready.
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A delivery whose look needs answers."""
+    """A delivery whose look awaits answers."""
 
     delivery: Delivery
     plan: Plan
@@ -49,8 +49,8 @@ class _Begun:
 
 
 def step(now: float | None = None) -> None:
-    """One that cannot be judged does not stop the others: its watch expires and live serves. What Prometheus is asked
-    for holds up only those that ask."""
+    """Take a look at each open delivery. One that cannot be judged does not stop the others: its watch expires and live
+    serves. Queries to Prometheus delay only the deliveries that ask them."""
     now = time.time() if now is None else now
     waiting = []
     for delivery in selectors.open_deliveries():
@@ -75,13 +75,13 @@ def _judged_alone(delivery: Delivery) -> Iterator[None]:
 
 
 def judge(delivery: Delivery, now: float) -> Delivery:
-    """Apply what is due by the clock and what routers have stopped, then look, then renew the watch."""
+    """Apply what is due by the clock and what routers have stopped, look, and renew the watch."""
     begun = _begin(delivery, now)
     return _finish(begun, now, *prometheus.ask(begun.queries)) if isinstance(begun, _Begun) else begun
 
 
 def _begin(delivery: Delivery, now: float) -> Delivery | _Begun:
-    """Until the look; a delivery when there is none."""
+    """Do everything before the look; return the delivery if there is no look."""
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
@@ -112,7 +112,7 @@ def _finish(begun: _Begun, now: float, answers: QueryResults) -> Delivery:
 
 
 def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
-    """The time of the last look, if it is so long ago that routers have given up the split."""
+    """Return the time of the last look if routers have given up the split since."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return None
     last = max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
@@ -139,7 +139,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
 
 
 def _queries(delivery: Delivery, plan: Plan, at: datetime) -> Queries:
-    """The guards' questions to Prometheus; none for a shadow, which gives the candidate no requests."""
+    """Return the guards' queries to Prometheus; none for a shadow, which gives the candidate no requests."""
     if isinstance(plan.steps[delivery.step], Shadow):
         return {}
     ran_s = clock_s(delivery, at) if delivery.state != State.BAKING else (at - delivery.state_at).total_seconds()
@@ -192,7 +192,7 @@ def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None
 
 
 def prune(now: float) -> None:
-    """Delete old looks, once an hour, by whichever worker comes first."""
+    """Delete old looks, once an hour, in whichever worker comes first."""
     if not connect().set(redis_keys.lock_key("deliveries.prune"), "1", nx=True, ex=PRUNED_EVERY_S):
         return
     at = datetime.fromtimestamp(now, UTC)

@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moments, ShadowTally
 from router.policy.types import CLASSES
 
-OLD_S = 15.0  # a router that serves the pool and has not written for longer makes the sums too old to judge by
+OLD_S = 15.0  # silence of a serving router after which the sums are too old to judge by
 
 Cells = Mapping[int, CellTally]
 NOTHING = CellTally()
@@ -26,7 +26,7 @@ class Life(Struct, frozen=True, array_like=True):
     """What the judge remembers of one router's life."""
 
     written: int
-    changed_at: float  # s, of the judge's clock: when `written` last changed
+    changed_at: float  # time of the last change of `written`, s by the judge's clock
     n: int  # requests
 
 
@@ -36,13 +36,13 @@ class Evidence:
 
     cells: Mapping[Arm, Mapping[str, Cells]] = field(default_factory=dict)  # by arm, class and cell
     shadow: ShadowTally = field(default_factory=ShadowTally)
-    problems: tuple[str, ...] = ()  # why the sums may be wrong
+    problems: tuple[str, ...] = ()  # reasons why the sums may be wrong
 
     def of(self, arm: Arm, name: str) -> Cells:
         return self.cells.get(arm, {}).get(name, {})
 
     def both(self, name: str) -> tuple[list[CellTally], list[CellTally]]:
-        """Candidate and control of one class, only cells with counts."""
+        """Return candidate and control of one class, only cells with counts."""
         return list(self.of("candidate", name).values()), list(self.of("control", name).values())
 
     def tallies(self, arm: Arm) -> Iterator[CellTally]:
@@ -53,7 +53,7 @@ class Evidence:
         return added(self.tallies(arm))
 
     def sessions(self, arm: Arm) -> dict[int, int]:
-        """Sessions by cell, all classes together."""
+        """Return the sessions by cell, all classes together."""
         found: dict[int, int] = {}
         for cells in self.cells.get(arm, {}).values():
             for cell, tally in cells.items():
@@ -69,7 +69,7 @@ def gather(
     since: float,
     now: float,
 ) -> tuple[Evidence, dict[str, Life]]:
-    """The sums, and what to remember of each life.
+    """Return the sums, and what to remember of each life.
 
     `unreadable`: fields that hold no tally; `routers`: those that serve the pool now; `known`: what was remembered;
     `since`: the first look at this generation.
@@ -98,7 +98,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Tallies that have shrunk: they only grow, so Redis has lost some."""
+    """Find tallies that have shrunk: they only grow, so Redis has lost some."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()

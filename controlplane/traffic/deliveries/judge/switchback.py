@@ -20,16 +20,16 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, Compariso
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 
-Level = Callable[[CellTally], float | None]  # a block's mean ln ms at equal length, or a share; None: too little
+Level = Callable[[CellTally], float | None]  # a block's mean ln ms at equal length, or a share; None if too little
 
 
 def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:
-    """The blocks with a new one that routers count in this generation."""
+    """Return the blocks with a new one that routers count in this generation."""
     return [*(each for each in blocks if each.number != number), Block(number, candidate, {}, generation)]
 
 
 def counted(block: Block, tallies: Sequence[DeliveryTally]) -> Block:
-    """The block with what routers report for its generation now: a late answer counts in the block that decided it.
+    """Update the block by the routers' reports for its generation: a late answer counts in the block that decided it.
 
     Routers forget old generations one after the other, so a tally that has shrunk is ignored.
     """
@@ -45,7 +45,7 @@ def unended(blocks: Sequence[Block]) -> int:
 
 
 def as_evidence(blocks: Sequence[Block]) -> Evidence:
-    """All blocks together, each as a cell."""
+    """Return all blocks as evidence, each as a cell."""
     cells: dict[Arm, dict[str, dict[int, CellTally]]] = {"candidate": {}, "control": {}}
     for block in blocks:
         for name, tally in block.classes.items():
@@ -54,7 +54,8 @@ def as_evidence(blocks: Sequence[Block]) -> Evidence:
 
 
 def judge(blocks: Sequence[Block], plan: Plan, *, final: bool, earlier: int = 0) -> list[GuardFinding]:
-    """`final`: all blocks are over; until then there are estimates and no verdicts. `earlier`: earlier judgements.
+    """Judge the pairs of blocks. `final`: all blocks are over; until then there are estimates and no verdicts.
+    `earlier`: earlier judgements.
 
     Each judgement with more pairs has half the levels of the one before: together they are wrong at most twice as
     often as the first one.
@@ -117,7 +118,7 @@ def _level_of(metric: str, tallies: Iterable[CellTally]) -> Level:
 
 
 def _differences(blocks: Sequence[Block], tallies: Mapping[int, CellTally], level: Level) -> list[float]:
-    """Candidate minus control of each pair whose blocks both have enough requests."""
+    """Return candidate minus control of each pair whose blocks both have enough requests."""
     found = []
     arms = {block.number: block.candidate for block in blocks}
     for first in sorted(number for number in arms if number % 2 == 0 and number + 1 in arms):
@@ -128,7 +129,7 @@ def _differences(blocks: Sequence[Block], tallies: Mapping[int, CellTally], leve
 
 
 def _estimate(guard: ComparisonGuard, found: Sequence[float]) -> float | None:
-    """The estimate so far, without a verdict."""
+    """Return the estimate so far, without a verdict."""
     return in_unit(guard.metric, sum(found) / len(found)) if found else None
 
 

@@ -13,10 +13,10 @@ class Traffic:
 
     tallies: tuple[DeliveryTally, ...]
     unreadable: tuple[str, ...]  # fields without a readable tally
-    routers: Mapping[str, RouterStatus]  # live ones, by name
+    routers: Mapping[str, RouterStatus]  # live routers, by name
 
     def of(self, pool: str, generation: int) -> tuple[list[DeliveryTally], list[str]]:
-        """Tallies of the pool in this generation, and its unreadable fields."""
+        """Return the pool's tallies of this generation, and its unreadable fields."""
         mine = [each for each in self.tallies if (each.pool, each.generation) == (pool, generation)]
         return mine, [name for name in self.unreadable if name.startswith(f"{pool}:")]
 
@@ -29,7 +29,7 @@ class Traffic:
         return [window for window in found if window is not None]
 
     def behind(self, pool: str, generation: int) -> list[str]:
-        """Routers of the pool that do not split as this generation says."""
+        """Return the routers of the pool that do not split as this generation says."""
         return [
             name
             for name in self.serving(pool)

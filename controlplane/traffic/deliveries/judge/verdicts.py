@@ -16,8 +16,8 @@ from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
 SIZES_ALPHA = 0.001  # level for the check of the arms' sizes
-LEAST_SESSIONS = 16  # expected in the smaller arm
-OCCURS_FROM = 300  # requests before a class counts as rare
+LEAST_SESSIONS = 16  # expected sessions in the smaller arm
+OCCURS_FROM = 300  # requests from which a class may count as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
 SUBJECTS = {**{metric: f"{{}} {unit}" for metric, unit in UNITS.items()}, "slow": "slow {} requests"}
 ARM_WORDS = ("the candidate's arm", "control")
@@ -25,7 +25,7 @@ ARM_WORDS = ("the candidate's arm", "control")
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How often a judgement may be wrong.
+    """The levels of a judgement.
 
     One wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every comparison
     is fine, so each may use the whole α (intersection-union test, Berger 1982).
@@ -57,7 +57,7 @@ def judge(evidence: Evidence, plan: Plan, share: float) -> list[GuardFinding]:
 
 
 def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Levels) -> GuardFinding:
-    """One class."""
+    """Compare the arms in one class."""
     finding = partial(
         GuardFinding,
         metric=guard.metric,
@@ -96,13 +96,13 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def _of_candidate(metric: str, estimate: Estimate) -> float:
-    """The level of the candidate's arm: also of too few requests, which pages draw pale."""
+    """Return the level of the candidate's arm, even of too few requests, which pages draw pale."""
     control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
     return control * (1 + middle) if metric in NEEDED else control + middle
 
 
 def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
-    """True if the class is less than this share of the requests."""
+    """Tell whether the class has less than this share of the requests."""
     every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
     mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
     return every >= OCCURS_FROM and mine < than * every
@@ -116,7 +116,7 @@ def estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
 
 
 def in_unit(metric: str, difference: float) -> float:
-    """Relative, or points of the share."""
+    """Return the difference in the guard's unit: relative, or points of the share."""
     if metric not in NEEDED:
         return difference
     return math.expm1(difference) if difference < 700 else math.inf
@@ -127,14 +127,14 @@ def _level(metric: str, mean: float) -> float:
 
 
 def verdict_of(guard: ComparisonGuard, low: float, high: float) -> Verdict:
-    """`low`, `high`: the bounds of the difference, in the guard's unit."""
+    """Return the verdict on a difference between `low` and `high`, in the guard's unit."""
     if low > guard.worse:
         return "fail"
     return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
 
 
 def _too_few(estimate: Estimate | None) -> str:
-    """Which arm has too few requests or cells to compare, and how many."""
+    """Say which arm has too few requests or cells to compare, and how many."""
     n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
     arm = min((0, 1), key=lambda at: (n[at], cells[at]))
     if n[arm] < comparisons.LEAST_REQUESTS:
@@ -144,13 +144,13 @@ def _too_few(estimate: Estimate | None) -> str:
 
 
 def shown(metric: str, name: str, middle: float) -> str:
-    """`middle`: the estimate, in the unit of the metric."""
+    """Say an estimate, `middle`, in the unit of the metric."""
     value = times(1 + middle) if metric in NEEDED else f"{100 * middle:+.1f} points"
     return f"{SUBJECTS[metric].format(name)} {value}"
 
 
 def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
-    """warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high`: in the unit of the metric.
+    """Say a comparison: warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high` in the metric's unit.
 
     Of a guard that does not fail, the margin that is sure: a limit beside an interval that holds it would read as kept.
     """
@@ -193,7 +193,7 @@ def _counted(evidence: Evidence, arm: Arm, metric: Count) -> Counted:
 
 
 def sizes(evidence: Evidence, share: float) -> GuardFinding:
-    """Whether the candidate has the share of sessions that it should have; if not, the sums cannot be trusted."""
+    """Judge whether the candidate has its share of sessions; if not, the sums cannot be trusted."""
     arms: dict[Arm, dict[int, int]] = {arm: evidence.sessions(arm) for arm in ARMS}
     candidate, control = (sum(cells.values()) for cells in arms.values())
     finding = partial(GuardFinding, metric="arms", n=(candidate, control), worse=share)

@@ -46,7 +46,7 @@ class InvalidPlan(Exception):
 
 
 def parse_plan(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
-    """`pools`, `approvals_needed`: the pools and the least approvals of the policy. InvalidPlan has every problem."""
+    """Parse a plan for a policy's pools, which needs at least `approvals_needed`. InvalidPlan has every problem."""
     problems: list[Problem] = []
     top = Reader(value, "", "", problems)
     if top.take("schema") not in (None, SCHEMA):

@@ -8,16 +8,16 @@ from router.contract.fields import Field, accept
 from router.contract.problem import Problem, shown
 
 HOUR, DAY = 3600, 86_400
-SHARE_MAX = 0.5  # largest share of a canary: with more, control would be the smaller arm
+SHARE_MAX = 0.5  # largest share of a canary; beyond it control would be the smaller arm
 
 
 def _number(name: str, low: float, high: float, unit: str = "") -> Field:
-    """Seconds and counts are whole numbers."""
+    """Return the field of a number; seconds and counts are whole numbers."""
     whole = unit in ("s", "pairs", "approvals", "looks")
     return Field(name=name, kind="int" if whole else "float", unit=unit, range=(low, high))
 
 
-# Every number of a plan, by its path; docs/delivery.md lists them.
+# All numbers of a plan by path; docs/delivery.md lists them.
 NUMBERS: dict[str, Field] = {
     field.name: field
     for field in (

@@ -1,4 +1,4 @@
-"""Reads plans from the database. They were checked at the proposal; reading converts them and checks nothing. Pure.
+"""Reads plans from the database. They were checked at the proposal; reading converts them without checks. Pure.
 
 Narrowing a limit must not make old or running deliveries unreadable. A stored plan keeps its text and its sha256, which
 people have approved; a new schema needs one more function in `UPGRADES`.
@@ -27,11 +27,11 @@ from controlplane.traffic.deliveries.plan.types import (
 )
 
 StoredPlan = Mapping[str, Any]
-UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each starts from
+UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each function starts from
 
 
 def upgraded(document: StoredPlan) -> StoredPlan:
-    """The plan in the current schema."""
+    """Return the plan in the current schema."""
     for schema in range(document["schema"], SCHEMA):
         document = {**UPGRADES[schema](document), "schema": schema + 1}
     return document

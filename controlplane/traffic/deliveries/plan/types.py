@@ -9,15 +9,15 @@ from msgspec import Struct, field
 
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
-OCCURS = 0.01  # the least share of the requests with which a class is judged
+OCCURS = 0.01  # least share of the requests with which a class is judged
 RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
 
 Comparison = Literal["ttft", "tpot", "slow"]
 Count = Literal["errors", "refused"]
-COMPARISONS = ("ttft", "tpot", "slow")  # candidate against control, per class
-NEEDED = ("ttft", "tpot")  # must be fine before a step passes; the others only fail
-COUNTS = ("errors", "refused")  # candidate against control, per session
-POOL_METRICS = {  # both arms against a limit
+COMPARISONS = ("ttft", "tpot", "slow")  # metrics per class, candidate against control
+NEEDED = ("ttft", "tpot")  # metrics that must be fine before a step passes; the others can only fail
+COUNTS = ("errors", "refused")  # metrics per session, candidate against control
+POOL_METRICS = {  # metrics of both arms against a limit
     "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
     "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
     "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
@@ -38,27 +38,27 @@ class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.l
 class Shadow(_Step, frozen=True):
     """The candidate also decides these requests, but the decision of the live version is used."""
 
-    sample: float  # 0–1 of the requests
+    sample: float  # share of the requests, 0–1
     for_s: int
 
 
 class Canary(_Step, frozen=True):
-    share: float  # 0–1 of the requests, by session
-    for_s: int  # at least
-    max_s: int  # after it the delivery pauses
-    then: Literal["", "ask"] = ""  # "ask": a person lets it advance
+    share: float  # share of the requests, 0–1, by session
+    for_s: int  # shortest duration
+    max_s: int  # duration after which the delivery pauses
+    then: Literal["", "ask"] = ""  # "ask" if a person lets it advance
 
 
 class Switchback(_Step, frozen=True):
     """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
 
     block_s: int
-    washout_s: int  # left out at the start of each block
+    washout_s: int  # time left out at the start of each block
     pairs: int
 
 
 class Full(_Step, frozen=True):
-    bake_s: int  # watched, after it has gone live
+    bake_s: int  # time for which it is watched after going live
 
 
 Step = Shadow | Canary | Switchback | Full
@@ -73,13 +73,13 @@ class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
 
 class CountGuard(Struct, frozen=True):
     metric: Count
-    ratio: float  # candidate's rate ÷ control's at which the guard fails
+    ratio: float  # candidate's rate ÷ control's rate at which the guard fails
 
 
 class PoolGuard(Struct, frozen=True):
     metric: str  # one of POOL_METRICS
     above: float
-    for_s: int  # in a row
+    for_s: int  # consecutive seconds
     does: Literal["pause", "abort"]
     request_class: str = field(name="class")
 
@@ -89,7 +89,7 @@ class PrometheusGuard(Struct, frozen=True):
     query: str  # PromQL with one number as its result; may use VARIABLES
     limit: float
     fail_if: Literal["above", "below"]
-    for_looks: int  # in a row
+    for_looks: int  # consecutive looks
     does: Literal["pause", "abort"]
 
 
@@ -97,8 +97,8 @@ Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
 
 
 class Waits(Struct, frozen=True):
-    no_data_s: int  # without data before the delivery pauses
-    error_s: int  # seconds for which a hold may last before the delivery pauses
+    no_data_s: int  # time without data after which the delivery pauses
+    error_s: int  # longest hold for an error before the delivery pauses
 
 
 class Approvals(Struct, frozen=True):
@@ -107,9 +107,9 @@ class Approvals(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    at: str  # local: 2026-08-03T03:00
-    zone: str  # Europe/Berlin
-    latest_s: int  # after `at`, when the start is missed
+    at: str  # local time: 2026-08-03T03:00
+    zone: str  # time zone: Europe/Berlin
+    latest_s: int  # delay after `at` beyond which the start is missed
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -124,12 +124,12 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_direct(self) -> bool:
-        """A direct publication: `full` is the only step."""
+        """True for a direct publication: `full` is the only step."""
         return len(self.steps) == 1 and isinstance(self.steps[0], Full)
 
     @property
     def least_s(self) -> int:
-        """Its shortest duration: no step waits for data or a person."""
+        """The shortest duration, if no step waits for data or a person."""
         return sum(
             2 * step.pairs * step.block_s
             if isinstance(step, Switchback)
@@ -154,11 +154,11 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """As JSON, every default filled in: `parse_plan` makes the same plan of it."""
+        """The plan as JSON with every default filled in; `parse_plan` restores it."""
         return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
     @property
     def sha256(self) -> str:
-        """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+        """The digest of the canonical JSON: sorted keys, no blanks, ASCII."""
         text = json.dumps(self.canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""When a freeze is in force, and whether its rule is valid. Pure."""
+"""Tells when a freeze is in force, and whether its rule is valid. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -22,10 +22,10 @@ NOT_WITH = {
     "BYWEEKNO": ("DAILY", "WEEKLY", "MONTHLY"),
     "BYSETPOS": ("DAILY",),  # one day is the whole set
 }
-LEAP_YEAR = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of its months
-OCCURRENCES_MAX = 400  # within HORIZON and LONGEST; DAILY has 366 and some
+LEAP_YEAR = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of the months
+OCCURRENCES_MAX = 400  # most occurrences within HORIZON and LONGEST; DAILY has a few more than 366
 INTERVAL_MAX = 1_000
-EARLIEST = 2020  # year of the first occurrence: dateutil counts from there
+EARLIEST = 2020  # earliest year of a first occurrence, from which dateutil counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Occurrence:
 
 class FreezeRule(Struct, frozen=True):
     name: str
-    policies: tuple[str, ...]  # empty: all
-    start: str  # first occurrence, local
+    policies: tuple[str, ...]  # empty for all
+    start: str  # first occurrence, local time
     end: str
     zone: str
-    rrule: str = ""  # empty: once
+    rrule: str = ""  # empty for a single occurrence
     behaviour: str = "hold"  # or "abort"
     reason: str = ""
 
@@ -49,7 +49,7 @@ class FreezeRule(Struct, frozen=True):
 
 
 def occurrences(rule: FreezeRule, since: datetime, until: datetime) -> list[Occurrence]:
-    """The occurrences that overlap [since, until), by start. Local times stay the same across clock changes."""
+    """Return the occurrences that overlap [since, until), by start. Local times stay the same across clock changes."""
     first, end = datetime.strptime(rule.start, LOCAL), datetime.strptime(rule.end, LOCAL)
     length = end - first
     starts = [first] if not rule.rrule else _starts(rule, first, length, since, until)
@@ -79,7 +79,7 @@ def _utc(local: datetime, zone: str) -> datetime:
 
 
 def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[FreezeRule, Occurrence] | None:
-    """The freeze in force: of several, one that aborts takes precedence, then the one that ends last."""
+    """Return the freeze in force: of several, one that aborts takes precedence, then the one that ends last."""
     found = [
         (rule, each)
         for rule in rules
@@ -90,7 +90,7 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
 
 
 def ends(rule: FreezeRule, each: Occurrence) -> str:
-    """The end, in the freeze's own zone."""
+    """Say the end, in the freeze's own zone."""
     return f"{each.end.astimezone(ZoneInfo(rule.zone)):%Y-%m-%d %H:%M} ({rule.zone})"
 
 
@@ -102,7 +102,7 @@ def said(rule: FreezeRule, each: Occurrence) -> str:
 
 
 def problems_of(rule: FreezeRule, known: Iterable[str], now: datetime) -> list[Problem]:
-    """`known`: names of policies."""
+    """Return the problems of a rule. `known`: names of policies."""
     problems = [*_times(rule), *_policies(rule.policies, set(known))]
     if rule.behaviour not in ("hold", "abort"):
         problems.append(_problem("behaviour", rule.behaviour, "not one of the allowed values", "hold, abort"))
@@ -150,7 +150,7 @@ def _rule_problems(rule: FreezeRule, now: datetime) -> list[Problem]:
 
 
 def rrule_fault(text: str, start: str) -> str:
-    """The fault of a rule; empty when there is none."""
+    """Say what is wrong with a rule; empty if nothing is."""
     if not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
         return "must be the parts of an RRULE, such as FREQ=WEEKLY;BYDAY=FR"
     parts = dict(part.partition("=")[::2] for part in text.split(";"))
@@ -170,7 +170,8 @@ def _interval_fault(parts: Mapping[str, str]) -> str:
 
 
 def _never(parts: Mapping[str, str]) -> str:
-    """What RFC 5545 (3.3.10) forbids, and days that no year has: dateutil would search for them until the year 9999."""
+    """Name parts that RFC 5545 (3.3.10) forbids, and days that no year has: dateutil would search for them until the
+    year 9999."""
     for name, frequencies in NOT_WITH.items():
         if name in parts and parts["FREQ"] in frequencies:
             return f"{name} is not allowed with FREQ={parts['FREQ']}"
@@ -184,13 +185,13 @@ def _never(parts: Mapping[str, str]) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """The readable numbers of a list; dateutil refuses the rest."""
+    """Return the readable numbers of a list; dateutil refuses the rest."""
     return [int(each) for each in re.findall(r"[+-]?\d+", text)]
 
 
 def _dateutil_fault(text: str, start: str) -> str:
     try:
         _parsed(text, datetime.strptime(start, LOCAL))
-    except Exception as error:  # dateutil raises whatever its own parsing runs into
+    except Exception as error:  # dateutil raises whatever its own parsing runs into.
         return f"cannot be read: {error}"
     return ""

@@ -30,7 +30,7 @@ def freeze(pk: int) -> Freeze:
 
 
 def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
-    """PolicyInvalid names every problem."""
+    """Add a freeze. PolicyInvalid names every problem."""
     checked = asdict(_checked(rule))
     with transaction.atomic():
         row = Freeze.objects.create(**checked, created_by=actor.name)
@@ -39,7 +39,7 @@ def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
 
 
 def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, if_match: str | None = None) -> Freeze:
-    """Write the given fields of a rule. Http404 once it was removed; ChangedMeanwhile, PolicyInvalid."""
+    """Write the given fields of a rule. Raises Http404 once it was removed, ChangedMeanwhile, PolicyInvalid."""
     with _held(row, if_match) as row:
         before = row.rule
         checked = asdict(_checked(convert({**asdict(before), **changes}, FreezeRule)))
@@ -50,7 +50,7 @@ def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, i
 
 
 def remove_freeze(row: Freeze, actor: Actor, reason: str = "", *, if_match: str | None = None) -> None:
-    """Http404 when it was removed before; ChangedMeanwhile."""
+    """Remove a freeze. Raises Http404 if it was removed before, and ChangedMeanwhile."""
     with _held(row, if_match) as row:
         Freeze.objects.filter(pk=row.pk).update(removed_at=timezone.now(), removed_by=actor.name[:200])
         audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, asdict(row.rule), None)

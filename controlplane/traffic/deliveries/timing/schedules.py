@@ -10,7 +10,7 @@ AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 
 
 def instant(at: str, zone: str) -> datetime:
-    """The instant in UTC. A time in a skipped hour moves forward; of a repeated hour the first one counts."""
+    """Return the instant in UTC. A time in a skipped hour moves forward; of a repeated hour the first one counts."""
     local = datetime.strptime(at, LOCAL).replace(tzinfo=ZoneInfo(zone), fold=0)
     # With fold=0 a skipped time is read with the offset before the gap: 02:30 becomes 03:30 of the new time.
     return local.astimezone(UTC)
@@ -31,7 +31,7 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """True for a zone's name. `ZoneInfo` is not asked: it opens paths and raises many errors."""
+    """Accept a zone's name. `ZoneInfo` is not asked: it opens paths and raises many errors."""
     return isinstance(value, str) and value in _zones()
 
 

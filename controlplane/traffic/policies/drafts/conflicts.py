@@ -1,4 +1,4 @@
-"""Two people changed the same policy: base, theirs and mine of each field, and the form that settles them."""
+"""Settles conflicting changes of a policy: base, theirs and mine of each field, and the form to choose from."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 
 
 def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject | None) -> HttpResponse:
-    """412: the fields that somebody else changed meanwhile, and the form that settles them."""
+    """Answer 412 with the fields that somebody else changed meanwhile, and the form that settles them."""
     draft = selectors.open_draft(policy)
     fields = disputes(base or error.base, error.theirs, error.mine)
     context = {
@@ -40,7 +40,8 @@ def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject
         "theirs": json.dumps(error.theirs),
         "current": draft.etag if draft else "",
         "live": selectors.live_version(policy),
-        # After a conflict with the live version the draft is based on it; after one with another save its base stays.
+        # After a conflict with the live version, that becomes the draft's base; after one with another save the base
+        # stays.
         "based_on": error.current.removeprefix("v") if error.kind in ("live", "gone") else "",
         "nothing_left": not fields,
     }
@@ -52,7 +53,7 @@ def _unit(path: str) -> str:
 
 
 def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
-    """A valid document in a hidden field; None when it is missing or was tampered with."""
+    """Return a valid document in a hidden field; None if it is missing or was tampered with."""
     try:
         return documents.dump(documents.parse(json.loads(request.POST.get(key, ""))))
     except (ValueError, RecursionError):
@@ -60,7 +61,7 @@ def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
 
 
 def loaded(request: HttpRequest) -> JsonObject | None:
-    """The document that the form was made from, its values unchecked; None when it is missing or no object."""
+    """Return the document that the form was made from, its values unchecked; None if it is missing or no object."""
     try:
         document = json.loads(request.POST.get("loaded", ""))
     except (ValueError, RecursionError):
@@ -69,7 +70,7 @@ def loaded(request: HttpRequest) -> JsonObject | None:
 
 
 def chosen(request: HttpRequest) -> JsonObject | None:
-    """The document that results from the choices on the conflict page; None when one is missing."""
+    """Return the document that results from the choices on the conflict page; None if a choice is missing."""
     mine, theirs = posted_document(request, "mine"), posted_document(request, "theirs")
     if mine is None or theirs is None:
         return None
@@ -81,8 +82,8 @@ def chosen(request: HttpRequest) -> JsonObject | None:
 
 
 def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
-    """Every field that differs between mine and theirs, with its value before. Two strategies are one dispute: their
-    parameters do not mix."""
+    """Return every field that differs between mine and theirs, with its value before. Two strategies are one dispute:
+    their parameters do not mix."""
     before, differing = flatten(base), differences(theirs, mine)
     if STRATEGY_NAME.path in differing:
         differing = {
@@ -94,7 +95,7 @@ def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Di
 
 
 def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> JsonObject:
-    """Theirs with the named fields taken from mine; a strategy comes with its parameters."""
+    """Return theirs with the named fields taken from mine; a strategy comes with its parameters."""
     values = flatten(mine)
     taken = {path: values[path] for path in take_mine}
     if STRATEGY_NAME.path in taken:
@@ -103,7 +104,7 @@ def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> Js
 
 
 def suggestion(dispute: Dispute) -> str:
-    """The side that changed the field if only one did; else empty, and a person has to choose."""
+    """Return the side that changed the field if only one did; else empty, and a person has to choose."""
     if dispute.mine == dispute.base:
         return "theirs"
     return "mine" if dispute.theirs == dispute.base else ""

@@ -1,4 +1,4 @@
-"""The fields of the draft editor, and values as people read and type them. Pure."""
+"""The fields of the draft editor, with values as people read and type them. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from router.policy.schema.parameters import STRATEGY_NAME
 from router.policy.strategies import STRATEGIES, Strategy, title_of
 
 SHARES = ("share",)
-BARE = ("share", "ratio")  # units that are not written after a value
-SECTIONS = {  # in this order
+BARE = ("share", "ratio")  # units not written after a value
+SECTIONS = {  # sections in the order of the page
     "classes": "Request classes",
     "strategy": "Strategy",
     "affinity": "Session affinity",
@@ -28,7 +28,7 @@ SECTIONS = {  # in this order
 }
 
 
-# Always in view; the others are folded until they differ from live.
+# Sections always in view; the others are folded until they differ from live
 BASIC = {
     *("classes.heavy_new_tokens", "classes.warm_hit_share", "classes.warm_new_tokens"),
     *(STRATEGY_NAME.path, "load.kv_usage_max"),
@@ -36,7 +36,7 @@ BASIC = {
 
 
 def _named(path: str, value: Json, unit: str) -> str:
-    """Strategies by their titles, as in the select."""
+    """Say a value; strategies by their titles, as in the select."""
     if path == STRATEGY_NAME.path:
         return title_of(str(value))
     return shown(value, unit)
@@ -46,10 +46,10 @@ def _named(path: str, value: Json, unit: str) -> str:
 class PolicyField:
     parameter: Parameter
     text: str  # text of the input: what was typed, else the draft's value
-    live: str  # the live version's value, in words
-    live_text: str  # the same as text of the input
+    live: str  # value of the live version, in words
+    live_text: str  # value of the live version, as text of an input
     error: str
-    changed: bool  # the draft differs from the live version
+    changed: bool  # whether the draft differs from the live version
     measured: LiveMetric | None
 
     @property
@@ -70,7 +70,7 @@ class PolicyField:
 
     @property
     def allowed(self) -> str:
-        """256 to 1,000,000 tokens, without "a whole number from": the input takes only numbers."""
+        """Say the range as 256 to 1,000,000 tokens, without "a whole number from": the input takes only numbers."""
         return self.parameter.allowed.removeprefix("a whole number from ").removeprefix("a number from ")
 
     @property
@@ -122,7 +122,7 @@ def strategy_of(document: JsonObject) -> str:
 
 
 def overrides(posted: Mapping[str, str], current: str) -> dict[str, Json]:
-    """The values of a posted form by path, without the fields of a strategy that was just deselected."""
+    """Return the values of a posted form by path, without the fields of a strategy that was just deselected."""
     strategy = posted.get(STRATEGY_NAME.path, current)
     known = parameters_of(strategy if strategy in STRATEGIES else current)
     values = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
@@ -136,7 +136,7 @@ def sections(
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
-    """The fields of the draft's strategy by section; `posted` is the text of a form that was refused."""
+    """Return the fields of the draft's strategy by section; `posted` is the text of a refused form."""
     drafted, in_force = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
     grouped: dict[str, list[PolicyField]] = {}
@@ -171,7 +171,7 @@ def pretty(document: JsonObject) -> str:
 
 
 def shown(value: Json, unit: str = "") -> str:
-    """20,000 tokens, 0.5, yes; a dash for a missing value."""
+    """Say a value: 20,000 tokens, 0.5, yes; a dash if it is missing."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -183,7 +183,7 @@ def shown(value: Json, unit: str = "") -> str:
 
 
 def reading(value: float | None, unit: str) -> str:
-    """A live metric with three significant digits."""
+    """Say a live metric with three significant digits."""
     if value is None:
         return "no data"
     if unit in SHARES:
@@ -195,7 +195,7 @@ def reading(value: float | None, unit: str) -> str:
 
 
 def typed(parameter: Parameter, text: str) -> Json:
-    """Typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
+    """Return typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
     if parameter.kind == "bool":
         return typed_flag(text)
     if parameter.kind == "choice":
@@ -205,7 +205,7 @@ def typed(parameter: Parameter, text: str) -> Json:
 
 
 def as_input(value: Json) -> str:
-    """The value as text of an input, without thousands separators."""
+    """Return the value as text of an input, without thousands separators."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value == int(value) and abs(value) < 1e15:

@@ -1,4 +1,4 @@
-"""The open draft of a policy: opening, checking, saving, also from a file, discarding."""
+"""Opens, checks, saves (also from a file) and discards the draft of a policy."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ RESERVED = {"schema", "new"}  # words in the addresses of pages and API
 
 
 def check_reason(reason: str, path: str = "reason") -> str:
-    reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
+    reason = reason.replace("\x00", "").strip()  # PostgreSQL stores no NUL.
     if not REASON_MIN <= len(reason) <= REASON_MAX:
         message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
         raise PolicyInvalid("the reason is missing or too short", (Problem(path, reason, message),))
@@ -36,7 +36,7 @@ def check_reason(reason: str, path: str = "reason") -> str:
 
 
 def check_document(document: object) -> JsonObject:
-    """The document with every default filled in; PolicyInvalid with every problem."""
+    """Return the document with every default filled in. PolicyInvalid has every problem."""
     try:
         return documents.dump(documents.parse(document))
     except InvalidDocument as error:
@@ -63,7 +63,7 @@ def check_name(name: str) -> str:
 
 @transaction.atomic
 def open_draft(policy: Policy, actor: Actor) -> Draft:
-    """The policy's open draft, or a new one that starts from the live version."""
+    """Return the policy's open draft, or a new one that starts from the live version."""
     draft, created = _opened(policy, actor)
     if created:
         log.info("policy.draft_opened", policy=policy.name, based_on=draft.based_on, actor=actor.name)
@@ -72,7 +72,7 @@ def open_draft(policy: Policy, actor: Actor) -> Draft:
 
 
 def _opened(policy: Policy, actor: Actor) -> tuple[Draft, bool]:
-    """The draft, and whether it is new."""
+    """Return the draft, and whether it is new."""
     live = selectors.live_version(policy)
     return Draft.objects.get_or_create(
         policy=policy,
@@ -93,7 +93,7 @@ def save_draft(
 
     `based_on` rebases the draft onto another live version after a conflict was settled.
     """
-    Draft.objects.filter(policy=policy).update(revision=F("revision"))  # until the end nobody else saves it
+    Draft.objects.filter(policy=policy).update(revision=F("revision"))  # keeps others from saving meanwhile
     before = selectors.open_draft(policy)
     draft = _saved(policy, document, actor, if_match, based_on)
     if before is not None and before.etag != draft.etag:
@@ -109,7 +109,7 @@ def _saved(policy: Policy, document: object, actor: Actor, if_match: str | None,
     if draft is None:
         raise gone(policy, document)
     if document == draft.upgraded and based_on in (None, draft.based_on):
-        return draft  # sent twice, or the same change by two people
+        return draft  # Sent twice, or the same change by two people.
     check_etag(draft, if_match, document)
     changes: dict[str, Any] = {
         "document": document,
@@ -127,7 +127,8 @@ def _saved(policy: Policy, document: object, actor: Actor, if_match: str | None,
 
 
 def draft_of_file(policy: Policy, document: object, actor: Actor, based_on: int | None) -> Draft:
-    """Save the document of a file as the open draft; run it in a transaction, so that a refusal leaves no draft.
+    """Save the document of a file as the open draft, in a transaction of the caller's, so that a refusal leaves no
+    draft.
 
     Conflict when somebody else's draft is open, or another version went live since `based_on`.
     """
@@ -198,7 +199,7 @@ def discard_draft(policy: Policy, actor: Actor, *, if_match: str | None = None) 
 
 
 def check_base(draft: Draft, live: PolicyVersion) -> None:
-    """Conflict when another version has gone live since the draft was opened."""
+    """Raise Conflict if another version has gone live since the draft was opened."""
     if draft.based_on == live.number:
         return
     base = draft.policy.versions.filter(number=draft.based_on).first()
@@ -218,7 +219,7 @@ def check_etag(draft: Draft, if_match: str | None, mine: JsonObject | None) -> N
 
 
 def check_live(policy: Policy, if_match: str | None, mine: JsonObject | None = None) -> None:
-    """Conflict unless the version that the caller saw is still live."""
+    """Raise Conflict unless the version that the caller saw is still live."""
     live = selectors.live_version(policy)
     if if_match is not None and if_match != live.etag:
         raise Conflict(

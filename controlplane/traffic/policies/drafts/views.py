@@ -46,7 +46,7 @@ def open_draft(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, name: str) -> HttpResponse:
-    """The form; a POST saves it, and stays or continues to the review."""
+    """Show the form; a POST saves it, and stays or continues to the review."""
     policy = find(name)
     draft = selectors.open_draft(policy)
     if draft is None and request.method == "GET":
@@ -67,7 +67,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def save(request: HttpRequest, policy: Policy) -> Draft:
-    """Apply what was typed to the document that the form was made from. Conflict carries the result as `mine`."""
+    """Apply the typed values to the document that the form was made from. Conflict carries the result as `mine`."""
     return _save(request, policy, conflicts.loaded(request))
 
 
@@ -125,7 +125,7 @@ def watch_url(draft: Draft) -> str:
 @operator_required
 @require_POST
 def autosave(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx: reports whether the values were saved and marks the fields; the inputs stay untouched."""
+    """Report to htmx whether the values were saved, and mark the fields; the inputs stay untouched."""
     return saved_response(request, "policies/_saved.html", saved(request, find(name)))
 
 
@@ -133,15 +133,15 @@ def autosave(request: HttpRequest, name: str) -> HttpResponse:
 class SavedDraft:
     """The outcome of saving the typed values."""
 
-    draft: Draft | None = None  # None: nothing was saved
-    changes: Sequence[ShownChange] = ()  # against the live version
-    other_fields: bool = False  # another strategy has other fields
+    draft: Draft | None = None  # None if nothing was saved
+    changes: Sequence[ShownChange] = ()  # changes against the live version
+    other_fields: bool = False  # whether another strategy was chosen, with other fields
     conflict: Conflict | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def marks(self) -> dict[str, object]:
-        """Marks of the fields, for the script."""
+        """The marks of the fields, for the script."""
         return {"errors": self.errors, "kept": self.draft is not None}
 
     @property
@@ -174,7 +174,7 @@ def saved_response(request: HttpRequest, template: str, saved: SavedDraft, **mor
 
 @require_GET
 def watch(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx, every few seconds: a banner when somebody else saved, published or discarded the draft."""
+    """Answer htmx every few seconds: a banner if somebody else saved, published or discarded the draft."""
     policy = find(name)
     draft, live = selectors.open_draft(policy), selectors.live_version(policy)
     context = {
@@ -246,16 +246,16 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
 
 def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> HttpResponse:
     done = selectors.published_from(policy, request.POST.get("etag", ""))
-    if done is not None:  # the second press of the same button
+    if done is not None:  # second press of the same button
         return redirect("policy-version", name=policy.name, number=done.number)
     draft = selectors.open_draft(policy)
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
-    if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
+    if error.kind in ("open", "state", "freeze"):  # A delivery or a freeze is in the way.
         refusal = PublishRefusal([f"{error}."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
-    if error.kind == "draft":  # somebody saved after the review: show their values
+    if error.kind == "draft":  # Somebody saved after the review: their values are shown.
         refusal = PublishRefusal([f"{error}. Look at the values below once more."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)
@@ -264,7 +264,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
 @operator_required
 @require_GET
 def settle(request: HttpRequest, name: str) -> HttpResponse:
-    """The draft against a version that was published after the draft was opened."""
+    """Show the draft against a version that was published after the draft was opened."""
     policy = find(name)
     draft = selectors.open_draft(policy)
     if draft is None:
@@ -298,7 +298,7 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
     if document is None:
         messages.error(request, "Choose a side for every field; nothing was saved.")
         return redirect("draft-settle", name=name)
-    services.open_draft(policy, actor_of(request))  # the other person may have published: mine becomes a new draft
+    services.open_draft(policy, actor_of(request))  # The other person may have published: mine becomes a new draft.
     based_on = number_of(request, "based_on", 0)
     try:
         services.save_draft(

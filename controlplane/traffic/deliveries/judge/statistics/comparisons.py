@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from router.contract.redis.delivery import Moments
 
 TUNED_FOR = 100  # approximate number of requests at which the confidence sequence is narrowest
-LEAST_REQUESTS = 30  # in an arm
-LEAST_CELLS = 8  # effective ones, in an arm
-OWN_CELLS = 16  # effective ones with which an arm's variance comes from its own cells alone
+LEAST_REQUESTS = 30  # least requests in an arm
+LEAST_CELLS = 8  # least effective cells in an arm
+OWN_CELLS = 16  # effective cells from which an arm's variance comes from its own cells alone
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Candidate minus control: of means of ln ms, or of shares."""
+    """Candidate minus control: a difference of means of ln ms, or of shares."""
 
     difference: float
     se: float
     n: tuple[int, int]  # requests: candidate, control
-    cells: tuple[float, float]  # effective: candidate, control
+    cells: tuple[float, float]  # effective cells: candidate, control
     control: float  # mean of control
 
     @property
@@ -36,7 +36,7 @@ class Estimate:
         return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
 
     def lower(self, alpha: float) -> float:
-        """A lower bound that holds at all times at once, except with a probability of `alpha`."""
+        """Return a lower bound that holds at all times at once, except with a probability of `alpha`."""
         return self.difference - self._half_width(alpha)
 
     def upper(self, alpha: float) -> float:

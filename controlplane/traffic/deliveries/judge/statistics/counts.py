@@ -1,10 +1,10 @@
-"""Errors and refusals: whether the candidate has more than its share of them. Pure."""
+"""Tests whether the candidate has more than its share of errors and refusals. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-EXCESSES = (1.25, 1.6, 2.0, 3.0, 5.0, 10.0, 30.0)  # the candidate's rate over the allowed one
+EXCESSES = (1.25, 1.6, 2.0, 3.0, 5.0, 10.0, 30.0)  # multiples of the allowed rate for the candidate
 
 
 @dataclass(frozen=True, slots=True)
