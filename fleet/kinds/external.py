@@ -145,14 +145,14 @@ def _bootstrap(spec: ExternalSpec, launch: Launch) -> str:
     if not spec.bootstraps:
         return ""
     given = spec.bootstraps[0 if len(spec.bootstraps) == 1 else launch.ordinal]
-    return given.replace(HOST, _host(url(spec, launch)))
+    return given.replace(HOST, host_of(url(spec, launch)))
 
 
 def _events(spec: ExternalSpec, launch: Launch) -> str:
     where = url(spec, launch)
     if spec.kv_endpoint is None or spec.kv_events is False:
         return where if spec.kv_events else ""
-    return event_address(spec.kv_endpoint, spec.kv_replay, _host(where))
+    return event_address(spec.kv_endpoint, spec.kv_replay, host_of(where))
 
 
 def event_address(endpoint: str, replay: str | None, host: str, topic: str = "") -> str:
@@ -162,7 +162,7 @@ def event_address(endpoint: str, replay: str | None, host: str, topic: str = "")
     return endpoint.replace(HOST, host) + (query and f"?{query}")
 
 
-def _host(where: str) -> str:
+def host_of(where: str) -> str:
     host = urlsplit(where).hostname or ""
     return f"[{host}]" if ":" in host else host
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from fleet.kinds.external import ExternalSpec, event_address
+from fleet.kinds.external import ExternalSpec, event_address, host_of
 from fleet.kinds.servers import AUTO, SERVERS, Server
 from fleet.observe.lacking import lacking
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
@@ -102,15 +102,15 @@ async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
     if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
         return asked.url
     events = about.get("kv_events") if isinstance(about, Mapping) else None
-    return _sglang_events(events, asked.url, spec.data_parallel_size) if isinstance(events, Mapping) else ""
+    return sglang_events(events, asked.url, spec.data_parallel_size) if isinstance(events, Mapping) else ""
 
 
-def _sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
+def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
     """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on. Empty for other than `ranks`."""
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
     if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""
-    host = url.partition("://")[2].rpartition(":")[0]
+    host = host_of(url)
     back = f"tcp://{host}:{replay}" if _is_port(replay) else None
     return event_address(f"tcp://{host}:{port}", back, host, topic[:_TOPIC] if isinstance(topic, str) else "")
 

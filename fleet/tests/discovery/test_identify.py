@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from fleet.kinds.external import ExternalSpec
-from fleet.observe.identify import Identified, identify
+from fleet.observe.identify import Identified, identify, sglang_events
 from fleet.observe.lacking import lacking
 from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
@@ -78,6 +78,11 @@ def test_an_engine_lacks_the_flags_that_an_exact_index_needs(
     server: str, about: object, events: bool, lacks: tuple[str, ...]
 ) -> None:
     assert lacking(server, about, events=events) == lacks
+
+
+@pytest.mark.parametrize("where", ["https://engine.llm", "http://engine.llm:8000/base/"])
+def test_kv_events_of_sglang_come_from_its_host(where: str) -> None:
+    assert sglang_events({"publisher": "zmq", "endpoint_port_base": 5557}, where, 1) == "tcp://engine.llm:5557"
 
 
 @pytest.mark.parametrize("wrong", [{"endpoint_port_base": True}, {"endpoint_port_base": 70_000}, {"publisher": "null"}])
