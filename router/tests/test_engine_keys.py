@@ -8,6 +8,7 @@ import pytest
 from router.contract.net import engine_key, whereabouts
 from router.contract.net.engine_key import refusal
 from router.pool.endpoint import Endpoint
+from router.tests.certificates import Authority
 from router.tests.conftest import entry, instance, key_entry
 from router.tests.engine import engine, reply
 from router.tests.values import everything
@@ -119,7 +120,7 @@ async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, 
     assert not made.engines[0].received
     assert pool.endpoints["demo-0"].refusal(0.0, 1.0) == f"ready: {why}"
     health = (await made.client.get("/healthz")).json()
-    assert "pool demo: 1 of 2 instances have no engine key here: the log says why" in health["degraded"]
+    assert "pool demo: 1 of 2 instances lack an engine key or certificates here: the log says why" in health["degraded"]
     assert str(path) not in json.dumps(health)
     assert f"pool demo: {why}" in caplog.text
     path.write_text(KEY)
@@ -128,6 +129,23 @@ async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, 
     for _ in range(4):
         assert (await made.ask()).status_code == 200
     assert len(made.engines[0].received) == 2
+
+
+async def test_an_instance_without_its_certificates_gets_no_requests_and_says_why(world, monkeypatch, tmp_path):
+    made = await world(None, None)
+    first, second = made.engines
+    lacks = entry("demo-0", first.url, tls={"authorities": "env:ENGINES_TLS"})
+    made.published.fleet(lacks, entry("demo-1", second.url))
+    pool = made.router.pools.get("demo")
+    await made.until(lambda: pool.ready == 1, "the certificates are missed")
+    for _ in range(4):
+        assert (await made.ask()).status_code == 200
+    assert not first.received
+    why = "its TLS authority is missing: the environment variable ENGINES_TLS is not set or empty"
+    assert pool.endpoints["demo-0"].refusal(0.0, 1.0) == f"ready: {why}"
+    monkeypatch.setenv("ENGINES_TLS", Authority(tmp_path).path.read_text())
+    pool.look_at_keys()
+    assert pool.ready == 2
 
 
 async def test_a_key_that_is_lost_in_between_counts_against_no_engine(world, monkeypatch):

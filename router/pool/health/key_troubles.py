@@ -1,30 +1,32 @@
-"""Instances without requests because this router cannot read their engine key."""
+"""Instances without requests because this router cannot read their engine key or their certificates."""
 
 import logging
 from collections.abc import Sequence
 
 from msgspec import structs
 
-from router.contract.net.engine_key import is_refusal, trouble
+from router.contract.net import engine_key, engine_tls
+from router.contract.net.engine_tls import EngineTls
 from router.contract.redis.published import PublishedInstance
 
 log = logging.getLogger("weir.router")
 
 Instances = Sequence[PublishedInstance]
+Named = tuple[str, EngineTls]  # whereabouts of the key and of the certificates
 
 
 class KeyTroubles:
     def __init__(self, pool: str) -> None:
         self._pool = pool
-        self._reasons: dict[str, str] = {}  # by key reference
+        self._reasons: dict[Named, str] = {}
 
     def look(self, instances: Instances) -> bool:
-        """Read the keys again; return whether a key went missing or came back.
+        """Read the keys and certificates again; return whether one went missing or came back.
 
         Only the log has the reasons: /healthz is public and names no variable or file.
         """
-        named = {instance.engine_key for instance in instances if instance.engine_key}
-        reasons = {reference: why for reference in sorted(named) if (why := trouble(reference))}
+        named = dict.fromkeys(map(_named, instances))
+        reasons = {one: why for one in named if (why := _trouble(*one))}
         if reasons == self._reasons:
             return False
         self._reasons = reasons
@@ -33,23 +35,32 @@ class KeyTroubles:
         return True
 
     def without(self, instances: Instances) -> Instances:
-        """Return the instances, with those whose key is missing out of routing."""
+        """Return the instances, with those that lack one out of routing."""
         if not self._reasons:
             return instances
         return [
             structs.replace(instance, routable=False, reason=why)
-            if (why := self._reasons.get(instance.engine_key))
+            if (why := self._reasons.get(_named(instance)))
             else instance
             for instance in instances
         ]
 
     def lacking(self, instances: Instances) -> list[str]:
-        """Return the instances without their key, for /healthz."""
-        count = sum(instance.engine_key in self._reasons for instance in instances)
-        return [f"{count} of {len(instances)} instances have no engine key here: the log says why"] if count else []
+        """Return how many instances lack one, for /healthz."""
+        count = sum(_named(instance) in self._reasons for instance in instances)
+        lack = "lack an engine key or certificates here: the log says why"
+        return [f"{count} of {len(instances)} instances {lack}"] if count else []
+
+
+def _named(instance: PublishedInstance) -> Named:
+    return instance.engine_key, instance.tls
+
+
+def _trouble(key: str, tls: EngineTls) -> str:
+    return engine_key.trouble(key) or (engine_tls.trouble(tls) if tls.references else "")
 
 
 def refusals(instances: Instances) -> str:
     """Return the reasons why no instance is ready, for /healthz."""
-    count = sum(is_refusal(instance.reason) for instance in instances)
+    count = sum(engine_key.is_refusal(instance.reason) for instance in instances)
     return f": {count} of them ask for a key (engine_key)" if count else ""
