@@ -74,8 +74,9 @@ class ConnectionPool:
         try:
             async with limit:
                 self._connects.start(limit, timeout_s)
-                secure = context(self.tls) if self._is_secure else None
-                where = (self.host, self.port, ENGINES, secure, self.tls.name)
+                tls = self.tls
+                secure = context(tls) if self._is_secure else None
+                where = (self.host, self.port, ENGINES, secure, tls.name)
                 _, connection = await connect(lambda: Connection(self, loop), *where)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
@@ -86,6 +87,7 @@ class ConnectionPool:
             raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
         finally:
             self._connects.stop(limit)
+        connection.tls = tls
         return connection
 
     def secure_by(self, tls: EngineTls) -> None:
@@ -95,7 +97,7 @@ class ConnectionPool:
             self.close_all_idle()
 
     def give_back(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= MAX_IDLE:
+        if self._closed or connection.tls is not self.tls or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
         self._idle.append(connection)

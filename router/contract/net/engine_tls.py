@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from router.contract.net.addresses import literal
 from router.contract.net.outgoing import tls as of_system
 from router.contract.net.tls_refusal import TlsRefused
 from router.contract.net.whereabouts import Missing, Sought, is_named, read
@@ -20,7 +21,9 @@ SYSTEM = "system"
 REFERENCE = "env:NAME, whose name has TLS in it, or file:/PATH"
 ALLOWED = f"authorities ({SYSTEM}, or {REFERENCE}), certificate and key (likewise), and name (a host name)"
 _REFERENCE = re.compile(r"env:(?=\w*TLS)[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:.]{2,45}", re.ASCII)
+_NAME = re.compile(
+    r"(?=.{1,253}$)({0}\.)*{0}".replace("{0}", r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"), re.ASCII
+)
 _MOST = 256  # contexts kept
 
 
@@ -47,9 +50,14 @@ def engine_tls(given: Mapping[str, str]) -> EngineTls:
 
 def is_allowed(given: Mapping[str, str]) -> bool:
     return not given.keys() - set(EngineTls.__struct_fields__) and all(
-        _NAME.fullmatch(value) if name == "name" else _is_reference(value) or (name, value) == ("authorities", SYSTEM)
+        _is_name(value) if name == "name" else _is_reference(value) or (name, value) == ("authorities", SYSTEM)
         for name, value in given.items()
     ) and ("key" not in given or "certificate" in given)  # fmt: skip
+
+
+def _is_name(given: str) -> bool:
+    """Return whether a certificate can have it: other labels end the handshake in an error of the codec."""
+    return _NAME.fullmatch(given) is not None or (literal(given) is not None and "%" not in given)
 
 
 def _is_reference(given: str) -> bool:
@@ -92,7 +100,7 @@ def _made(authorities: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         if authorities:
-            made.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+            made.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))  # names in comments have more
         else:
             made.load_default_certs()
     except (ssl.SSLError, ValueError):

@@ -51,10 +51,11 @@ LARGEST = 64 * 1024  # bytes of an answer, unless the caller allows more
 
 
 class _ProbeConnection(HttpClientProtocol):
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, tls: EngineTls) -> None:
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
         self._left = 0  # bytes that the answer may still have
+        self.tls = tls
         super().__init__(loop)
 
     def lost(self, exc: Exception | None) -> ConnectionRefused:
@@ -115,6 +116,8 @@ class Prober:
 
     async def _get(self, url: str, largest: int, lines: bytes, tls: EngineTls) -> tuple[int, bytes]:
         parts = urlsplit(url)
+        if url in self._kept and self._kept[url].tls != tls:
+            self.forget(url)
         kept = self._kept.get(url)
         if kept is not None and not kept.closed:
             try:
@@ -132,7 +135,7 @@ class Prober:
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
         host = parts.hostname or ""
-        _, connection = await connect(lambda: _ProbeConnection(loop), host, port, ENGINES, secure, tls.name)
+        _, connection = await connect(lambda: _ProbeConnection(loop, tls), host, port, ENGINES, secure, tls.name)
         return connection
 
     def forget(self, url: str) -> None:

@@ -159,6 +159,17 @@ async def test_a_changed_file_counts_for_the_next_connection(signed):
         assert await _of_router(made.url, tls) == "200"
 
 
+async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certificates(signed):
+    prober = Prober()
+    async with engine(reply({}), secure=signed.good.server()) as made:
+        assert (await prober.get(made.url, 5, tls=signed.trusted))[0] == 200
+        assert (await prober.get(made.url, 5, tls=signed.trusted))[0] == 200
+        assert made.accepted == 1
+        with pytest.raises(NotTrusted, match="no authority that is trusted here"):
+            await prober.get(made.url, 5, tls=PLAIN)
+        prober.keep_only(set())
+
+
 async def test_certificates_that_cannot_be_read_count_against_no_engine(signed):
     async with engine(reply({}), secure=signed.good.server()) as made:
         with pytest.raises(KeyMissing, match="authority is missing: the environment variable NO_TLS"):
@@ -176,6 +187,8 @@ def test_what_is_wrong_with_named_certificates_is_said(signed, monkeypatch):
     monkeypatch.setenv("MY_TLS", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----")
     assert "no certificate in it that can be read" in trouble(EngineTls("env:MY_TLS"))
     assert "must be PEM text" in trouble(EngineTls("", "env:MY_TLS"))
+    monkeypatch.setenv("MY_TLS", f"# Főtanúsítvány\n{signed.own.path.read_text()}")
+    assert trouble(EngineTls("env:MY_TLS")) == ""
     both = signed.client.certificate.read_text() + signed.client.key.read_text()
     monkeypatch.setenv("MY_TLS", both)
     assert trouble(EngineTls(signed.trusted.authorities, "env:MY_TLS")) == ""
@@ -193,6 +206,12 @@ def test_what_is_wrong_with_named_certificates_is_said(signed, monkeypatch):
         ({"authorities": "env:WEIR_SECRET_KEY"}, False),
         ({"authorities": "file:/a/../b"}, False),
         ({"name": "a b"}, False),
+        ({"name": "a..b"}, False),
+        ({"name": "x" * 64}, False),
+        ({"name": ".a"}, False),
+        ({"name": "fe80::1%a..b"}, False),
+        ({"name": "a." * 100 + "a"}, True),
+        ({"name": "fd00::1"}, True),
         ({"verify": "no"}, False),
     ],
 )
@@ -200,12 +219,15 @@ def test_a_pool_names_certificates_by_their_whereabouts(given, allowed):
     assert bool(engine_tls.is_allowed(given)) is allowed
 
 
-async def test_other_certificates_of_a_pool_end_the_idle_connections(signed):
+@pytest.mark.parametrize("busy", [False, True])
+async def test_connections_of_other_certificates_take_no_further_request(signed, busy):
     async with engine(reply({}), secure=signed.good.server()) as made:
         upstream = ConnectionPool(made.url, signed.trusted)
         request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
         connection = await upstream.open(request, connect_timeout_s=5, first_byte_timeout_s=5)
         await connection.peek_whole(1000)
+        if busy:
+            upstream.secure_by(PLAIN)
         connection.release()
         upstream.secure_by(PLAIN)
         with pytest.raises(ConnectFailed):
