@@ -1,4 +1,4 @@
-"""A calibration for people: its constants, and each load as measured and as fitted. Pure."""
+"""Describes a calibration for people: its constants, and each load as measured and as fitted. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ class FittedLoad:
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
-    """(name, value). Fixed time and reading the weights are one entry: a sweep can hardly separate them."""
+    """Return (name, value) of each constant. Fixed time and reading the weights are one entry: a sweep can hardly tell
+    them apart."""
     step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
     launch_ms = constants.get("launch_s", 0.0) * 1e3
     launched = [("Least step of a prompt of more than 512 tokens", f"{launch_ms:.3g} ms")] if launch_ms else []
@@ -43,13 +44,13 @@ def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def describe_load(between: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
-    """(name, value) of a fit to traffic, as stored: the load that it saw."""
+    """Return (name, value) of the load that a fit to traffic saw, as stored."""
     names = {"in_flight": "Calibrated for requests at once", "new_tokens": "Calibrated for new tokens in a prompt"}
     return [(name, "{:,} to {:,}".format(*between[key])) for key, name in names.items() if key in between]
 
 
 def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """(name, value) of a fit to traffic, as stored; those that were not measured are left out."""
+    """Return (name, value) of the errors of a fit to traffic, as stored, without those that were not measured."""
     names = {
         "ttft_mean": "Held out: mean TTFT",
         "ttft_p99": "Held out: TTFT p99",
@@ -60,7 +61,8 @@ def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str
 
 
 def fitted_loads(points: Iterable[object], constants: Mapping[str, float], chunk_tokens: int) -> list[FittedLoad]:
-    """`points` and `constants` as stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
+    """Return the loads as measured and as fitted. `points` and `constants` as stored; `chunk_tokens`: the engine's
+    max_num_batched_tokens."""
     law = law_from(constants)
     return [_load(convert(values, CalibrationPoint), law, constants[API], chunk_tokens) for values in points]
 

@@ -14,7 +14,7 @@ from router.contract.metrics.metrics_page import LARGEST
 
 ANSWER_S = 10.0
 VERSION_PATH = "/version"
-# vLLM answers the first one only with VLLM_SERVER_DEV_MODE=1.
+# vLLM serves the first path only with VLLM_SERVER_DEV_MODE=1.
 SETTINGS_PATHS = ("/server_info?config_format=json", "/get_server_info")
 LARGEST_WINDOW = 2**31 - 1  # tokens
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
@@ -22,25 +22,25 @@ _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.M
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """None: not reported."""
+    """Facts that an engine reports; None: not reported."""
 
-    window: int | None  # tokens of prompt and answer at most
+    window: int | None  # most tokens of prompt and answer together
     kv_blocks: int | None
-    block_size: int | None  # tokens
+    block_size: int | None  # tokens per block
 
-    active: int | None  # requests, running and waiting
-    prompt_tokens: float | None  # counter
+    active: int | None  # running and waiting requests
+    prompt_tokens: float | None  # counter of prompt tokens
     time_scale: float  # 10: ten times faster than real time
-    version: Version | None = None  # as vLLM names its own
+    version: Version | None = None  # vLLM's version
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None  # chunk budget of a step
-    async_scheduling: bool | None = None  # plans a step while the one before it runs
+    async_scheduling: bool | None = None  # True if a step is planned while the one before it runs
 
 
 async def engine_facts(
     client: httpx.AsyncClient, model: str, models_path: str, metrics_path: str, names: Scrape
 ) -> EngineFacts:
-    """NotAnswered."""
+    """Ask the engine for its facts. Raise NotAnswered."""
     listed = await _get(client, models_path)
     page = await _get(client, metrics_path)
     version = _version(await _get(client, VERSION_PATH))
@@ -65,7 +65,7 @@ async def engine_facts(
 
 
 async def _get(client: httpx.AsyncClient, path: str) -> bytes:
-    """The whole answer, of an engine that may send too much or a byte at a time."""
+    """Return the whole answer of an engine that may send too much, or one byte at a time."""
     body = bytearray()
     try:
         async with asyncio.timeout(ANSWER_S), client.stream("GET", path, headers=PLAIN) as answer:
@@ -90,7 +90,7 @@ def _time_scale(page: bytes) -> float:
 
 
 def _version(answer: bytes) -> Version | None:
-    """Its first two numbers; None of an engine that answers something else there, or of an unnumbered build."""
+    """Return the first two numbers of the version; None for another answer, or an unnumbered build."""
     try:
         major, minor = re.findall(r"^(\d{1,4})\.(\d{1,4})\.\d", orjson.loads(answer)["version"])[0]
     except (ValueError, LookupError, TypeError):
@@ -99,7 +99,7 @@ def _version(answer: bytes) -> Version | None:
 
 
 def _settings(answer: bytes) -> tuple[int | None, int | None, bool | None]:
-    """(sequences, batched tokens, whether it plans ahead) of vLLM or SGLang; None: not reported."""
+    """Return (sequences, batched tokens, whether it plans ahead) of vLLM or SGLang; None: not reported."""
     try:
         settings = orjson.loads(answer)
     except ValueError:

@@ -1,19 +1,20 @@
 """Fits the constants of the step-time law (fleet/engine/law.py) to measured points. Pure.
 
 A single request takes api + Σ steps of its prompt's chunks to its first token, and concurrent decodes take one step per
-token. With the knee m of the matrix products, the number of tokens at which arithmetic outweighs reading the weights,
+token. Let m be the knee of the matrix products: the number of tokens at which arithmetic outweighs reading the weights.
+In
 
     T_lin(N) = w·(1 + (N/m)⁴)^¼,        m = weights_s / compute_s_per_token,
 
-everything except m is linear: for each m the constants are a non-negative least-squares fit of relative errors, as 10 %
+everything except m is linear. For each m the constants are a non-negative least-squares fit of relative errors, as 10 %
 of a decode step and 10 % of a long prompt are equally bad; the best m has the least sum. Outliers count less (Huber's
 weights).
 
-Of a mixture of experts, w grows with the experts that the tokens use: w + e·(1 - (1 - s)^N). The share s that a token
-uses is searched for, as kernels read more than the experts that are chosen: on an H200, vLLM 0.20 read those of
-Qwen3-30B-A3B as if a token used an eighth of them, where it uses a sixteenth. Its layers are many small kernels, and a
-prompt that is too large for CUDA graphs has the host launch each of them: a step then takes at least the time of the
-shortest such prompt, if the other points are fitted better without it.
+For a mixture of experts, w grows with the experts that the tokens use: w + e·(1 - (1 - s)^N). The share s per token is
+searched for, as kernels read more than the chosen experts: on an H200, vLLM 0.20 read those of Qwen3-30B-A3B as if a
+token used an eighth of them, although it uses a sixteenth. Its layers consist of many small kernels. For a prompt too
+large for CUDA graphs the host launches each of them, so a step takes at least the time of the shortest such prompt. The
+fit includes this floor if the other points are fitted better without that prompt.
 """
 
 import math
@@ -29,11 +30,11 @@ KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
 EXPERT_SHARES = [2.0 ** (-power / 2) for power in range(2, 14)]  # 1/2 to 1/90
 GOLDEN = (math.sqrt(5) - 1) / 2
 NARROWER = 24  # golden-section steps on the knee's interval
-REWEIGHTED = 3  # rounds of weights
-LEAST_SPREAD = 0.02  # relative errors up to this are noise
+REWEIGHTED = 3  # rounds of reweighting
+LEAST_SPREAD = 0.02  # relative error up to which differences are noise
 LEAST_POINTS = 4
 
-Row = tuple[list[float], float]  # factor of each constant, measured seconds
+Row = tuple[list[float], float]  # (factor of each constant, measured seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class CalibrationPoint:
     concurrency: int
     prompt_tokens: int  # prompt length of each request
     output_tokens: int  # output length of each request
-    context: float  # tokens attended to by all of them, at the middle of the `tpot_s` interval
+    context: float  # tokens attended to by all requests, at the middle of the `tpot_s` interval
     ttft_s: float | None  # TTFT of a single request on an idle engine
-    tpot_s: float | None  # while all requests decoded
+    tpot_s: float | None  # TPOT while all requests decoded
     n: int  # repetitions
 
 
 class TooFewPoints(Exception):
-    """Not enough points for a fit."""
+    """There are not enough points for a fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,12 @@ class Fitted:
     api_s: float  # time in the API before the engine's first step
     ttft_error: float  # mean of |fitted / measured - 1|
     tpot_error: float
-    n: int  # measured requests or groups of requests
+    n: int  # number of measured requests or groups of requests
 
 
 def fit(points: Sequence[CalibrationPoint], chunk_tokens: int, *, experts: bool = False) -> Fitted:
-    """`chunk_tokens`: the engine's max_num_batched_tokens; `experts`: of a mixture of experts. TooFewPoints."""
+    """Fit the constants. `chunk_tokens`: the engine's max_num_batched_tokens; `experts`: True for a mixture of experts.
+    Raise TooFewPoints."""
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
         raise TooFewPoints(f"{len(points)} points of {len(lengths)} prompt lengths: too few for a fit; allow more time")
@@ -89,7 +91,7 @@ def _best_share(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted
 
 
 def _launching(point: CalibrationPoint, made: Fitted) -> Fitted:
-    """With the step of this prompt as the least time of those whose kernels the host launches."""
+    """Set the least time of a step whose kernels the host launches to that of this prompt."""
     return replace(made, law=replace(made.law, launch_s=max(0.0, (point.ttft_s or 0.0) - made.api_s)))
 
 
@@ -106,8 +108,8 @@ def fit_rows(
     importance: Sequence[float] | None = None,
     share: float = 0.0,
 ) -> tuple[float, Law]:
-    """(time in the API, law) of the rows at the best knee. `weights`: of the rows, until the fit knows its outliers;
-    `share`: of the experts that a token uses, 0 without any."""
+    """Return (time in the API, law) for the rows at the best knee. `weights`: the rows' weights until outliers are
+    known; `share`: share of the experts that a token uses, 0 without experts."""
     for _ in range(REWEIGHTED):
         knee = _best_knee(rows_at, weights)
         rows = rows_at(knee)
@@ -119,7 +121,7 @@ def fit_rows(
 
 
 def ttft_s(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> float:
-    """TTFT of a single request on an idle engine."""
+    """Return the TTFT of a single request on an idle engine."""
     return api_s + law.prefill_s(point.prompt_tokens, chunk=chunk_tokens)
 
 
@@ -130,7 +132,7 @@ def tpot_s(point: CalibrationPoint, law: Law) -> float:
 def errors(
     points: Sequence[CalibrationPoint], law: Law, api_s: float, chunk_tokens: int
 ) -> tuple[list[float], list[float]]:
-    """|fitted / measured - 1| of each TTFT, and of each TPOT."""
+    """Return |fitted / measured - 1| of each TTFT, and of each TPOT."""
     first = [abs(ttft_s(one, law, api_s, chunk_tokens) / one.ttft_s - 1) for one in points if one.ttft_s]
     then = [abs(tpot_s(one, law) / one.tpot_s - 1) for one in points if one.tpot_s]
     return first, then
@@ -141,7 +143,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _rows(points: Sequence[CalibrationPoint], chunk_tokens: int, knee: float, share: float) -> list[Row]:
-    """Factors of (api, fixed, weights, attention pair, KV token, allreduce token, decode, experts)."""
+    """Return the factors of (api, fixed, weights, attention pair, KV token, allreduce token, decode, experts)."""
     first = [(_prompt(one.prompt_tokens, chunk_tokens, knee, share), one.ttft_s) for one in points if one.ttft_s]
     then = [(_decode(point, knee, share), point.tpot_s) for point in points if point.tpot_s]
     return [*first, *then]
@@ -173,7 +175,8 @@ def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
 
 
 def _first_weights(points: Sequence[CalibrationPoint]) -> list[float]:
-    """A time per token far below the others is a measuring error: it gets little weight until the fit can tell."""
+    """Give little weight to times per token far below the others, which are measuring errors, until outliers are
+    known."""
     paces = [point.tpot_s for point in points if point.tpot_s]
     middle = statistics.median(paces)
     return [1.0 for point in points if point.ttft_s] + [min(1.0, pace / middle) ** 2 for pace in paces]
@@ -185,7 +188,7 @@ def _off(row: Row, constants: Sequence[float]) -> float:
 
 
 def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
-    """Huber's, of errors relative to the larger of fitted and measured: half counts as much as double."""
+    """Return Huber's weights of errors relative to the larger of fitted and measured: half counts as much as double."""
     shares = [min(1.0, 1 / max(1 + _off(row, constants), 1e-9)) for row in rows]
     off = [abs(_off(row, constants)) * share for row, share in zip(rows, shares, strict=True)]
     # 1.4826 medians of |error| are a standard deviation, 1.345 of which keep 95 % of the efficiency (Huber 1981).
@@ -204,7 +207,7 @@ def _best_knee(rows_at: Callable[[float], Sequence[Row]], weights: Sequence[floa
 
 
 def _narrow(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Golden-section search on a logarithmic scale."""
+    """Search the minimum by golden sections on a logarithmic scale."""
     left, right = math.log(low), math.log(high)
     inner = [right - GOLDEN * (right - left), left + GOLDEN * (right - left)]
     found = [loss(math.exp(at)) for at in inner]

@@ -1,4 +1,4 @@
-"""The limits of an engine's KV cache and scheduler: as it reports them, else from its options. Pure."""
+"""Limits of an engine's KV cache and scheduler, as it reports them or from its options. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from fleet.engine.profiles import ASYNC_SINCE
 _CPU = (128, 2048)  # per CPU worker
 _GPU = (1024, 8192)
 _OTHER = (256, 8192)
-WINDOW = 8192  # tokens; if neither the engine nor its options name one
+WINDOW = 8192  # tokens, if neither the engine nor its options name a window
 
 
 class NoCache(Exception):
@@ -21,15 +21,15 @@ class NoCache(Exception):
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     kv_blocks: int
-    block_size: int  # tokens
+    block_size: int  # tokens per block
     max_num_seqs: int
     max_num_batched_tokens: int
-    window: int  # tokens of prompt and answer at most
-    async_scheduling: bool = True  # steps are planned ahead; a fit to traffic finds out by itself
+    window: int  # most tokens of prompt and answer together
+    async_scheduling: bool = True  # True if steps are planned ahead; a fit to traffic determines it by itself
 
 
 def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:
-    """`spec`: the options of the engine's kind. NoCache."""
+    """Return the engine's limits. `spec`: options of its kind. Raise NoCache."""
     blocks, size = facts.kv_blocks, facts.block_size
     if not blocks or not size:
         raise NoCache("the engine's metrics do not report its number of KV blocks, which the twin needs")

@@ -1,4 +1,4 @@
-"""Calibrate one engine from its URL: read its facts, then fit the constants to a sweep or to recorded requests.
+"""Calibrates one engine by its URL: reads its facts, then fits the constants to a sweep or to recorded requests.
 
 CannotCalibrate     other requests run on the engine
 Also raised: RequestFailed (streamed_request.py), NoCache (limits.py), TooFewPoints (fit.py),
@@ -33,8 +33,8 @@ from router.contract.redis.receipt import Receipt
 SILENCE_S = 60.0  # longest pause between two bytes
 # A new connection per request: vLLM closes connections idle for 5 s, sometimes just as one is reused.
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-OTHERS = 0.02  # share of the prompt tokens; less than this is negligible
-POOR = 0.15  # relative error
+OTHERS = 0.02  # share of the prompt tokens below which others' requests are negligible
+POOR = 0.15  # relative error from which a fit is called poor
 
 
 class CannotCalibrate(Exception):
@@ -45,11 +45,11 @@ class CannotCalibrate(Exception):
 class Target:
     name: str
     url: str
-    model: str  # name under which it serves
+    model: str  # name under which the engine serves it
     kind: Kind
     spec: Any  # the kind's options
-    gpu: str = ""  # as its driver or its profile names it; empty: unknown
-    engine_key: str = ""  # the reference of the key that it asks for
+    gpu: str = ""  # name by its driver or profile; empty: unknown
+    engine_key: str = ""  # reference of the key that the engine asks for; empty: none
     tls: EngineTls = PLAIN
 
 
@@ -59,9 +59,9 @@ class Calibrated:
     fitted: Fitted
     limits: EngineLimits
     notes: tuple[str, ...]
-    api_s_per_token: float = 0.0  # a sweep measures it as a part of the steps
+    api_s_per_token: float = 0.0  # zero in a sweep, which measures it as part of the steps
     held_out: ReplayErrors | None = None  # errors of a fit to recorded requests
-    load_range: LoadRange | None = None  # range of their loads
+    load_range: LoadRange | None = None  # range of the loads of the recorded requests
 
 
 async def measure(
@@ -72,7 +72,7 @@ async def measure(
     anyway: bool,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
-    """CannotCalibrate, unless `anyway`; RequestFailed, NoCache, TooFewPoints."""
+    """Calibrate by a sweep. Raise CannotCalibrate, unless `anyway`; RequestFailed, NoCache, TooFewPoints."""
     transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS, target.tls)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         before = await _facts(client, target)
@@ -97,8 +97,8 @@ async def measure_traffic(
     *,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
-    """From requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of its pool.
-    RequestFailed, NoCache, TooFewRequests, SubprocessFailed."""
+    """Calibrate from requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of
+    its pool. Raise RequestFailed, NoCache, TooFewRequests, SubprocessFailed."""
     transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS, target.tls)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         facts = await _facts(client, target)
@@ -135,7 +135,7 @@ def _busy(name: str, running: int) -> str:
 
 
 def _others(before: EngineFacts, after: EngineFacts, own: int) -> float:
-    """0–1 share of the prompt tokens in that time that other clients sent."""
+    """Return the share of the prompt tokens, 0–1, that other clients sent in that time."""
     if before.prompt_tokens is None or after.prompt_tokens is None:
         return 0.0
     received = after.prompt_tokens - before.prompt_tokens

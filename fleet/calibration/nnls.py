@@ -1,5 +1,5 @@
-"""Non-negative least squares: the active-set method of Lawson and Hanson (Solving Least Squares
-Problems, 1974, chapter 23) on the normal equations, as Bro and de Jong do it (J. Chemometrics 11, 1997).
+"""Non-negative least squares by the active-set method of Lawson and Hanson (Solving Least Squares Problems, 1974,
+chapter 23) on the normal equations, as Bro and de Jong do it (J. Chemometrics 11, 1997).
 
 A handful of unknowns and some dozens of rows need no library.
 """
@@ -7,14 +7,14 @@ A handful of unknowns and some dozens of rows need no library.
 import math
 from collections.abc import Sequence
 
-_RIDGE = 1e-12  # part of a column's square: equal columns share their weight instead of dividing by zero
+_RIDGE = 1e-12  # part of a column's square: equal columns share their weight, and nothing is divided by zero
 _LEAST_GAIN = 1e-11
 
 Matrix = list[list[float]]
 
 
 def nnls(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
-    """x ≥ 0 with the least Σ(rows·x - wanted)²; a column of zeros gets 0."""
+    """Return the x ≥ 0 with the least Σ(rows·x - wanted)²; a column of zeros gets 0."""
     width = len(rows[0])
     scale = [math.sqrt(sum(row[at] ** 2 for row in rows)) or 1.0 for at in range(width)]
     scaled = [[value / size for value, size in zip(row, scale, strict=True)] for row in rows]
@@ -38,7 +38,7 @@ def _solve(products: Matrix, target: list[float]) -> list[float]:
 
 
 def _entering(products: Matrix, target: list[float], found: list[float], used: list[int]) -> int | None:
-    """The zero unknown that would improve the sum most."""
+    """Return the zero unknown that would improve the sum most."""
     size = max(map(abs, target)) or 1.0
     gains = {
         at: target[at] - sum(map(float.__mul__, products[at], found)) for at in range(len(target)) if at not in used
@@ -48,7 +48,7 @@ def _entering(products: Matrix, target: list[float], found: list[float], used: l
 
 
 def _step(products: Matrix, target: list[float], found: list[float], used: list[int]) -> list[float]:
-    """Move to the optimum of the unknowns in use; unknowns that reach zero on the way are dropped."""
+    """Move to the optimum of the unknowns in use; those that reach zero on the way are dropped."""
     while used:
         best = eliminate([[products[i][j] for j in used] for i in used], [target[i] for i in used])
         if min(best) > 0:
@@ -66,7 +66,7 @@ def _step(products: Matrix, target: list[float], found: list[float], used: list[
 
 
 def eliminate(matrix: Matrix, right: list[float]) -> list[float]:
-    """Gaussian elimination; a symmetric positive matrix needs no pivoting."""
+    """Solve by Gaussian elimination; a symmetric positive matrix needs no pivoting."""
     size = len(right)
     for at in range(size):
         for below in range(at + 1, size):

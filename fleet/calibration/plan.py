@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-ALONE = 24  # tokens of answer of a single request
-TOGETHER = 48  # tokens of answer in a group: long enough that all decode at the same time for a while
-LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # tokens of prompt of a single request
+ALONE = 24  # answer tokens of a single request
+TOGETHER = 48  # answer tokens of a request in a group: enough for all to decode at the same time for a while
+LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # prompt tokens of a single request
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
-FULL = 0.95  # share of the window: the number of tokens of a text is not known exactly
-KV_SHARE = 0.8  # share of the KV cache: a larger group would be preempted
+FULL = 0.95  # share of the window in use: a text's number of tokens is not known exactly
+KV_SHARE = 0.8  # share of the KV cache in use: a larger group would be preempted
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 
@@ -25,7 +25,7 @@ class SweepLoad:
 
 
 def plan_loads(window: int, kv_tokens: int | None, max_num_seqs: int) -> list[SweepLoad]:
-    """The loads that fit the engine."""
+    """Return the loads that fit the engine."""
     capacity = min(window, kv_tokens or window)
     longest = round(capacity * FULL) - ALONE
     alone = [length for length in LENGTHS if length <= longest]
@@ -44,5 +44,5 @@ def _fitting(groups: Iterable[SweepLoad], window: int, kv_tokens: int | None, ma
 
 
 def prompt(draw: random.Random, words: int) -> str:
-    """Random words: no cache holds the start of such a text."""
+    """Draw random words: no cache holds the start of such a text."""
     return " ".join("".join(draw.choices(_SYLLABLES, k=3)) for _ in range(words))

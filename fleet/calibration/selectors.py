@@ -1,4 +1,4 @@
-"""Reading calibrations: the newest one, and whether it is still valid."""
+"""Queries of calibrations: the newest one, and whether it is still valid."""
 
 from datetime import datetime, timedelta
 
@@ -13,12 +13,12 @@ OLD = timedelta(days=7)
 
 
 def newest(instance_name: str) -> Calibration | None:
-    """The newest finished calibration of an instance."""
+    """Return the newest finished calibration of an instance."""
     return Calibration.objects.filter(instance=instance_name, status=DONE).first()
 
 
 def last_asked(instance_name: str) -> Calibration | None:
-    """The newest calibration of an instance in any state."""
+    """Return the newest calibration of an instance in any state."""
     return Calibration.objects.filter(instance=instance_name).first()
 
 
@@ -26,7 +26,7 @@ of_pool = calibration_of
 
 
 def stale(calibration: Calibration, pool: Pool | None, now: datetime) -> tuple[str, ...]:
-    """What has changed since then; empty: it is still valid."""
+    """Return what has changed since the calibration; empty if it is still valid."""
     found = []
     age = now - (calibration.ended_at or calibration.asked_at)
     if age > OLD:

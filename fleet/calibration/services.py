@@ -1,6 +1,6 @@
 """Calibrations as jobs: requested, measured, cancelled, lost. Each is a row with its result.
 
-fleet.services.NotPossible: the instance cannot be measured now; the message says what to do.
+fleet.services.NotPossible means that the instance cannot be measured now; the message says what to do.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ SECONDS = 120.0
 LEAST_S, MOST_S = 5.0, 3600.0
 STOP_S = 0.25  # interval at which a measurement checks for a stop
 SWEEP, TRAFFIC = SOURCES = ("sweep", "traffic")
-WARM_UP_S = 60.0  # after a start, requests stall
+WARM_UP_S = 60.0  # time after a start in which requests stall
 EXPECTED = (
     RequestFailed,
     NoCache,
@@ -52,7 +52,7 @@ EXPECTED = (
 def ask_for(
     instance_name: str, actor: str, seconds: float = SECONDS, *, anyway: bool = False, source: str = SWEEP
 ) -> Calibration:
-    """A queued calibration. Instance.DoesNotExist, NotPossible."""
+    """Queue a calibration. Raise Instance.DoesNotExist, NotPossible."""
     if not LEAST_S <= seconds <= MOST_S:
         raise NotPossible(f"seconds: {seconds:g} is out of range; allowed: {LEAST_S:g} to {MOST_S:g}")
     instance = selectors.instance(instance_name)
@@ -91,7 +91,7 @@ def _check(instance: Instance) -> None:
 
 
 def perform(calibration_id: int, report: Callable[[str], None] = lambda text: None) -> bool:
-    """Measure, unless another worker does. True: the row has constants; else it has a cause."""
+    """Measure, unless another worker does. True if the row has constants; else it has a cause."""
     return jobs.perform(Calibration, calibration_id, lambda row: _values(_measure(row, report)), EXPECTED, _end)
 
 
@@ -115,7 +115,7 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
 
 
 def _receipts(instance_name: str) -> list[Receipt]:
-    """Recorded requests to the current process, without those of its first minute."""
+    """Return the recorded requests to the current process, without those of its first minute."""
     ready_at = selectors.instance(instance_name).ready_at
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 
@@ -129,7 +129,7 @@ def _starts(row: Calibration) -> list[Start]:
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
-    """Measure in a separate thread: a heartbeat that waits for the database must not delay the measurement."""
+    """Measure in a separate thread, so that a heartbeat that waits for the database does not delay the measurement."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         result = executor.submit(asyncio.run, _until(stop, measuring))
@@ -161,7 +161,7 @@ def _target(name: str) -> Target:
 
 
 def cancel(row: Calibration, actor: str) -> bool:
-    """False when it had ended before."""
+    """Cancel the calibration; False if it has already ended."""
     if not jobs.cancel(row, actor):
         return False
     _record(row, f"not calibrated: {row.cause}")
@@ -173,7 +173,7 @@ def fail(row: Calibration, cause: str) -> bool:
 
 
 def _values(measured: Calibrated) -> dict[str, Any]:
-    """Of the row."""
+    """Return the row's values."""
     fitted = measured.fitted
     return {
         "constants": {**asdict(fitted.law), API: fitted.api_s, TOKENIZING: measured.api_s_per_token},

@@ -1,4 +1,4 @@
-"""One streamed completion with the time of each token.
+"""A streamed completion with the time of each token.
 
 RequestFailed
 ├── NotAnswered     no response, or an error
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
-PLAIN = {"accept-encoding": "identity"}  # a few compressed bytes may hold a gigabyte
+PLAIN = {"accept-encoding": "identity"}  # no compression: a few compressed bytes may hold a gigabyte
 LONGEST_EVENT = 1024 * 1024  # bytes
 LARGEST = 1_000_000_000  # tokens
 _DATA = b"data:"
@@ -32,15 +32,15 @@ class NotStreamed(RequestFailed):
 
 class StreamEvent(msgspec.Struct, frozen=True):
     error: object = msgspec.UNSET
-    usage: object = None  # checked where it is read: the message names the count
+    usage: object = None  # checked by its reader, whose message names the count
     choices: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
-    sent_at: float  # seconds of the monotonic clock
+    sent_at: float  # seconds, monotonic clock
     prompt_tokens: int
-    marks: tuple[tuple[float, int], ...]  # (seconds of that clock, tokens of the answer so far)
+    marks: tuple[tuple[float, int], ...]  # (seconds of that clock, tokens received so far)
 
     @property
     def ttft_s(self) -> float:
@@ -48,7 +48,7 @@ class TokenTimes:
 
 
 async def stream_completion(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> TokenTimes:
-    """An answer of exactly `output_tokens`. RequestFailed."""
+    """Stream an answer of exactly `output_tokens`. Raise RequestFailed."""
     body = {
         "model": model,
         "prompt": prompt,
@@ -88,7 +88,7 @@ async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
         if event.usage:
             prompt = _count(event.usage, "prompt_tokens")
         if event.choices:
-            # Without a count in each chunk, a chunk is a token.
+            # Each chunk counts as a token unless it carries a count.
             tokens = _count(event.usage, "completion_tokens") if event.usage else tokens + 1
             marks.append((at, tokens))
     if not marks or not prompt:
@@ -104,7 +104,7 @@ def _count(usage: object, key: str) -> int:
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, StreamEvent]]:
-    """Each event with the arrival time of its bytes."""
+    """Yield each event with the arrival time of its bytes."""
     rest = b""
     async for piece in answer.aiter_raw():
         at = time.monotonic()

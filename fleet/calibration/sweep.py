@@ -1,7 +1,7 @@
-"""The sweep: the loads of the plan in rounds until the time is used up.
+"""Measures the loads of the plan in rounds until the time is used up.
 
 A load that takes more than its share of the time is not repeated, and larger ones are skipped. An answer whose tokens
-arrived in one or two reads shows a delay of this machine, not of the engine, and is not counted.
+arrived in one or two reads shows a delay of this machine, not of the engine, and does not count.
 """
 
 import asyncio
@@ -19,14 +19,15 @@ from fleet.calibration.fit import CalibrationPoint
 from fleet.calibration.plan import ALONE, SweepLoad, prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
-SHARE = 0.08  # share of the total time in which a load may be repeated
-# Of the total time, before a request alone: in traffic it finds an engine that has idled, whose caches are cold. On a
-# core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after 800 ms.
+SHARE = 0.08  # share of the total time within which a load may be repeated
+# Share of the total time to idle before a single request: in traffic such a request finds an idle engine with cold
+# caches. On a core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after
+# 800 ms.
 IDLE = 1 / 300
 MOST_ROUNDS = 9
-WARM_UP = 3  # requests that are not counted: the first one compiles and allocates
+WARM_UP = 3  # requests that do not count: the first one compiles and allocates
 WARM_UP_WORDS = 100
-READS = 4  # at least, to know the pace of an answer
+READS = 4  # fewest reads that show the pace of an answer
 ONE_READ_S = 5e-4  # chunks closer together were delayed together: no engine steps this fast
 
 
@@ -44,17 +45,17 @@ class Sample:
 class Sweep:
     client: httpx.AsyncClient
     model: str
-    seconds: float  # length of the whole sweep, wall clock
+    seconds: float  # wall-clock length of the whole sweep
     time_scale: float
     report: Callable[[str], None] = lambda text: None
     draw: random.Random = field(default_factory=random.Random)
     tokens_per_word: float = 1.0
-    prompt_tokens: int = 0  # sent in all, roughly
+    prompt_tokens: int = 0  # approximate prompt tokens sent in all
 
     async def run(self, loads: Sequence[SweepLoad]) -> list[CalibrationPoint]:
-        """The points in the plan's order. RequestFailed."""
+        """Measure the loads; return the points in the plan's order. Raise RequestFailed."""
         samples: dict[SweepLoad, list[Sample]] = {load: [] for load in loads}
-        with contextlib.suppress(TimeoutError):  # the result is what has been measured by then
+        with contextlib.suppress(TimeoutError):  # the points measured by then are the result
             async with asyncio.timeout(self.seconds):
                 await self._warm_up()
                 await self._rounds(samples)
@@ -69,14 +70,14 @@ class Sweep:
                 return
 
     async def _warm_up(self) -> None:
-        """Also measures the tokens per word."""
+        """Warm the engine up, and measure the tokens per word."""
 
         answers = [await self._ask(WARM_UP_WORDS, ALONE) for _ in range(WARM_UP)]
         self.prompt_tokens = sum(one.prompt_tokens for one in answers)
         self.tokens_per_word = self.prompt_tokens / (WARM_UP * WARM_UP_WORDS)
 
     async def _round(self, left: Sequence[SweepLoad], samples: dict[SweepLoad, list[Sample]]) -> list[SweepLoad]:
-        """The loads for the next round."""
+        """Measure one round; return the loads for the next."""
         again: list[SweepLoad] = []
         too_long: list[SweepLoad] = []
         for load in left:
@@ -96,7 +97,7 @@ class Sweep:
         return sample(await asyncio.gather(*asked), self.time_scale)
 
     async def _ask(self, words: int, output_tokens: int) -> TokenTimes:
-        # Includes requests cut off at the end: the engine counts them.
+        # Requests cut off at the end are included: the engine counts them.
         self.prompt_tokens += round(words * self.tokens_per_word)
         return await stream_completion(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
 
@@ -106,7 +107,7 @@ def _is_larger(load: SweepLoad, other: SweepLoad) -> bool:
 
 
 def sample(answers: Sequence[TokenTimes], time_scale: float) -> Sample:
-    """The measurements of one run; None if they cannot be measured."""
+    """Return the measurements of one run; None if they cannot be measured."""
     begin = max(one.marks[0][0] for one in answers)
     end = min(one.marks[-1][0] for one in answers)
     within = [[mark for mark in one.marks if begin <= mark[0] <= end] for one in answers]
@@ -125,7 +126,7 @@ def _reads(marks: Sequence[tuple[float, int]]) -> int:
 
 
 def _pace(marks: Sequence[tuple[float, int]]) -> float:
-    """Seconds per token."""
+    """Return the seconds per token."""
     (begin, first), (end, last) = marks[0], marks[-1]
     return (end - begin) / (last - first)
 

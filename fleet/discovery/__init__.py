@@ -1,1 +1,1 @@
-"""Where the engines of a pool are, when something else starts them: a DNS name, a file or Pods of a cluster."""
+"""Finds the engines of a pool that something else starts: by a DNS name, a file or Pods of a cluster."""

@@ -1,4 +1,4 @@
-"""What a source says at one look, and what of it becomes instances. Pure."""
+"""A source's answer at one look, and the part of it that becomes instances. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from fleet.spec.sections import MAX_REPLICAS
 from router.contract.redis.published import InstanceRole
 
 MOST_LABELS = 64
-LLM_D_BOTH = "prefill-decode"  # as llm-d labels a Pod that does both
-LONGEST_LABEL = 253  # characters
+LLM_D_BOTH = "prefill-decode"  # llm-d's label for a Pod that does both
+LONGEST_LABEL = 253  # most characters of a label
 
 
 class SourceAway(Exception):
-    """It does not answer; what it listed before still holds."""
+    """The source does not answer; its previous list still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Answer:
 
 
 def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answer:
-    """Those of the pool, with their roles, each once; the first 512."""
+    """Return the pool's engines, with their roles, each once; the first 512."""
     engines: dict[str, ListedEngine] = {}
     refused = []
     for listed in sorted(found, key=lambda one: (one.name, one.url)):
@@ -47,7 +47,7 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answ
 
 
 def _addressed(spec: ExternalSpec, engine: ListedEngine) -> ListedEngine:
-    """A file gives whole addresses; others are made from host and port."""
+    """Return the engine with its URL: a file gives whole addresses; others are made from host and port."""
     return engine if spec.file else structs.replace(engine, url=scheme(spec) + engine.url.partition("://")[2])
 
 
@@ -70,11 +70,11 @@ def _role(spec: ExternalSpec, labels: Mapping[str, str]) -> InstanceRole | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A source at one look: what it lists, or since when it does not answer."""
+    """A source at one look: what it lists, or since when it has not answered."""
 
     answer: Answer | None = None  # None: it has not answered yet
-    trouble: str = ""  # empty: it answers
-    answered_at: float | None = None  # Unix s, of `answer`
+    trouble: str = ""  # empty if the source answers
+    answered_at: float | None = None  # Unix time of `answer`
 
     def away(self, why: str) -> "Seen":
         return replace(self, trouble=why)

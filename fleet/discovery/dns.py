@@ -1,7 +1,7 @@
-"""A DNS name as a source: every address that it has, asked again when the answer expires.
+"""A DNS name as a source: all of its addresses, looked up again when the answer expires.
 
-The operating system's resolver is asked where no name server knows the name: /etc/hosts has names, too. It tells
-neither SRV records nor how long an answer holds.
+The operating system's resolver is asked if no name server knows the name, as /etc/hosts has names, too. It returns
+neither SRV records nor the lifetime of an answer.
 """
 
 import random
@@ -17,15 +17,15 @@ from fleet.discovery.answer import SourceAway
 from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, Record, Reply, parse, question
 from fleet.kinds.listed import ListedEngine
 
-LEAST_S, MOST_S = 5.0, 300.0  # between two questions
-TIMEOUT_S = 2.0  # limit for one question to one server
+LEAST_S, MOST_S = 5.0, 300.0  # limits of the interval between two look-ups
+TIMEOUT_S = 2.0  # limit of one query to one server
 _LARGEST = 65_535
 Server = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Which servers are asked, and what a short name may be short for, as /etc/resolv.conf says."""
+    """Queries the servers of /etc/resolv.conf, with its rules for short names."""
 
     servers: tuple[Server, ...] = ()
     search: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ class Resolver:
         return cls(tuple(servers[:3]), search, ndots)
 
     def names(self, name: str) -> list[str]:
-        """In the order in which they are tried."""
+        """Return the full names, in the order in which they are tried."""
         if name.endswith("."):
             return [name]
         longer = [f"{name}.{domain.rstrip('.')}" for domain in self.search]
         return [name, *longer] if name.count(".") >= self.ndots else [*longer, name]
 
     def ask(self, name: str, kind: int) -> tuple[Record, ...]:
-        """Records of that kind; empty: no server knows one. SourceAway: no server answers."""
+        """Return the records of that kind; empty if no server knows one. Raise SourceAway if no server answers."""
         failed = "no name server is configured"
         for server in self.servers:
             try:
@@ -78,7 +78,7 @@ def _exchange(server: Server, asked: bytes) -> Reply:
     family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
     end = time.monotonic() + TIMEOUT_S
     with socket.socket(family, socket.SOCK_DGRAM) as udp:
-        udp.connect(server)  # the kernel drops what comes from elsewhere
+        udp.connect(server)  # the kernel drops packets from elsewhere
         udp.send(asked)
         while True:
             udp.settimeout(max(0.01, end - time.monotonic()))
@@ -87,7 +87,7 @@ def _exchange(server: Server, asked: bytes) -> Reply:
             except BadMessage:
                 if time.monotonic() >= end:
                     raise
-                continue  # perhaps forged; the true one may still come
+                continue  # perhaps forged; the true reply may still come
             break
     return _over_tcp(server, asked) if reply.truncated else _fine(reply)
 
@@ -118,9 +118,9 @@ def _fine(reply: Reply) -> Reply:
 @dataclass(slots=True)
 class DnsSource:
     name: str
-    port: int  # 0: of SRV records
+    port: int  # port of the engines; 0: that of SRV records
     resolver: Resolver = field(default_factory=Resolver.of_host)
-    due_at: float = 0.0  # monotonic
+    due_at: float = 0.0  # monotonic time of the next look-up
     found: list[ListedEngine] = field(default_factory=list)
 
     @classmethod
@@ -129,7 +129,7 @@ class DnsSource:
         return cls(name, int(port))
 
     def look(self) -> list[ListedEngine]:
-        """From the latest answer while that holds. SourceAway."""
+        """Return the engines of the latest answer while it holds, else look them up. Raise SourceAway."""
         if time.monotonic() >= self.due_at:
             self.due_at = time.monotonic() + LEAST_S
             self.found, ttl_s = self._engines() if self.port else self._served()
@@ -155,7 +155,7 @@ class DnsSource:
         return found, shortest
 
     def _addresses(self, name: str) -> tuple[list[str], float]:
-        """SourceAway: it has none, which says nothing of the engines."""
+        """Return the addresses and their TTL. Raise SourceAway if there are none, which says nothing of the engines."""
         try:
             records = [*self.resolver.ask(name, A), *self.resolver.ask(name, AAAA)]
             failed = f"{name} has no address"

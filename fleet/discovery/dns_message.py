@@ -1,4 +1,4 @@
-"""Questions to a name server and its answers, as far as a list of engines needs them (RFC 1035, 2782, 3596). Pure."""
+"""DNS queries and replies, as far as a list of engines needs them (RFC 1035, 2782, 3596). Pure."""
 
 import struct
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class BadMessage(ValueError):
 class Record:
     kind: int
     ttl_s: int
-    value: str  # an address; of SRV and CNAME the target's name
-    port: int = 0  # port in an SRV record
+    value: str  # an address; for SRV and CNAME the target's name
+    port: int = 0  # port of an SRV record
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    code: int  # 0: fine
+    code: int  # response code; 0: no error
     truncated: bool
     records: tuple[Record, ...]
 
 
 def question(number: int, name: str, kind: int) -> bytes:
-    """BadMessage for a name that cannot be asked for."""
+    """Encode a query. Raise BadMessage for a name that cannot be asked for."""
     labels = [label.encode("ascii", "replace") for label in name.rstrip(".").split(".")]
     if not all(1 <= len(label) <= 63 for label in labels):
         raise BadMessage(f"{name[:100]} is not a name")
@@ -41,7 +41,7 @@ def question(number: int, name: str, kind: int) -> bytes:
 
 
 def parse(raw: bytes, asked: bytes) -> Reply:
-    """BadMessage unless it is the reply to `asked`."""
+    """Decode a reply. Raise BadMessage unless it answers `asked`."""
     try:
         number, flags, questions, answers, _, _ = _HEADER.unpack_from(raw)
         end = len(asked)
@@ -80,7 +80,7 @@ def _record(raw: bytes, at: int) -> tuple[int, Record | None]:
 
 
 def _name(raw: bytes, at: int) -> tuple[int, str]:
-    """(position behind it, the name); pointers lead backwards only, so it ends."""
+    """Return (position behind the name, the name); pointers lead only backwards, so it ends."""
     labels: list[str] = []
     end, limit = -1, at
     while True:

@@ -1,7 +1,7 @@
-"""A file as a source, as Prometheus' file_sd has it: a list of {targets, labels}, as JSON or YAML.
+"""A file as a source, in the format of Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML.
 
-It is read again when it has changed. What is wrong with it is told without its content, which may be any file's; and
-only where administrators say which files may be named, as otherwise the answer would tell of any path what lies there.
+It is read again after a change. Errors do not quote its content, which may be any file's. A file may be named only
+where administrators allow it; otherwise the answer would reveal what is at any path.
 """
 
 import os
@@ -29,11 +29,11 @@ _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 class FileSource:
     path: str
     scheme: str = "http://"  # scheme for targets without one
-    stamp: tuple[int, int, int] = (0, 0, 0)  # inode, time of change and size when it was read
+    stamp: tuple[int, int, int] = (0, 0, 0)  # inode, modification time and size when it was read
     found: list[ListedEngine] = field(default_factory=list)
 
     def look(self) -> list[ListedEngine]:
-        """SourceAway: it cannot be read, or is no such list."""
+        """Return the listed engines. Raise SourceAway if the file cannot be read or is no such list."""
         try:
             return self._look()
         except (SourceAway, ValueError):  # ValueError: a NUL in the path
@@ -69,7 +69,7 @@ def _read(path: str) -> str:
 
 
 def parse(text: str, scheme: str = "http://") -> list[ListedEngine]:
-    """SourceAway: it is no such list."""
+    """Parse the list. Raise SourceAway if it is none."""
     try:
         groups = strict_text.load_yaml(text, words_as_text=True)
     except strict_text.UnreadableDocument:

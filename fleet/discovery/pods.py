@@ -1,4 +1,4 @@
-"""Pods as a source, watched: their addresses, readiness, labels and machines. Needs get, list and watch of Pods."""
+"""Pods as a source, watched for their addresses, readiness, labels and machines. Needs get, list and watch of Pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fleet.kubernetes.api import KubernetesApi, KubernetesError
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.objects import Pod
 
-FIRST_LIST_S = 3.0  # a new watch may take this long to list its Pods
+FIRST_LIST_S = 3.0  # time in which a new watch may list its Pods
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class PodsSource:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "PodsSource":
-        """SourceAway: there are no credentials for the cluster."""
+        """Make the source. Raise SourceAway without credentials for the cluster."""
         try:
             api = KubernetesApi(given["namespace"], given.get("context", ""))
         except KubernetesError as error:
@@ -30,7 +30,7 @@ class PodsSource:
         return cls(mirror, ports_of(given.get("port", "8000")))
 
     def look(self) -> list[ListedEngine]:
-        """SourceAway: the API server cannot be reached, or refuses."""
+        """Return the engines of the Pods. Raise SourceAway if the API server cannot be reached, or refuses."""
         self.mirror.wait_listed(FIRST_LIST_S)
         if self.mirror.trouble:
             raise SourceAway(self.mirror.trouble)
@@ -41,7 +41,8 @@ class PodsSource:
 
 
 def engines_of(pod: Pod, ports: tuple[int, ...]) -> list[ListedEngine]:
-    """One for each port: data-parallel ranks of a Pod may have one each. None of a Pod that ends or has no address."""
+    """Return one engine per port: data-parallel ranks of a Pod may have one each. Empty for a Pod that ends or has no
+    address."""
     address = pod.status.pod_ip
     ending = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
     if ending or not address:

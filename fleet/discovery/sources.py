@@ -1,4 +1,4 @@
-"""Every kind of source, and the ones that one process looks at."""
+"""The kinds of sources, and the set that one process looks at."""
 
 import time
 from collections.abc import Callable, Collection
@@ -14,24 +14,24 @@ from fleet.kinds.listed import ListedEngine
 
 class Source(Protocol):
     def look(self) -> list[ListedEngine]:
-        """What it lists now. SourceAway."""
+        """Return the engines that the source lists now. Raise SourceAway."""
 
     def close(self) -> None: ...
 
 
 def source_of(spec: ExternalSpec) -> Source:
-    """The options must have a source. SourceAway."""
+    """Make the source that the options name; they must name one. Raise SourceAway."""
     if spec.dns:
         return DnsSource.of(spec.dns)
     if spec.file:
         return FileSource(spec.file, scheme(spec))
-    from fleet.discovery.pods import PodsSource  # the client of Kubernetes takes half a second to load
+    from fleet.discovery.pods import PodsSource  # imported late: the Kubernetes client takes half a second to load
 
     return PodsSource.of(spec.kubernetes)
 
 
 def _identity(spec: ExternalSpec) -> str:
-    """Pools with the same source share a look."""
+    """Return what identifies the source: pools with the same one share a look."""
     return repr((spec.dns, spec.file, sorted(spec.kubernetes.items()), scheme(spec)))
 
 
@@ -39,10 +39,10 @@ def _identity(spec: ExternalSpec) -> str:
 class Sources:
     make: Callable[[ExternalSpec], Source] = source_of
     made: dict[str, Source] = field(default_factory=dict)
-    seen: dict[str, Seen] = field(default_factory=dict)  # by pool
+    seen: dict[str, Seen] = field(default_factory=dict)  # latest look by pool
 
     def look(self, pool: str, spec: ExternalSpec) -> Seen:
-        """With the latest answer while it is away."""
+        """Look at the source; while it does not answer, return its latest answer."""
         try:
             found = self._source(spec).look()
         except SourceAway as away:

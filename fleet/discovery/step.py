@@ -1,6 +1,6 @@
-"""The control worker's look at the sources of pools: what they list becomes rows, and the plan acts on those.
+"""The control worker's look at the sources of pools: what they list becomes rows, which the plan acts on.
 
-What a source lists is kept in the database, so it holds while the source is away and when another worker leads.
+A source's list is kept in the database, so it outlasts an unanswering source and a change of the leading worker.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from fleet.tries import tries
 
 
 def discover_step(sources: Sources, now: dt.datetime) -> list[str]:
-    """One look at every source; the names of pools whose engines have changed."""
+    """Look at every source once; return the names of pools whose engines have changed."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind="external", removed=False)}
     specs = {name: spec for name, pool in pools.items() if (spec := _spec(pool)) is not None}
     rows = {row.pool.name: row for row in InstanceSource.objects.select_related("pool")}
@@ -40,14 +40,14 @@ def discover_step(sources: Sources, now: dt.datetime) -> list[str]:
 
 
 def _spec(pool: Pool) -> ExternalSpec | None:
-    """None: it has no source."""
+    """Return the pool's options; None if it has no source."""
     kind = KINDS[pool.kind]
     spec: ExternalSpec = build(kind.spec, pool.engine)
     return spec if kind.has_source(spec) else None
 
 
 def _note(row: InstanceSource, seen: Seen, now: dt.datetime) -> bool:
-    """Whether its engines differ from those noted before; writes nothing while nothing changes."""
+    """Record the look; True if the engines differ from the previous ones. Nothing is written while nothing changes."""
     if seen.trouble:
         if (row.away_since is None, row.trouble) != (False, seen.trouble):
             _note_away(row, seen, now)
@@ -101,7 +101,8 @@ def _changes(before: Mapping[str, ListedEngine], after: Mapping[str, ListedEngin
 
 
 def _take(instance: Instance, found: ListedEngine) -> None:
-    """Another address or role, or another start of its container, is another epoch: routers forget its cache."""
+    """Take over the listed values. Another address or role, or another start of its container, begins another epoch:
+    routers forget its cache."""
     before = instance.listing
     fields: dict[str, object] = {"listed": to_builtins(found)}
     if before is not None and (before.url, before.role) != (found.url, found.role):

@@ -1,4 +1,4 @@
-"""Recorded requests in blocks of time, and the load in each. Pure."""
+"""Recorded requests in blocks of time, with the load of each. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from fleet.calibration.traffic.recorded import RecordedRequest
 
 WARM_UP = 10  # measured requests at the beginning that do not count: what ran before them is unknown
-SIZE = 100  # measured requests of a block
-MOST = 6  # blocks that a fit uses
+SIZE = 100  # measured requests per block
+MOST = 6  # most blocks that a fit uses
 LEAST = 3
-RUN_UPS = 2  # a block is replayed after the requests that are under way when it begins, and those after others
-BESIDE = 300  # requests at most of each run-up, and after a block
+RUN_UPS = 2  # run-up rounds before a block: requests under way at its begin, then those under way before them
+BESIDE = 300  # most requests of each run-up, and after a block
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Requests that count, between those that are replayed with them; all by their place in what was recorded."""
+    """Counted requests, replayed between others; fields are indices into `recorded`."""
 
     recorded: Sequence[RecordedRequest]
     first: int  # first request replayed
     begin: int  # first request that counts
     end: int
-    last: int  # end of those replayed: the first one after them
+    last: int  # end of the replayed requests, exclusive
 
     @property
     def span(self) -> tuple[int, int]:
@@ -37,14 +37,15 @@ class Block:
 
     @property
     def load(self) -> float:
-        """Prompt tokens to compute and tokens to generate in a second."""
+        """Return the prompt tokens to compute plus the tokens to generate, per second."""
         counted = self.counted
         tokens = sum(one.prompt_tokens - one.cached_tokens + one.output_tokens for one in counted)
         return tokens / max(counted[-1].sent_s - counted[0].sent_s, 1e-9)
 
 
 def blocks_of(requests: Sequence[RecordedRequest]) -> list[Block]:
-    """By time; if there are more than MOST, the newest and others across the loads. Empty: too few are measured."""
+    """Cut the requests into blocks by time. If there are more than MOST, return the newest and others across the loads.
+    Empty if too few are measured."""
     measured = [number for number, one in enumerate(requests) if one.ttft_s is not None][WARM_UP:]
     size = min(SIZE, len(measured) // LEAST)
     if not size:
@@ -65,13 +66,13 @@ def _block(requests: Sequence[RecordedRequest], begin: int, end: int) -> Block:
 
 
 def _under_way(requests: Sequence[RecordedRequest], at: int) -> int:
-    """The first request that is not answered when this one is sent."""
+    """Return the first request that is not answered when request `at` is sent."""
     earlier = range(max(0, at - BESIDE), at)
     return next((number for number in earlier if _end_s(requests[number]) > requests[at].sent_s), at)
 
 
 def joined(blocks: Sequence[Block]) -> list[Block]:
-    """In order of time, those whose requests overlap with one span: they are replayed once."""
+    """Return the blocks by time; those whose requests overlap get one span, which is replayed once."""
     spans: list[tuple[int, int]] = []
     for block in blocks:
         if spans and block.first <= spans[-1][1]:

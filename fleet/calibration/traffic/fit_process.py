@@ -1,5 +1,5 @@
-"""A fit in a process of its own: the worker's other tasks do not wait for it, it ends when it is cancelled, and replays
-with the compiled engine where there is one."""
+"""Runs a fit in a process of its own. The worker's other tasks do not wait for it, a cancellation ends it, and it
+replays with the compiled engine if there is one."""
 
 import asyncio
 import threading
@@ -17,15 +17,15 @@ class FitInputs:
     requests: Sequence[RecordedRequest]
     limits: EngineLimits
     starts: Sequence[Start]
-    either: Sequence[bool]  # as of `fit_traffic`
+    either: Sequence[bool]  # as in `fit_traffic`
 
 
 class _Cancelled(Exception):
-    """Nobody waits for the fit any more."""
+    """The fit was cancelled: nobody waits for it any more."""
 
 
 async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> TrafficFit:
-    """As `fit_traffic`. TooFewRequests, SubprocessFailed."""
+    """Run `fit_traffic` in a subprocess. Raise TooFewRequests, SubprocessFailed."""
     cancelled = threading.Event()
 
     def beat() -> None:
@@ -42,7 +42,7 @@ async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> Tr
 
 
 def fit(inputs: FitInputs, report: Callable[[str], None]) -> TrafficFit | TooFewRequests:
-    """In that process, whose errors reach the caller as texts only."""
+    """Run the fit in the subprocess, whose errors reach the caller only as texts."""
     try:
         return fit_traffic(inputs.requests, inputs.limits, inputs.starts, report, inputs.either)
     except TooFewRequests as error:

@@ -1,4 +1,4 @@
-"""Where a fit to traffic starts: peaks of the GPU, sizes of the model, parallelism. Pure."""
+"""Starting points of a fit to traffic: peaks of the GPU, sizes of the model, parallelism. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -8,15 +8,16 @@ from fleet.calibration.traffic.traffic_fit import Start
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
 
-# Standard deviation of the log of the factor that all steps have in common.
-MEASURED = 0.2  # a calibration made before
-KNOWN = 0.3  # the model and the number of GPUs are known
-UNKNOWN = 2.0  # an engine of any speed
-WIDENED = 2.0  # its constants are less alike to a profile's, too
+# Spread of the factor common to all steps, as the standard deviation of its log.
+MEASURED = 0.2  # start: an earlier calibration
+KNOWN = 0.3  # start: a known model and number of GPUs
+UNKNOWN = 2.0  # start: an engine of any speed
+WIDENED = 2.0  # factor on the spread of its constants, which are less alike to a profile's, too
 
 
 def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
-    """`model`: as it is served, such as Qwen/Qwen3-32B. Profiles of that model if it is known, else all fitted ones."""
+    """Return the profiles of that model if it is known, else all fitted ones. `model`: name as served, such as
+    Qwen/Qwen3-32B."""
     name = model_profile_of(model)
     of_model = [*_profiles(name, tensor_parallel or 1)] if name is not None else []
     known = [Start(_constants(made), KNOWN) for made in of_model]
@@ -24,7 +25,7 @@ def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
 
 
 def model_profile_of(model: str) -> str | None:
-    """The profile whose name the served model has, whatever follows it (-Instruct, -FP8)."""
+    """Return the profile whose name begins that of the served model, whatever follows (-Instruct, -FP8)."""
     served = _plain(model.rstrip("/").rpartition("/")[2])
     found = [name for name in MODELS if re.match(re.escape(_plain(name)) + r"(?![a-z0-9])", served)]
     return max(found, key=len, default=None)

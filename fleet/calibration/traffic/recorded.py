@@ -1,4 +1,4 @@
-"""Requests of one engine, as routers recorded them in receipts. Pure but for `read_receipts`."""
+"""Requests of one engine, as routers recorded them in receipts. Pure except for `read_receipts`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
 
-PAGE = 500  # receipts at a time
+PAGE = 500  # receipts per page
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """Seconds of the engine: with a time scale of 10, ten times those of the wall clock."""
+    """A recorded request. Seconds are the engine's: with a time scale of 10, ten times those of the wall clock."""
 
-    sent_s: float  # to the engine
+    sent_s: float  # time at which it was sent to the engine
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
-    ttft_s: float | None  # from `sent_s`; None: not measured, the request is only part of the load
+    ttft_s: float | None  # TTFT from `sent_s`; None: not measured, so the request is only part of the load
     tpot_s: float | None
 
     @property
@@ -32,7 +32,7 @@ class RecordedRequest:
 
 
 def served(requests: Iterable[RecordedRequest]) -> list[ServedRequest]:
-    """Those that were measured: how long the others took is unknown."""
+    """Return the measured requests: how long the others took is unknown."""
     return [
         ServedRequest(one.sent_s, one.sent_s + one.e2e_s, one.prompt_tokens - one.cached_tokens)
         for one in requests
@@ -41,7 +41,8 @@ def served(requests: Iterable[RecordedRequest]) -> list[ServedRequest]:
 
 
 def read_receipts(instance: str, since: float) -> list[Receipt]:
-    """Those of requests that this instance answered or prefilled since that Unix time. Raises redis.RedisError."""
+    """Return receipts of requests that this instance answered or prefilled since that Unix time. Raise
+    redis.RedisError."""
     return [one for one in _newest_first() if instance in (one.instance, one.prefill_instance) and one.at >= since]
 
 
@@ -54,19 +55,19 @@ def _newest_first() -> Iterator[Receipt]:
 
 
 def requests_of(receipts: Iterable[Receipt], instance: str, time_scale: float) -> list[RecordedRequest]:
-    """The recorded requests, by the time they were sent."""
+    """Return the recorded requests, by the time they were sent."""
     found = (_request(one, instance, time_scale) for one in receipts)
     return sorted((one for one in found if one is not None), key=lambda one: one.sent_s)
 
 
 def _request(receipt: Receipt, instance: str, time_scale: float) -> RecordedRequest | None:
-    """None if the request cost the engine nothing or its length is unknown."""
+    """Return the recorded request; None if it cost the engine nothing or its length is unknown."""
     prompt, queued_ms = receipt.actual_prompt_tokens or receipt.prompt_tokens, receipt.queue_ms or 0.0
     prefilled = instance == receipt.prefill_instance
     output = 1 if prefilled else receipt.output_tokens
     if not prompt or not output:
         return None
-    # Where another engine computed the prompt or another attempt failed, the times are not of this engine alone.
+    # If another engine computed the prompt or another attempt failed, the times are not of this engine alone.
     known = receipt.outcome == "ok" and not receipt.retries and not receipt.prefill_instance
     ttft_ms = receipt.ttft_ms if known else None
     return RecordedRequest(

@@ -1,4 +1,4 @@
-"""Recorded requests through the engine model, and its error. Pure."""
+"""Replays recorded requests through the engine model and measures its error. Pure."""
 
 import math
 import statistics
@@ -24,7 +24,7 @@ class EngineConstants:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRequest:
-    """One request: measured, and in the model."""
+    """One request as measured and as modelled."""
 
     measured: RecordedRequest
     modelled: RecordedRequest
@@ -33,7 +33,7 @@ class ComparedRequest:
 @dataclass(frozen=True, slots=True)
 class Replay:
     pairs: list[ComparedRequest]
-    asks: list[EngineRequest]  # the same requests in the engine
+    asks: list[EngineRequest]  # the requests as the engine model took them
     steps: list[StepResult]
 
 
@@ -74,20 +74,20 @@ def _compared(one: RecordedRequest, ask: EngineRequest) -> ComparedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplayErrors:
-    """Relative errors of the model; None: too few were measured."""
+    """Relative errors of the model; None: too few requests were measured."""
 
-    n: int  # requests with a measured time
+    n: int  # number of requests with a measured time
     ttft: float | None  # mean of |modelled / measured - 1|
     tpot: float | None
-    ttft_mean: float | None  # error of the mean, signed, like the next three
+    ttft_mean: float | None  # signed error of the mean, as the next three
     ttft_p99: float | None
     tpot_mean: float | None
     e2e_mean: float | None
-    blocks: int = 1  # blocks of time; each figure but the first three is that of the worst
+    blocks: int = 1  # number of time blocks; each figure but the first three is that of the worst block
 
 
 def worst_of(errors: Sequence[ReplayErrors]) -> ReplayErrors:
-    """Of several blocks of time."""
+    """Return the worst errors over several time blocks."""
 
     def worst(name: str) -> float | None:
         found = [off for one in errors if (off := getattr(one, name)) is not None]
@@ -122,8 +122,8 @@ def errors_of(compared: Sequence[ComparedRequest]) -> ReplayErrors:
     )
 
 
-LEAST_P99 = 100  # requests
-Pairs = list[tuple[float, float]]  # measured, modelled
+LEAST_P99 = 100  # fewest requests for a p99
+Pairs = list[tuple[float, float]]  # (measured, modelled)
 
 
 def _pairs(compared: Sequence[ComparedRequest], metric: Callable[[RecordedRequest], float | None]) -> Pairs:

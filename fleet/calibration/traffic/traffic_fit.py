@@ -1,15 +1,15 @@
 """Fits the constants of the law to recorded requests, through the engine model. Pure.
 
-The unknowns are the logarithms of factors upon a start: a built-in profile, of the engine's model where it is known, or
-a calibration made before. Each has a prior around it, so that what the requests say nothing about stays physical: no
-constant becomes zero, and one that is zero (reductions on one GPU) stays zero.
+The unknowns are the logarithms of factors on a start: a built-in profile, of the engine's model if that is known, or an
+earlier calibration. Each has a prior around it, so that what the requests do not determine stays physical: no constant
+becomes zero, and one that is zero (reductions on one GPU) stays zero.
 
-The engine model tells which steps passed while a request waited for its first token, and while it decoded, and the law
+The engine model tells which steps passed while a request waited for its first token and while it decoded; the law tells
 how much each constant contributed to them. So the derivatives of each TTFT and TPOT are known, and Gauss-Newton steps
-find the factors: other constants move requests to other steps, so each step replays the requests again.
+find the factors. Other constants move requests to other steps, so each step replays the requests again.
 
-The requests are fitted in blocks of time across the loads that were recorded. The error is the worst of the blocks,
-each played with constants that were fitted to the others.
+The requests are fitted in blocks of time across the recorded loads. The error is that of the worst block, each replayed
+with constants that were fitted to the others.
 """
 
 import math
@@ -39,14 +39,14 @@ from fleet.engine.load_range import Load, LoadRange
 from fleet.engine.power import Draws
 from fleet.engine.request import EngineRequest
 
-LEAST = 150  # measured requests in all
-RECORDED = 4_000  # the newest requests; older ones are left out
-STARTS = 2  # starts that are fitted: those that come nearest when only their common factor is
-SCALED = (1.0, 0.5, 0.25)  # factors on the distance of the measured TPOTs from the start's
-ROUNDS = 8  # Gauss-Newton steps at most
-AGAIN = 2  # starts fitted again, without one of the blocks
+LEAST = 150  # fewest measured requests
+RECORDED = 4_000  # newest requests that are used; older ones are left out
+STARTS = 2  # starts that are fitted: the nearest ones once their common factor is adjusted
+SCALED = (1.0, 0.5, 0.25)  # shares of the distance between the start's TPOTs and the measured ones
+ROUNDS = 8  # most Gauss-Newton steps
+AGAIN = 2  # Gauss-Newton steps of a fit without one of the blocks
 ENOUGH = 1e-3  # share by which a step must improve the sum
-# Standard deviation of the log of each factor: how far an engine is from its profile.
+# Spread of each factor, as the standard deviation of its log: how far an engine is from its profile.
 API = "api_s"
 SPREAD = {
     API: 1.0,
@@ -59,25 +59,25 @@ SPREAD = {
     "decode_s": 0.7,
 }
 NAMES = tuple(SPREAD)
-UNKNOWNS = len(NAMES) + 1  # and a factor that all steps have in common
+UNKNOWNS = len(NAMES) + 1  # the named constants, and a factor common to all steps
 SIGMA = 0.1  # spread of the log of a measured time
 SIGMA_OF_MEAN = 0.05  # spread of the log of a block's mean
-TOGETHER = 10  # requests that ran beside one another say about as much as one
-LIMIT = 1.345 * SIGMA  # 95 % of the efficiency
+TOGETHER = 10  # concurrent requests that say about as much as one
+LIMIT = 1.345 * SIGMA  # keeps 95 % of the efficiency
 
 
 class TooFewRequests(Exception):
-    """Not enough recorded requests with measured times."""
+    """Too few recorded requests have measured times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     constants: EngineConstants
-    spread: float  # standard deviation of the log of the factor that its steps have in common
-    widened: float = 1.0  # times SPREAD, of the single constants
+    spread: float  # standard deviation of the log of the factor common to its steps
+    widened: float = 1.0  # factor on SPREAD, for the single constants
 
     def drawing(self, draws: Draws) -> "Start":
-        """On a GPU with this power."""
+        """Return the start on a GPU with this power."""
         return replace(self, constants=replace(self.constants, law=self.constants.law.drawing(draws)))
 
 
@@ -85,16 +85,16 @@ class Start:
 class TrafficFit:
     constants: EngineConstants
     limits: EngineLimits
-    fitted: int  # requests
-    held_out: ReplayErrors  # the worst of the blocks
+    fitted: int  # number of fitted requests
+    held_out: ReplayErrors  # errors of the worst block
     load_range: LoadRange
 
 
-Factors = list[float]  # their logarithms: by name, then the common one
+Factors = list[float]  # logarithms of the factors: by name, then the common one
 
 
 class _Time:
-    """A measured time, and the same one in the model."""
+    """One time as measured and as modelled."""
 
     __slots__ = ("_find", "_found", "measured_s", "modelled_s")
 
@@ -104,24 +104,25 @@ class _Time:
 
     @property
     def parts(self) -> list[float]:
-        """Of the modelled time, by unknown. Found when asked for: a fit that is not gone on from needs none."""
+        """Return the share of each unknown in the modelled time, in s. Computed on first use: a fit that is abandoned
+        needs none."""
         if self._found is None:
             self._found = self._find()
         return self._found
 
 
 class Row(NamedTuple):
-    """The mean of some times."""
+    """A row of the fit: the mean of some times."""
 
     times: Sequence[_Time]
-    decodes_only: bool  # TPOT, not TTFT or E2E
-    modelled_s: float  # sum of their modelled times
+    decodes_only: bool  # True for TPOT, False for TTFT or E2E
+    modelled_s: float  # sum of the modelled times
     off: float  # log of measured / modelled
     weight: float
 
     @property
     def shares(self) -> list[float]:
-        """Of the modelled time, what each unknown contributes: the derivatives of its log."""
+        """Return the contribution of each unknown to the modelled time, 0–1: the derivatives of its log."""
         return [sum(values) / self.modelled_s for values in zip(*(time.parts for time in self.times), strict=True)]
 
 
@@ -132,7 +133,8 @@ def fit_traffic(
     report: Callable[[str], None] = lambda text: None,
     either: Sequence[bool] = (True, False),
 ) -> TrafficFit:
-    """`requests`: all of the engine in that time; `either`: whether it may plan its steps ahead. TooFewRequests."""
+    """Fit the constants. `requests`: all of the engine's in that time; `either`: values of async scheduling to try.
+    Raise TooFewRequests."""
     capacity = limits.kv_blocks * limits.block_size
     requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity][-RECORDED:]
     measured = sum(one.ttft_s is not None for one in requests)
@@ -162,7 +164,7 @@ def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start],
 
 
 def _held_out(best: "_Fit", found: Sequence[Block], at: int) -> ReplayErrors:
-    """Errors in one block of a fit to the others."""
+    """Return the errors in one block of a fit to the others."""
     others = joined([one for place, one in enumerate(found) if place != at])
     fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
     (block,) = _played([found[at]], fitted.constants, best.limits)
@@ -171,7 +173,7 @@ def _held_out(best: "_Fit", found: Sequence[Block], at: int) -> ReplayErrors:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A block through the engine model: the requests that count."""
+    """A block replayed through the engine model: its counted requests."""
 
     pairs: Sequence[ComparedRequest]
     asks: Sequence[EngineRequest]
@@ -179,7 +181,7 @@ class _Played:
 
 
 def _played(blocks: Sequence[Block], constants: EngineConstants, limits: EngineLimits) -> Iterator[_Played]:
-    """Each of them; those of one span in one replay."""
+    """Replay the blocks; those of one span share one replay."""
     for (first, _), group in groupby(blocks, key=lambda block: block.span):
         together = [*group]
         played = replay(together[0].requests, constants, limits)
@@ -190,7 +192,7 @@ def _played(blocks: Sequence[Block], constants: EngineConstants, limits: EngineL
 
 
 class _Fit:
-    """Factors upon a start, and how far the replayed blocks are from the measured ones with them."""
+    """Factors on a start, and the distance between the replayed and the measured blocks."""
 
     def __init__(
         self, start: Start, limits: EngineLimits, found: Sequence[Block], factors: Factors | None = None
@@ -204,13 +206,13 @@ class _Fit:
 
     @property
     def loss(self) -> float:
-        """Huber's of the times, and the priors."""
+        """Return Huber's loss of the times plus the priors."""
         priors = sum(precise * value**2 for precise, value in zip(self._precision, self.factors, strict=True))
         return priors + sum(row.weight * _huber(row.off) for row in self._rows)
 
     def scaled(self) -> "_Fit":
-        """With its steps as much slower or faster as the measured TPOTs are, in the middle, or by a part of that: where
-        requests queue, a little of it is enough."""
+        """Return the best fit with all steps slower or faster by the median error of the TPOTs, or by a part of it:
+        where requests queue, a small part suffices."""
         offs = [row.off for row in self._rows if row.decodes_only]
         common = statistics.median(offs) if offs else 0.0
         factors = ([*self.factors[:-1], common * share] for share in SCALED)
@@ -229,7 +231,7 @@ class _Fit:
         return best
 
     def _next(self) -> "_Fit | None":
-        """After a Gauss-Newton step, a shorter one where the whole is worse; None: neither is better."""
+        """Return the fit after a Gauss-Newton step, or a shorter one if that is worse; None if none is better."""
         step = self._step()
         for share in (1.0, 0.5, 0.25, 0.1):
             factors = [have + share * more for have, more in zip(self.factors, step, strict=True)]
@@ -255,14 +257,14 @@ class _Fit:
 
 
 def _huber(off: float) -> float:
-    """What is further off than LIMIT counts less (Huber 1981)."""
+    """Return Huber's loss, which discounts errors beyond LIMIT (Huber 1981)."""
     return off**2 if abs(off) <= LIMIT else LIMIT * (2 * abs(off) - LIMIT)
 
 
 def _multiplied(start: EngineConstants, factors: Factors) -> EngineConstants:
     by_name = dict(zip(NAMES, factors, strict=False))
     common, law = factors[-1], start.law
-    by_name["experts_s"] = by_name["weights_s"]  # their ratio is the model's, and is not fitted
+    by_name["experts_s"] = by_name["weights_s"]  # their ratio is the model's and is not fitted
     values = {
         each.name: getattr(law, each.name) * (math.exp(by_name[each.name] + common) if each.name in by_name else 1.0)
         for each in fields(Law)
@@ -271,7 +273,7 @@ def _multiplied(start: EngineConstants, factors: Factors) -> EngineConstants:
 
 
 def _rows(played: _Played) -> Iterator[Row]:
-    """One for each measured time, and for the means of the block."""
+    """Yield one row per measured time, and one per mean of the block."""
     found = [_times(one, ask, played.parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
     first, then, whole = ([time for time in times if time is not None] for times in zip(*found, strict=True))
     for times in (first, then):
@@ -282,7 +284,7 @@ def _rows(played: _Played) -> Iterator[Row]:
 
 
 def _times(one: ComparedRequest, ask: EngineRequest, parts: "_Parts") -> tuple[_Time | None, ...]:
-    """TTFT, TPOT and E2E, those that were measured."""
+    """Return TTFT, TPOT and E2E, as far as measured."""
     measured, modelled, more = one.measured, one.modelled, ask.output_tokens - 1
     first = then = whole = None
     if measured.ttft_s and modelled.ttft_s:
@@ -300,14 +302,14 @@ def _together(first: _Time, then: _Time, more: int) -> list[float]:
 
 
 def _row(times: Sequence[_Time], decodes_only: bool, weight: float) -> Row:
-    """Of their mean."""
+    """Return the row of their mean."""
     modelled_s = sum(time.modelled_s for time in times)
     off = math.log(sum(time.measured_s for time in times) / modelled_s)
     return Row(times, decodes_only, modelled_s, off, weight)
 
 
 class _Parts:
-    """What each constant contributed to the steps."""
+    """The contribution of each constant to the steps."""
 
     def __init__(self, steps: Sequence[StepResult], constants: EngineConstants) -> None:
         self._steps, self._law, self._api_s = steps, constants.law, constants.api_s
@@ -318,12 +320,12 @@ class _Parts:
 
     @cached_property
     def _columns(self) -> list[tuple[list[float], tuple[float, ...]]]:
-        """By unknown: the sum of its seconds before each step, and its seconds in each."""
+        """Return, for each unknown, the sum of its seconds before each step, and its seconds in each."""
         columns = zip(*map(self._of, self._steps), strict=True)
         return [(list(accumulate(column, initial=0.0)), column) for column in columns]
 
     def between(self, begin_s: float, end_s: float) -> list[float]:
-        """Seconds by unknown; a step under way counts in part."""
+        """Return the seconds by unknown; a step under way counts in part."""
         (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
         found = [
             sums[last] + ended * values[last] - sums[first] - begun * values[first] for sums, values in self._columns
@@ -334,18 +336,18 @@ class _Parts:
         return [self._api_s, *self.between(ask.ready_s, ask.first_token_s)[1:]]
 
     def of_a_token(self, ask: EngineRequest, more: int) -> list[float]:
-        """Of the `more` tokens behind the first, the mean."""
+        """Return the mean over the `more` tokens after the first."""
         return [value / more for value in self.between(ask.first_token_s, ask.finished_s)]
 
     def _moment(self, at_s: float) -> tuple[int, float]:
-        """A step, and the share of it that has passed."""
+        """Return a step, and the share of it that has passed."""
         number = max(0, bisect_right(self._starts, at_s) - 1)
         step = self._steps[number]
         share = (at_s - step.start_s) / step.duration_s if step.duration_s else 1.0
         return number, min(1.0, max(0.0, share))
 
     def _of(self, step: StepResult) -> tuple[float, ...]:
-        """In the order of NAMES, without the first."""
+        """Return the step's parts in the order of NAMES, without the first."""
         law, tokens = self._law, step.scheduled
         linear_s, products_s = law.linear_s(tokens), law.computing_s(tokens, 0.0)
         attention_s = law.attention_s_per_pair * step.pairs
