@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class OutOfBlocks(Exception):
-    """More blocks requested than free; callers check `free` first."""
+    """More blocks were requested than are free; callers check `free` first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Follower(Protocol):
     """Receives changes of the blocks that can be hit, by hash."""
 
     def stored(self, hashes: Sequence[int]) -> None:
-        """Consecutive blocks of a chain; some may have been there before."""
+        """Add consecutive blocks of a chain; some may have been there before."""
 
     def removed(self, hashes: Sequence[int]) -> None:
-        """No block holds these any more."""
+        """Remove hashes that no block holds any more."""
 
 
 class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
-        self.free = blocks  # blank or cached, and not in use
-        self._references: list[int] = []  # by block, of those ever used
+        self.free = blocks  # blocks not in use: blank or cached
+        self._references: list[int] = []  # reference count by block, of those ever used
         self._hashes: list[int | None] = []
         self._blank: list[int] = []  # used blocks without content
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
@@ -59,21 +59,21 @@ class BlockPool:
         self._copies: dict[int, list[int]] = {}  # hash -> other blocks with the same content
         self._record = record_events
         self._events: list[Event] = []
-        self.evicting: Callable[[list[int]], None] | None = None  # gets content before its last copy is reused
+        self.evicting: Callable[[list[int]], None] | None = None  # called with content whose last copy will be reused
         self.follower: Follower | None = None
 
     @property
     def blank(self) -> int:
-        """Blocks that can be allocated without evicting content."""
+        """Return the number of blocks that can be allocated without evicting content."""
         return len(self._blank) + self.total - len(self._references)
 
     @property
     def usage(self) -> float:
-        """Share of the blocks in use, 0–1."""
+        """Return the share of the blocks in use, 0–1."""
         return 1 - self.free / self.total
 
     def hit(self, chain: Sequence[int], limit: int) -> list[int]:
-        """The blocks that hold the longest cached prefix of `chain`, at most `limit` of them."""
+        """Return the blocks that hold the longest cached prefix of `chain`, at most `limit` of them."""
         find = self._cached.get
         found: list[int] = []
         for key in chain[:limit]:
@@ -87,7 +87,7 @@ class BlockPool:
         return key in self._cached
 
     def held(self, chain: Sequence[int]) -> int:
-        """How many leading blocks of `chain` are cached, by a galloping search: chains are evicted from their end."""
+        """Count the leading cached blocks of `chain` by a galloping search: chains are evicted from their end."""
         cached, end = self._cached, len(chain)
         if not end or chain[0] not in cached:
             return 0
@@ -105,7 +105,7 @@ class BlockPool:
         return high
 
     def idle_among(self, blocks: Sequence[int]) -> int:
-        """How many of these blocks are free."""
+        """Count the free ones among these blocks."""
         return [*map(self._references.__getitem__, blocks)].count(0)
 
     def take(self, blocks: Sequence[int]) -> None:
@@ -120,7 +120,7 @@ class BlockPool:
         self.free -= before - len(idle)
 
     def allocate(self, count: int) -> list[int]:
-        """Blocks for new tokens; evicts cached content as needed. Raises OutOfBlocks."""
+        """Allocate blocks for new tokens; evict cached content as needed. Raise OutOfBlocks."""
         if count > self.free:
             raise OutOfBlocks(f"{count} blocks requested, {self.free} of {self.total} free")
         self.free -= count
@@ -141,7 +141,7 @@ class BlockPool:
         return blocks
 
     def store(self, blocks: Sequence[int], chain: Sequence[int], first: int, last: int, content: object = None) -> None:
-        """Blocks `first` to `last` - 1 of the chain are full now and can be hit."""
+        """Store blocks `first` to `last` - 1 of the chain, which are full now and can be hit."""
         cached, hashes = self._cached, self._hashes
         for index in range(first, last):
             block, key = blocks[index], chain[index]
@@ -169,7 +169,7 @@ class BlockPool:
         self.free += len(idle) + len(blank) - before
 
     def clear(self) -> bool:
-        """Drop all cached content; refused while any block is in use, as in vLLM."""
+        """Drop all cached content. Refused while any block is in use, as in vLLM."""
         if self.free < self.total:
             return False
         for block in self._idle:
@@ -185,7 +185,7 @@ class BlockPool:
         return True
 
     def record(self, event: Event) -> None:
-        """An event of a tier below."""
+        """Record an event of a tier below."""
         if self._record:
             self._events.append(event)
 

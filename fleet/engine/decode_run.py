@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DecodeRun:
-    """Decode steps of the same batch: each is longer than the previous one by one token of context per sequence."""
+    """Decode steps of the same batch, each longer than the previous one by one token of context per sequence."""
 
-    steps: int  # until the first sequence ends
+    steps: int  # number of steps until the first sequence ends
     first_s: float  # length of the next step
     growth_s: float
     batch: int  # sequences
-    context: int  # context in the next step, all sequences together
+    context: int  # context in the next step, summed over the sequences
 
     def after(self, steps: int) -> "DecodeRun":
         first_s, context = self.first_s + steps * self.growth_s, self.context + steps * self.batch
@@ -21,12 +21,12 @@ class DecodeRun:
 
 
 def run_s(steps: int, first_s: float, growth_s: float) -> float:
-    """Duration of `steps` steps, each `growth_s` longer than the previous one."""
+    """Return the duration of `steps` steps, each `growth_s` longer than the previous one."""
     return steps * first_s + growth_s * steps * (steps - 1) / 2
 
 
 def steps_within(span_s: float, first_s: float, growth_s: float) -> int:
-    """The largest number of steps that end within the span."""
+    """Return the largest number of steps that end within the span."""
     if span_s < first_s:
         return 0
     if span_s == math.inf:

@@ -41,12 +41,12 @@ class StepResult:
     end_s: float
     steps: int
     scheduled: int  # tokens per step
-    emitted: list[EngineRequest]  # each got one token in every step
-    first: list[EngineRequest] = field(default_factory=list)  # those of them that got their first token
+    emitted: list[EngineRequest]  # requests that got one token in every step
+    first: list[EngineRequest] = field(default_factory=list)  # requests among them that got their first token
     finished: list[EngineRequest] = field(default_factory=list)
-    resumed: list[tuple[EngineRequest, float]] = field(default_factory=list)  # with the seconds since their last token
-    pairs: float = 0.0  # see Law.step_s
-    context: float = 0.0  # see Law.step_s; of several steps: the mean
+    resumed: list[tuple[EngineRequest, float]] = field(default_factory=list)  # (request, s since its last token)
+    pairs: float = 0.0  # as in Law.step_s
+    context: float = 0.0  # as in Law.step_s; the mean over several steps
     decodes: int = 0
 
     @property
@@ -55,7 +55,7 @@ class StepResult:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """New tokens per request."""
+        """Return the new tokens per request."""
         return {request.id: self.steps for request in self.emitted}
 
 
@@ -63,20 +63,20 @@ class StepResult:
 class Stats:
     running: int
     waiting: int
-    kv_usage: float  # 0–1 share of the blocks
-    cache_queries: int  # tokens
-    cache_hits: int  # tokens
+    kv_usage: float  # share of the blocks in use, 0–1
+    cache_queries: int  # tokens looked up
+    cache_hits: int  # tokens found
     preemptions: int
-    pull_queries: int = 0  # prompt tokens requested from elsewhere
+    pull_queries: int = 0  # prompt tokens requested from other instances or a store
     pull_hits: int = 0  # pulled tokens that arrived
     held_blocks: int = 0  # blocks of finished requests, held until another engine pulls them
-    transferring: int = 0  # requests whose KV leaves, until it has left, or comes
-    blocked_s: float = 0.0  # virtual, in which requests waited though nothing was computed
-    tiers: TiersStats | None = None  # below HBM
+    transferring: int = 0  # requests whose KV is being sent or received
+    blocked_s: float = 0.0  # virtual seconds in which requests waited though nothing was computed
+    tiers: TiersStats | None = None  # tiers below HBM
 
 
 def _in_store(store: SharedStore, block_size: int, request: EngineRequest) -> int:
-    """Leading prompt tokens that this engine and the store hold together."""
+    """Return how many leading prompt tokens this engine and the store hold together."""
     here = request.computed // block_size
     return (here + store.look_up(request.chain, here, request.prompt_tokens // block_size)) * block_size
 
@@ -97,8 +97,8 @@ class Engine:
         self.law = law
         self.limits = limits or Limits()
         self.pool = BlockPool(blocks, record_events=record_events)
-        self.clock_s = 0.0  # the end of the last step
-        self._planned_s = 0.0  # when the step that can start then was planned: it admits requests ready by that time
+        self.clock_s = 0.0  # end of the last step
+        self._planned_s = 0.0  # planning time of the next step, which admits requests ready by then
         self._clock = Clock(law.draws) if law.computing_draw else None
         self._api_s = api_s
         self._api_s_per_token = api_s_per_token
@@ -107,21 +107,21 @@ class Engine:
         self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits, self._tiers)
         if store is not None:
             self._scheduler.store = partial(_in_store, store, size)
-        self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
-        self._awaiting: set[EngineRequest] = set()  # their prompts are being computed by another engine
+        self._arriving: deque[EngineRequest] = deque()  # requests passing through the API, in order
+        self._awaiting: set[EngineRequest] = set()  # requests whose prompts are being computed by another engine
         self._plan: StepPlan | None = None  # the step in progress
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
-        self._decode_run: DecodeRun | None = None  # the coming steps; None: not computed yet
+        self._decode_run: DecodeRun | None = None  # the next decode steps; None: not computed yet
         self._equal_steps = 0  # equal steps before a request joins or is preempted; 0: not computed yet
         self._requests: dict[str, EngineRequest] = {}
-        self._held: dict[str, EngineRequest] = {}  # finished, their blocks still in use
-        self._pulls: list[EngineRequest] = []  # for `take_pulls`
-        self._failed: list[EngineRequest] = []  # for `take_failed`
+        self._held: dict[str, EngineRequest] = {}  # finished requests whose blocks are still in use
+        self._pulls: list[EngineRequest] = []  # result of the next `take_pulls`
+        self._failed: list[EngineRequest] = []  # result of the next `take_failed`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
-        """Arrivals are in order of time; a late one queues behind the others. A request that `awaits_prefill` queues
-        from `prefilled` on. Raises RequestTooLong."""
+        """Add a request. Arrivals are in order of time; a late one queues behind the others. A request that
+        `awaits_prefill` queues from `prefilled` on. Raise RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         capacity = self.pool.total * self.limits.block_size
         if total > capacity:
@@ -153,34 +153,36 @@ class Engine:
             self._awaiting.remove(request)
         elif request in self._arriving:
             self._arriving.remove(request)
-            self._scheduler.release(request)  # it has blocks if its KV was pulled
+            self._scheduler.release(request)  # a request whose KV was pulled has blocks
         else:
             self._scheduler.release(request)
         return request
 
     def below(self, key: int) -> str:
-        """The medium of the fastest tier below the GPU that holds this block; empty: none does."""
+        """Return the medium of the fastest tier below the GPU that holds this block; empty if none does."""
         return self._tiers.held(key) if self._tiers is not None else ""
 
     def take_pulls(self) -> list[EngineRequest]:
-        """Requests that began to wait for transferred KV since the last call; call `pulled` or `abort` for each."""
+        """Return the requests that began to wait for transferred KV since the last call; call `pulled` or `abort` for
+        each."""
         pulls, self._pulls = self._pulls, []
         return pulls
 
     def prefilled(self, request: EngineRequest, now_s: float) -> None:
-        """Its prompt was computed by another engine: it queues for the transfer."""
+        """Queue a request for the transfer, after another engine has computed its prompt."""
         if request in self._awaiting:
             self._awaiting.remove(request)
             request.awaits_prefill = False
             self._queue_at_once(request, now_s)
 
     def take_failed(self) -> list[EngineRequest]:
-        """Requests that ran out of GPU memory while loading KV since the last call; they are over."""
+        """Return the requests that ran out of GPU memory while loading KV since the last call; they are over."""
         failed, self._failed = self._failed, []
         return failed
 
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
-        """KV of `tokens` prompt tokens arrived: the request continues with the next step; 0: it is computed here."""
+        """Continue a request with the next step: KV of `tokens` prompt tokens has arrived. 0: the prompt is computed
+        here."""
         if not request.is_over:
             self._scheduler.pulled(request, tokens)
             self._queue_at_once(request, now_s)
@@ -191,7 +193,7 @@ class Engine:
         self._equal_steps = 0
 
     def held(self, request_id: str) -> EngineRequest | None:
-        """A finished request whose blocks are held for another engine."""
+        """Return a finished request whose blocks are held for another engine."""
         return self._held.get(request_id)
 
     def release_held(self, request_id: str, now_s: float) -> bool:
@@ -199,13 +201,13 @@ class Engine:
         if request is None:
             return False
         if self._plan is None and not self.running:
-            # Requests that waited for the blocks start now, not at the last step
+            # Requests that waited for the blocks start now, not at the last step.
             self.clock_s = max(self.clock_s, now_s)
         self._scheduler.free(request)
         return True
 
     def reset_cache(self) -> bool:
-        """Empty HBM; tiers below keep what they hold."""
+        """Empty HBM; tiers below keep their blocks."""
         if self._tiers is not None:
             self._tiers.flush()
         return self.pool.clear()
@@ -228,18 +230,18 @@ class Engine:
         )
 
     def next_event_s(self) -> float | None:
-        """When the step in progress ends, or else the next one can start; None if there is nothing to do."""
+        """Return when the step in progress ends, or else the next one can start; None if there is nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
         run = self.coming_run()
         return self.clock_s + run.first_s if run is not None else self.next_start_s()
 
     def step(self) -> StepResult | None:
-        """The next step; None if there is nothing to do."""
+        """Run the next step; None if there is nothing to do."""
         return self.complete() if self.begin(math.inf) is not None else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """All steps that end by that time. Runs of decode steps are computed in closed form."""
+        """Return all steps that end by that time. Runs of decode steps are computed in closed form."""
         results: list[StepResult] = []
         while True:
             run = self.coming_run()
@@ -254,7 +256,7 @@ class Engine:
                 return results
 
     def next_turn_s(self) -> float | None:
-        """When a step ends or can start, or a run of decode steps ends, unless a request is added before."""
+        """Return when a step ends or can start, or a run of decode steps ends, unless a request is added before."""
         if self._plan is not None:
             return self._plan.end_s
         run = self.coming_run()
@@ -264,18 +266,19 @@ class Engine:
         return self.clock_s + run_s(self._equal_steps, run.first_s, run.growth_s)
 
     def turn(self, now_s: float) -> StepResult | None:
-        """Call at `next_turn_s`, or at once if it has passed. Returns the steps that end; None: a step starts."""
+        """Advance to `now_s`: call at `next_turn_s`, or at once if it has passed. Return the steps that end; None if a
+        step starts."""
         if self._plan is not None:
             return self.complete()
         run = self.coming_run()
         if run is not None:
             return self.run(run, self._equal_steps or self.count_equal(run, run.steps))
-        self.clock_s = max(self.clock_s, now_s)  # it may have been blocked since its last step
+        self.clock_s = max(self.clock_s, now_s)  # the engine may have been blocked since its last step
         self.begin(self.clock_s)
         return None
 
     def usage_at(self, now_s: float) -> float:
-        """Share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
+        """Return the share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
         run, running = self._decode_run, self._scheduler.running
         if self._tiers is not None and self._is_idle:
             self._tiers.settle(now_s)
@@ -315,14 +318,14 @@ class Engine:
         return max(self.clock_s, min(starts)) if starts else None
 
     def begin(self, until_s: float) -> float | None:
-        """Start a step if possible. When the one in progress ends; None if there is none."""
+        """Start a step if possible. Return when the step in progress ends; None if there is none."""
         if self._plan is None:
             plan = self.plan(until_s)
             return self.start(plan, self.law.plan_s(plan)) if plan is not None else None
         return self._plan.end_s
 
     def plan(self, until_s: float) -> StepPlan | None:
-        """The next step, if it can begin by then, to be started at once."""
+        """Plan the next step, if it can begin by then; the caller starts it at once."""
         while (start_s := self.next_start_s()) is not None and start_s <= until_s:
             planned_s = self._planned_s if self._scheduler.running else start_s
             while self._arriving and self._arriving[0].ready_s <= planned_s:
@@ -335,7 +338,7 @@ class Engine:
         return None
 
     def hold_until(self, end_s: float) -> None:
-        """The step in progress lasts until then; without one, the next begins then."""
+        """Extend the step in progress until then; without one, delay the next."""
         if self._plan is not None:
             self._plan.end_s = end_s
         else:
@@ -353,7 +356,7 @@ class Engine:
         return plan
 
     def _count_blocked(self, plan: StepPlan) -> None:
-        """Nothing is computed though requests wait: for their KV, or for a slot or blocks."""
+        """Count the time in which nothing is computed though requests wait: for their KV, or for a slot or blocks."""
         if not plan.tokens:
             if self._scheduler.waiting and self._blocked_since is None:
                 self._blocked_since = plan.start_s
@@ -362,7 +365,7 @@ class Engine:
             self._blocked_since = None
 
     def start(self, plan: StepPlan, law_s: float) -> float:
-        """`law_s`: what its law says of the step, at full clock. When it ends."""
+        """Start the step and return when it ends. `law_s`: its duration by the law, at full clock."""
         if self._clock is not None and plan.prefill:
             law_s = self._clock.step_s(plan.start_s, law_s, self.law.computing_s(plan.tokens, plan.pairs))
         plan.law_s = step_s = law_s
@@ -373,7 +376,7 @@ class Engine:
         return plan.end_s
 
     def _enqueue(self, request: EngineRequest) -> None:
-        """First come, first served; a request that has its blocks, as its KV was pulled, goes first."""
+        """Queue a request, first come, first served; one that has its blocks, as its KV was pulled, goes first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
 
@@ -389,8 +392,8 @@ class Engine:
         if self._tiers is not None:
             self._tiers.ended(plan.loads, plan.law_s, self.clock_s, prefills=bool(plan.prefill))
         for request in plan.decode:
-            if not request.is_over:  # aborted while the step ran
-                if request.first_token_s != request.first_token_s:  # NaN: that token came with the KV
+            if not request.is_over:  # False if aborted while the step ran
+                if request.first_token_s != request.first_token_s:  # NaN: the first token came with the KV
                     request.first_token_s = self.clock_s
                     result.first.append(request)
                 self._emit(request, 1, result, self.clock_s)
@@ -400,12 +403,12 @@ class Engine:
         return result
 
     def _completed(self, start_s: float, end_s: float) -> None:
-        """A step ended. An engine that plans ahead made the plan of the next one when this one started."""
+        """End a step. An engine that plans ahead planned the next one when this one started."""
         self.clock_s = end_s
         self._planned_s = start_s if self.limits.async_scheduling else end_s
 
     def _interrupt(self) -> None:
-        """Every decoding request is held up by the prefill in this step."""
+        """Count an interruption of every decoding request by the prefill in this step."""
         for request in self._scheduler.running:
             if request.is_decoding:
                 request.interruptions += 1
@@ -424,7 +427,7 @@ class Engine:
         self._emit(request, tokens, result, self.clock_s)
 
     def _emit(self, request: EngineRequest, computed: int, result: StepResult, first_end_s: float) -> None:
-        """`first_end_s`: the end of the first step of the result."""
+        """Emit the step's tokens. `first_end_s`: the end of the first step of the result."""
         if request.generated == 1:
             request.second_token_s = first_end_s
         request.computed += computed
@@ -447,7 +450,7 @@ class Engine:
             self._scheduler.release(request)
 
     def coming_run(self) -> DecodeRun | None:
-        """The coming decode steps, if every running request decodes and none can join now."""
+        """Return the coming decode steps, if every running request decodes and none can join now."""
         if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self._planned_s):
             return None
         if self._decode_run is None:
@@ -474,10 +477,10 @@ class Engine:
         return DecodeRun(steps, first_s, growth_s, batch, context)
 
     def count_equal(self, run: DecodeRun, steps: int) -> int:
-        """How many of the next `steps` run before a request joins or is preempted."""
+        """Return how many of the next `steps` run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
-            later = self.limits.async_scheduling and wait_s > 0  # or after the one that is planned by then
+            later = self.limits.async_scheduling and wait_s > 0  # or after the step that is already planned by then
             steps = min(steps, 1 + later + steps_within(wait_s, run.first_s, run.growth_s))
         if steps > 1 and self._tiers is not None and self._scheduler.waiting:
             change_s = self._tiers.change_s(idle=False)
@@ -488,7 +491,7 @@ class Engine:
         return steps
 
     def run(self, run: DecodeRun, steps: int, pace: DecodeRun | None = None) -> StepResult:
-        """Complete `steps` decode steps in closed form. `pace`: of the slowest engine that steps with this one."""
+        """Complete `steps` decode steps in closed form. `pace`: run of the slowest engine that steps with this one."""
         pace = pace or run
         start_s = self.clock_s
         last_s = start_s + run_s(steps - 1, pace.first_s, pace.growth_s)
@@ -496,10 +499,10 @@ class Engine:
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
         result.context, result.decodes = run.context + run.batch * (steps - 1) / 2, run.batch
-        for request in running:  # all grow before any ends and frees blocks
+        for request in running:  # all requests grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
-        if joins:  # blocks were written: requests that wait for them are tried again
+        if joins:  # blocks were written, so requests that wait for them are tried again
             self._scheduler.blocked = False
         first_end_s = start_s + pace.first_s
         for request in running:
@@ -509,8 +512,8 @@ class Engine:
         return result
 
     def _has_capacity(self, steps: int) -> bool:
-        """Whether every running request can continue for that many steps without preemption, and without evictions
-        that a step waits for."""
+        """True if every running request can continue for that many steps without preemption, and without evictions that
+        a step waits for."""
         scheduler, pool = self._scheduler, self.pool
         free = pool.free if pool.evicting is None else pool.blank
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:

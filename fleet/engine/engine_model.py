@@ -1,5 +1,4 @@
-"""The constants of one engine instance, as the simulated engine and the twin compute with them. Values; seconds are
-virtual."""
+"""Constants of one engine instance, shared by the simulated engine and the twin. Values; seconds are virtual."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,12 +18,13 @@ class TransferLink:
     Published for Mooncake over RDMA: 9.7 GB/s while the sender is idle, about 3 while it computes.
     """
 
-    setup_s: float = 5e-3  # per transfer, however small
-    idle_bytes_per_s: float = 9.7e9  # while the sender computes nothing; concurrent transfers share it
-    busy_bytes_per_s: float = 3e9  # while it computes
+    setup_s: float = 5e-3  # setup of a transfer of any size
+    idle_bytes_per_s: float = 9.7e9  # rate while the sender computes nothing; concurrent transfers share it
+    busy_bytes_per_s: float = 3e9  # rate while the sender computes
 
     def seconds(self, size: int, transfers: int, *, busy: bool) -> float:
-        """Duration of a transfer of `size` bytes that shares the link with `transfers` - 1 others when it starts."""
+        """Return the duration of a transfer of `size` bytes that shares the link with `transfers` - 1 others when it
+        starts."""
         rate = self.busy_bytes_per_s if busy else self.idle_bytes_per_s
         return self.setup_s + size * max(transfers, 1) / rate
 
@@ -34,30 +34,30 @@ class TransferModel(TransferLink):
     """How KV blocks reach an instance from another one."""
 
     bytes_per_token: float
-    hold_s: float = 480.0  # blocks that are not pulled within this time are freed
-    connect_s: float = 0.0  # at the first transfer of a pair of instances
-    together: bool = False  # the decoder gets the request with the sender, and asks until the prompt is computed
-    poll_s: float = 1e-3  # between two of these questions
+    hold_s: float = 480.0  # time after which blocks that were not pulled are freed
+    connect_s: float = 0.0  # setup of the first transfer between two instances
+    together: bool = False  # True: the decoder gets the request at once, and polls until the prompt is computed
+    poll_s: float = 1e-3  # interval between two polls
 
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """Identical instances share one."""
+    """The model of one engine; identical instances share one."""
 
     law: Law
     kv_blocks: int
-    limits: Limits  # with the block size
-    api_s: float = API_S  # from the router to the engine's queue
-    window: int | None = None  # tokens of prompt and answer at most; None: the capacity of the KV cache
-    kv_events: bool = False  # published: the router knows what the instance holds instead of guessing
+    limits: Limits  # limits, block size included
+    api_s: float = API_S  # time from the router to the engine's queue
+    window: int | None = None  # most tokens of prompt and answer together; None: the capacity of the KV cache
+    kv_events: bool = False  # True: events are published, so the router knows the instance's blocks instead of guessing
     role: Role = "both"
-    pair: str = ""  # name of the only instance that prefills for it; empty: any with the connector
-    together: str = ""  # group of data-parallel ranks that step together; empty: it steps for itself
+    pair: str = ""  # the only instance that prefills for it; empty: any with the connector
+    together: str = ""  # group of data-parallel ranks that step together; empty: it steps alone
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
-    tiers: TiersModel | None = None  # KV below HBM
-    transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
-    api_s_per_token: float = API_S_PER_TOKEN  # time per token of the prompt
-    calibrated: LoadRange | None = None  # the load that its constants are known for; None: they are not measured
+    tiers: TiersModel | None = None  # tiers of KV below HBM
+    transfers: TransferModel | None = None  # None: no KV arrives, so offloaded prompts are computed where they decode
+    api_s_per_token: float = API_S_PER_TOKEN  # API time per prompt token
+    calibrated: LoadRange | None = None  # load for which its constants are known; None: they are not measured
 
     @property
     def kv_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""Batches of requests whose cached tokens are known: recorded ones."""
+"""Batches of requests whose cached tokens are known from a record."""
 
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Scheduler
@@ -7,8 +7,8 @@ KNOWN_HITS = "known_hits"
 
 
 class KnownHits(Scheduler):
-    """The cached tokens of a request are in `content`. They take blocks of their own: in a record it is not visible
-    which requests share them."""
+    """Schedules requests with known cached tokens, which are in `content`. They take blocks of their own: a record does
+    not show which requests share them."""
 
     caches_prefixes = False
 

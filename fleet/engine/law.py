@@ -8,7 +8,7 @@ writing the answer). T_allreduce: a floor per step and a share per token.
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
 
-All times in seconds, at full clock: power.py adds what a GPU loses that has to hold its power limit. The terms and the
+All times are in seconds at full clock; power.py adds the time that a GPU loses at its power limit. The terms and the
 constants in profiles.py were fitted together.
 """
 
@@ -28,55 +28,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a step costs besides the GPU's arithmetic and reads."""
+    """The host's part of a step, besides the GPU's arithmetic and reads."""
 
     step_s: float  # scheduling, sampling and detokenising that do not overlap with the GPU
-    decode_s_per_layer: float  # per decoding sequence and layer: launching its share of the kernels, sampling, writing
+    decode_s_per_layer: float  # per decoding sequence and layer: launching its share of kernels, sampling, writing
 
 
-# Beside fits. Most of the host's time overlaps with the GPU when the engine plans a step while the one before it runs
-# (the default since vLLM 0.14). Synchronous: the cost of a decoding sequence was fitted to 15 measured points with
-# prompts of 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what groups of decodes leave
-# for it on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
+# Host times beside fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while the
+# one before it runs (the default since vLLM 0.14). Synchronous: the cost of a decoding sequence was fitted to 15
+# measured points with prompts of 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what
+# groups of decodes leave for it on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
 ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.5e-3
 DECODE_S_PER_LAYER = 0.9e-6
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
-# Beside tables, by whether it plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one to four GPUs) leave
-# 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on measured closed loops
-# (docs/twin.md).
+# Host times beside tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one
+# to four GPUs) leave 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on
+# measured closed loops (docs/twin.md).
 TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
-# Of a token's products, those in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
-# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not tell them apart.
+# Share of a token's products in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
+# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish them.
 EXPERTS_SHARE = 0.7
 GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; in larger ones the host launches each kernel
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
-API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
+API_S_PER_TOKEN = 1.1e-6  # tokenisation, per prompt token
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    fixed_s: float  # per step, GPU and host
+    fixed_s: float  # fixed time per step, GPU and host
     compute_s_per_token: float  # matrix products at the reachable arithmetic
-    weights_s: float  # one read of the weights; mixture of experts: of the shared weights
+    weights_s: float  # one read of the weights; for a mixture of experts, of the shared ones
     attention_s_per_pair: float  # prefill: one (new token, token before it) pair
     kv_s_per_token: float  # decode: one read of one token's KV
     allreduce_s_per_token: float
     experts_s: float = 0.0  # one read of all experts
-    expert_share: float = 0.0  # 0–1 share of the experts that one token uses
-    decode_s: float = 0.0  # per decoding sequence, besides its arithmetic
-    computing_draw: float = 0.0  # see power.py; 0: not known
+    expert_share: float = 0.0  # share of the experts that one token uses, 0–1
+    decode_s: float = 0.0  # time per decoding sequence, besides its arithmetic
+    computing_draw: float = 0.0  # as in power.py; 0: unknown
     reading_draw: float = 0.0
-    launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: not known
+    launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: unknown
 
     @property
     def context_cost(self) -> float:
-        """What a decode step pays to read one token of context, in tokens of prefill; 0: prompts cost nothing."""
+        """Return the cost of reading one token of context in a decode step, in tokens of prefill; 0: prompts cost
+        nothing."""
         prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
         return self.kv_s_per_token / prefill_s if prefill_s else 0.0
 
     @property
     def equal_cost_tokens(self) -> float:
-        """Context at which attention costs a new token as much as everything else; 0: not known."""
+        """Return the context at which attention costs a new token as much as everything else; 0: unknown."""
         prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
         return prefill_s / self.attention_s_per_pair if self.attention_s_per_pair else 0.0
 
@@ -88,21 +89,22 @@ class Law:
         return replace(self, computing_draw=draws.computing, reading_draw=draws.reading)
 
     def linear_s(self, tokens: int) -> float:
-        """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
+        """Return [(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
         weights_s = self.weights_s
         if self.experts_s:
             weights_s += self.experts_s * used_experts(tokens, self.expert_share)
         return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
 
     def computing_s(self, tokens: int, pairs: float) -> float:
-        """Of a step, the time that arithmetic limits: it grows when the clock of the GPU falls (power.py)."""
+        """Return the part of a step that arithmetic limits, and that grows when the GPU's clock falls (power.py)."""
         linear_s = self.linear_s(tokens)
         share = min(1.0, self.compute_s_per_token * tokens / linear_s) if linear_s else 0.0
         return linear_s * share**4 + self.attention_s_per_pair * pairs
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
-        the chunk of n; `context`: tokens that the `decodes` decoding sequences attend to, together."""
+        """Return the duration of a step of `tokens` new tokens in all. `pairs`: sum over prefill chunks of n·c + n²/2,
+        with c tokens before the chunk of n; `context`: tokens that the `decodes` decoding sequences attend to,
+        together."""
         step_s = (
             self.fixed_s
             + self.linear_s(tokens)
@@ -114,15 +116,16 @@ class Law:
         return max(step_s, self.launch_s) if pairs and tokens > GRAPH_TOKENS else step_s
 
     def plan_s(self, plan: "StepPlan") -> float:
-        """A planned step; a law that depends on the single prompts overrides it."""
+        """Return the duration of a planned step; a law that depends on the single prompts overrides it."""
         return self.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
 
     def rank_s(self, plan: "StepPlan", mean: float) -> float:
-        """A step planned for one of several ranks that share experts; `mean`: new tokens of a rank in this step."""
+        """Return the duration of a step planned for one of several ranks that share experts. `mean`: mean new tokens
+        per rank in this step."""
         return self.plan_s(plan)
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
-        """A single prompt on an idle engine, in chunks."""
+        """Return the duration of a single prompt on an idle engine, in chunks."""
         total = 0.0
         for start in range(0, new_tokens, chunk):
             n = min(chunk, new_tokens - start)
@@ -132,7 +135,7 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class TabledLaw(Law):
-    """The linear part of a step is read from measured points. The constants beside them are those of large and of
+    """A law whose linear part of a step is read from measured points. Its other constants are those of large and of
     small steps, for callers that price a token or a read of the weights."""
 
     prefill_points: Points = ((), ())
@@ -145,7 +148,7 @@ class TabledLaw(Law):
         return self._tabled_s(tokens, pairs, context, decodes)
 
     def rank_s(self, plan: "StepPlan", mean: float) -> float:
-        """Experts work on the tokens of all ranks."""
+        """Return the duration of a rank's step: experts work on the tokens of all ranks."""
         tokens = plan.tokens + EXPERTS_SHARE * (mean - plan.tokens)
         return self._tabled_s(tokens, plan.pairs, plan.context, len(plan.decode))
 
@@ -161,7 +164,7 @@ class TabledLaw(Law):
 
 
 def interpolated_ms(points: Points, tokens: float) -> float:
-    """Straight lines between the points; the first one holds below it, the last line goes on."""
+    """Interpolate linearly; the first point holds below it, and the last line is extended."""
     xs, ys = points
     right = min(bisect_left(xs, tokens), len(xs) - 1)
     if right == 0:
@@ -171,22 +174,22 @@ def interpolated_ms(points: Points, tokens: float) -> float:
 
 
 def law_from(constants: Mapping[str, float]) -> Law:
-    """From its constants by name, among others: as a calibration stores them."""
+    """Make the law from its constants by name, among others, as a calibration stores them."""
     return Law(**{field.name: constants[field.name] for field in fields(Law) if field.name in constants})
 
 
 def chunk_pairs(new_tokens: int, before: int) -> float:
-    """Attention work of a prefill chunk: n·c + n²/2."""
+    """Return the attention work of a prefill chunk: n·c + n²/2."""
     return new_tokens * (before + new_tokens / 2)
 
 
 def used_experts(tokens: int, share: float) -> float:
-    """0–1: of all experts, those that any of the tokens uses; `share`: those that one token uses."""
+    """Return the share of the experts, 0–1, that any of the tokens uses. `share`: the share that one token uses."""
     return float(1 - (1 - share) ** tokens)
 
 
 def law_of(profile: Profile, host_s: float | None = None) -> Law:
-    """`host_s`, per step: default by the profile's engine version."""
+    """Return the law of a profile. `host_s`: host time per step, by default that of the profile's engine version."""
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     host = (TABLED_HOST if isinstance(fit, Tables) else FITTED_HOST)[profile.is_async]
     step_s, decode_s = host.step_s if host_s is None else host_s, host.decode_s_per_layer * sizes.layers
@@ -211,7 +214,7 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
 
 
 def _tabled(tables: Tables, step_s: float, decode_s: float, draws: Draws) -> TabledLaw:
-    """Reductions and experts are in the points."""
+    """Return the law of measured tables, whose points include reductions and experts."""
     tokens, times = tables.prefill
     return TabledLaw(
         fixed_s=step_s,

@@ -1,25 +1,25 @@
-"""The range of load that an engine's constants are known for, and how much of another load is outside. Pure."""
+"""The load for which an engine's constants are known, and how much of another load lies outside. Pure."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 EDGE = 0.05  # share of the requests beyond each end that does not widen a range
-TOLERANCE = 1.25  # factor: so much beyond an end counts as inside
-MOST_OUTSIDE = 0.2  # share of a load's requests
+TOLERANCE = 1.25  # factor beyond an end that still counts as inside
+MOST_OUTSIDE = 0.2  # share of a load's requests from which its outside part matters
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRange:
-    """From the 5th to the 95th percentile of the requests."""
+    """Range of a load, from the 5th to the 95th percentile of its requests."""
 
-    in_flight: tuple[int, int]  # requests on the instance when one arrives, that one included
+    in_flight: tuple[int, int]  # requests on the instance at an arrival, the new one included
     new_tokens: tuple[int, int]  # uncached tokens of a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """On one instance."""
+    """A request served on one instance."""
 
     begin_s: float
     end_s: float
@@ -28,7 +28,7 @@ class ServedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One value for each request."""
+    """A load, with one value per request."""
 
     in_flight: Sequence[int]
     new_tokens: Sequence[int]
@@ -43,7 +43,7 @@ class Load:
         return LoadRange(_range(self.in_flight), _range(self.new_tokens))
 
     def outside(self, known: LoadRange) -> tuple[str, ...]:
-        """The parts of this load beyond the known range, in words; empty if none matters."""
+        """Return the parts of this load beyond the known range, in words; empty if none matters."""
         found = (
             _beyond("requests at once on an instance", known.in_flight, self.in_flight),
             _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),
@@ -52,7 +52,7 @@ class Load:
 
 
 def in_flight(served: Sequence[ServedRequest]) -> list[int]:
-    """On the instance when each of them begins, in order of time."""
+    """Return the number of requests on the instance when each of them begins, by time."""
     begins, ends = sorted(one.begin_s for one in served), sorted(one.end_s for one in served)
     return [bisect_right(begins, at) - bisect_left(ends, at) for at in begins]
 

@@ -1,4 +1,4 @@
-"""Engines that step together, as the data-parallel ranks of a mixture of experts do.
+"""Steps engines together, as the data-parallel ranks of a mixture of experts do.
 
 The ranks exchange tokens in every layer: a step begins on all of them at once and lasts as long as on the slowest. A
 rank without work computes a dummy batch, which delays no other; its requests wait for the next step.
@@ -13,30 +13,30 @@ from fleet.engine.engine import Engine, StepResult
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """Steps in which no rank does anything but decode."""
+    """Coming steps in which every rank only decodes or idles."""
 
     runs: tuple[DecodeRun | None, ...]  # run of each engine; None: it is idle
-    pace: DecodeRun  # the slowest
+    pace: DecodeRun  # run of the slowest engine
     steps: int
 
 
 class Lockstep:
-    """As `Engine`, of several."""
+    """Several engines with the interface of `Engine`."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = tuple(engines)
-        self._clock_s = 0.0  # the end of the last step
+        self._clock_s = 0.0  # end of the last step
         self._end_s: float | None = None  # end of the step in progress
 
     def next_event_s(self) -> float | None:
-        """As `Engine.next_event_s`."""
+        """Return what `Engine.next_event_s` does, over all engines."""
         if self._end_s is not None:
             return self._end_s
         coming = self._coming()
         return self._clock_s + coming.pace.first_s if coming is not None else self._next_start_s()
 
     def next_turn_s(self) -> float | None:
-        """As `Engine.next_turn_s`: when to call `turn`, unless something happens to one of the engines before."""
+        """Return when to call `turn`, unless something happens to one of the engines before."""
         if self._end_s is not None:
             return self._end_s
         coming = self._coming()
@@ -45,8 +45,8 @@ class Lockstep:
         return self._clock_s + run_s(coming.steps, coming.pace.first_s, coming.pace.growth_s)
 
     def turn(self, now_s: float) -> list[StepResult | None]:
-        """The steps that end on each engine; empty: a step starts. It may begin before `next_turn_s`: the steps that
-        have ended by then."""
+        """Return the steps that end on each engine; empty if a step starts. Called before `next_turn_s`, it returns the
+        steps that have ended by then."""
         if self._end_s is not None:
             return self._complete()
         coming = self._coming()
@@ -56,7 +56,7 @@ class Lockstep:
         return []
 
     def advance(self, until_s: float) -> list[list[StepResult]]:
-        """All steps that end by that time, of each engine."""
+        """Return all steps that end by that time, for each engine."""
         results: list[list[StepResult]] = [[] for _ in self.engines]
         while (ended := self._next_within(until_s)) is not None:
             for found, result in zip(results, ended, strict=False):
@@ -65,7 +65,7 @@ class Lockstep:
         return results
 
     def _next_within(self, until_s: float) -> list[StepResult | None] | None:
-        """As `turn`; None: nothing more happens by then."""
+        """Return what `turn` does; None if nothing more happens by then."""
         if self._end_s is not None:
             return self._complete() if self._end_s <= until_s else None
         coming = self._coming()
@@ -89,7 +89,7 @@ class Lockstep:
                 plans.append((engine, plan))
         if plans:
             tokens = sum(plan.tokens for _, plan in plans) / len(self.engines)
-            even = not any(plan.prefill for _, plan in plans)  # decodes of all ranks are padded to the most
+            even = not any(plan.prefill for _, plan in plans)  # decodes of all ranks are padded to the largest batch
             self._end_s = max(
                 engine.start(plan, engine.law.plan_s(plan) if even else engine.law.rank_s(plan, tokens))
                 for engine, plan in plans
@@ -131,25 +131,25 @@ class Lockstep:
 
 
 def _slowest_for(pace: DecodeRun, run: DecodeRun) -> int:
-    """Steps before `run` is slower than `pace`, which is the slower one of the next step."""
+    """Return the number of steps before `run` is slower than `pace`, which is the slower one of the next step."""
     gains_s = run.growth_s - pace.growth_s
     return int((pace.first_s - run.first_s) / gains_s) + 1 if gains_s > 0 else run.steps
 
 
 class RankSteps:
-    """One engine of a group, driven by itself: by the wall clock, with the others beside it."""
+    """One engine of a group that is driven by the wall clock, with the others beside it."""
 
     def __init__(self, group: Lockstep, place: int) -> None:
         self._group = group
         self._engine = group.engines[place]
-        self._ended: list[StepResult] = []  # steps that the call of another rank has completed
+        self._ended: list[StepResult] = []  # steps completed by the call of another rank
         self._all: Sequence[RankSteps] = ()
 
     def next_event_s(self) -> float | None:
         return self._group.next_event_s() if self._engine.next_event_s() is not None else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """As `Engine.advance`."""
+        """Return what `Engine.advance` does."""
         for steps, ended in zip(self._all, self._group.advance(until_s), strict=True):
             steps._ended += ended
         mine, self._ended = self._ended, []

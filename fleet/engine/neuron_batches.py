@@ -27,7 +27,7 @@ class NeuronBatches(Scheduler):
 
     def plan(self, now_s: float) -> StepPlan:
         plan = StepPlan(now_s)
-        self._admit(plan, 1)  # used up by the first prompt
+        self._admit(plan, 1)  # a budget that the first prompt uses up
         if not plan.prefill:
             self._plan_running(plan)
         return plan
@@ -41,7 +41,7 @@ class _Disaggregated(Scheduler):
 
     def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
         super().__init__(pool, limits, tiers)
-        self.transferring: set[EngineRequest] = set()  # each has a slot of the batch
+        self.transferring: set[EngineRequest] = set()  # requests in transfer, each with a slot of the batch
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
         return request.tokens - request.computed
@@ -63,7 +63,7 @@ class NeuronPrefill(_Disaggregated):
 
 class NeuronDecode(_Disaggregated):
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """With the KV of a whole prompt came its first token."""
+        """Continue a request whose whole prompt came as KV, along with its first token."""
         super().pulled(request, tokens)
         self.blocked = False
         if tokens >= request.prompt_tokens and request.output_tokens > 1:
@@ -93,10 +93,10 @@ class NeuronDecode(_Disaggregated):
 
 
 def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
-    """When a decoder that has asked every `poll_s` since `asked_s` learns that a prompt is computed."""
+    """Return when a decoder that has polled every `poll_s` since `asked_s` learns that a prompt is computed."""
     if poll_s <= 0 or done_s <= asked_s:
         return max(asked_s, done_s)
-    polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # sums of floating point are not exact
+    polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # allowance for sums of floating-point numbers
     return max(asked_s + polls * poll_s, done_s)
 
 

@@ -1,27 +1,27 @@
-"""The clock of a GPU that has to hold its power limit: arithmetic takes longer when the GPU computes most of the time.
+"""The clock of a GPU at its power limit: arithmetic takes longer if the GPU computes most of the time.
 
-The mean power of the last second may not exceed the limit. While the GPU computes, it draws more than that with the
-clock of a single prompt; while it reads memory, decodes or waits, less. With the share u of that second in which it
+The mean power of the last second may not exceed the limit. At the clock of a single prompt, the GPU draws more than the
+limit while it computes, and less while it reads memory, decodes or waits. With the share u of that second in which it
 computed,
 
     slowdown = max(1, computing · u / (1 - reading · (1 - u)))
 
-of the time that arithmetic limits: the work of a prompt takes the same energy at any clock, and what is left of the
-limit has to cover it. Reads of memory keep their pace, as the clock of the memory does not fall.
+of the time that arithmetic limits: the work of a prompt takes the same energy at any clock, and the rest of the limit
+has to cover it. Reads of memory keep their pace, as the clock of the memory does not fall.
 """
 
 import math
 from dataclasses import dataclass
 
-WINDOW_S = 1.0  # over which the driver reports a mean
+WINDOW_S = 1.0  # period of the driver's mean
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
     """Shares of the GPU's power limit."""
 
-    computing: float  # with the clock of a single prompt
-    reading: float  # in all other time
+    computing: float  # draw while arithmetic-bound, at the clock of a single prompt
+    reading: float  # draw at other times, as while memory-bound
 
 
 UNKNOWN = Draws(0.0, 0.0)  # the clock never falls
@@ -29,7 +29,7 @@ UNKNOWN = Draws(0.0, 0.0)  # the clock never falls
 # with few prompts. Computing: fitted to Llama-3.1-8B at 14 requests/s; it gives 583 W at 4 requests/s, where 576 were
 # measured, and holds for Qwen3-14B (docs/findings/gpu.md).
 GH100 = Draws(computing=1.2, reading=0.73)
-GPUS = ("h100_sxm", "h200_sxm", "NVIDIA H100 80GB HBM3", "NVIDIA H200")  # as profiles and as drivers name them
+GPUS = ("h100_sxm", "h200_sxm", "NVIDIA H100 80GB HBM3", "NVIDIA H200")  # names by profiles and by drivers
 
 
 def draws_of(gpu: str) -> Draws:
@@ -37,16 +37,16 @@ def draws_of(gpu: str) -> Draws:
 
 
 class Clock:
-    """How much longer arithmetic takes, from step to step."""
+    """Tracks how much longer arithmetic takes, from step to step."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
-        self._share = 0.0  # busy share in the last second in which the GPU computed
-        self._at_s = 0.0  # when it did
+        self._share = 0.0  # busy share of the last second in which the GPU computed
+        self._at_s = 0.0  # end of that second
 
     def step_s(self, start_s: float, step_s: float, computing_s: float) -> float:
-        """The step that starts then, with the clock that the time before it leaves; `computing_s` of it are
-        arithmetic at full clock."""
+        """Return the duration of a step that starts then, at the clock that the time before it leaves. `computing_s`:
+        its part of arithmetic at full clock."""
         computing_s = min(computing_s, step_s)
         share = self._share * math.exp((self._at_s - start_s) / WINDOW_S)
         slowed_s = computing_s * self.slowdown(share)
@@ -57,6 +57,6 @@ class Clock:
         return step_s
 
     def slowdown(self, share: float) -> float:
-        """1: none; `share`: 0–1, of the last second in which the GPU computed."""
+        """Return the slowdown; 1: none. `share`: busy share of the last second in which the GPU computed, 0–1."""
         left = 1 - self._draws.reading * (1 - share)
         return max(1.0, self._draws.computing * share / left)

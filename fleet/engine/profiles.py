@@ -8,7 +8,7 @@ token). Its two arithmetic efficiencies are solved from two measured times to fi
 tokens); its memory efficiencies are those of the other models; its `t0_ms` is 0, as a measured step of 8 decodes is
 shorter than the host time plus reading the weights.
 
-What nothing was fitted to has measured tables (tables.py), if some ship with the product, or else takes the
+A combination without a fit uses measured tables (tables.py), if the product ships some. Otherwise it takes the
 efficiencies of the nearest fit on the same GPU, and the profile says so (`transferred`). Against measurements of eight
 GPUs, the efficiencies of four were within 4 %; for other models the fixed time of a step, 43 µs a layer, is up to 17 %
 too long.
@@ -27,17 +27,17 @@ from fleet.engine.tables import Tables, catalogue
 Version = tuple[int, int]
 
 VERSION: Version = (0, 24)
-ASYNC_SINCE: Version = (0, 14)  # asynchronous scheduling is vLLM's default
+ASYNC_SINCE: Version = (0, 14)  # first version in which asynchronous scheduling is vLLM's default
 
 
 class UnknownProfile(LookupError):
-    """An unknown GPU or model, or it does not fit on so many GPUs; the message lists the known ones."""
+    """The GPU or model is unknown, or does not fit on so many GPUs; the message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    params: int  # weights in each token's matrix products
-    weight_bytes: float  # whole model without the embeddings: a step reads a few rows of those
+    params: int  # number of weights in each token's matrix products
+    weight_bytes: float  # whole model without the embeddings, of which a step reads a few rows
     kv_bytes_per_token: float  # whole model
     layers: int
     q_heads: int
@@ -45,37 +45,37 @@ class ModelProfile:
     embedding_bytes: float
     hidden: int
     expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
-    expert_share: float = 0.0  # 0–1 share of the experts that one token uses
+    expert_share: float = 0.0  # share of the experts that one token uses, 0–1
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    flops: float  # dense bf16, 1/s, one GPU
-    bandwidth: float  # bytes/s of device memory, one GPU
-    memory: float  # bytes of device memory that the driver reports, one GPU
+    flops: float  # dense BF16 peak of one GPU, 1/s
+    bandwidth: float  # device-memory bandwidth of one GPU, bytes/s
+    memory: float  # device memory of one GPU that the driver reports, bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     t0_ms: float  # fixed time of one step on the GPU
-    gemm: float  # 0–1 share of peak arithmetic in matrix products
-    prefill_attention: float  # 0–1 share of peak arithmetic
-    weight_bandwidth: float  # 0–1 share of peak bandwidth
-    kv_bandwidth: float  # 0–1 share of peak bandwidth
+    gemm: float  # share of peak arithmetic in matrix products, 0–1
+    prefill_attention: float  # share of peak arithmetic, 0–1
+    weight_bandwidth: float  # share of peak bandwidth, 0–1
+    kv_bandwidth: float  # share of peak bandwidth, 0–1
     allreduce_us_per_token: float
-    allreduce_ms_per_step: float = 0.0  # time in a step with few tokens
+    allreduce_ms_per_step: float = 0.0  # reductions in a step with few tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     gpu: str
     model: str
-    tp: int  # GPUs one instance spans
+    tp: int  # number of GPUs per instance
     sizes: ModelProfile
     peak: Peak
     fit: Fit | Tables
     version: Version = VERSION  # version of vLLM
-    transferred: str = ""  # the fit that its efficiencies are from; empty: fitted itself
+    transferred: str = ""  # source of its efficiencies; empty: fitted itself
 
     @property
     def tables(self) -> Tables | None:
@@ -83,7 +83,7 @@ class Profile:
 
     @property
     def about(self) -> str:
-        """The source of its constants, in a line."""
+        """Return the source of its constants, in a line."""
         tables = self.tables
         if tables is not None:
             return f"tables of {self.gpu}, {self.model}, {tables.layout} ({tables.source})"
@@ -93,29 +93,30 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Caveats to show beside its results."""
+        """Return caveats to show beside its results."""
         return self.tables.notes if self.tables is not None else ()
 
     @property
     def family(self) -> str:
-        """Of its tables; empty: it has a fit."""
+        """Return the family of its tables; empty if it has a fit."""
         return self.tables.family if self.tables is not None else ""
 
     @property
     def has_experts(self) -> bool:
-        """Data-parallel ranks of it compute each layer's experts together."""
+        """True if its data-parallel ranks compute each layer's experts together."""
         return self.sizes.expert_bytes > 0 if self.tables is None else self.tables.has_experts
 
     @property
     def is_async(self) -> bool:
-        """Whether the engine plans a step while the step before it runs."""
+        """True if the engine plans a step while the step before it runs."""
         return self.version >= ASYNC_SINCE
 
 
 def _dense(
     layers: int, hidden: int, heads: tuple[int, int], inner: int, vocabulary: int, *, tied: bool = False
 ) -> ModelProfile:
-    """In bfloat16, with gated products and grouped heads of 128; `heads`: of queries, and of keys and values."""
+    """Return a dense model in bfloat16 with gated products and grouped heads of 128. `heads`: number of query heads,
+    and of key and value heads."""
     q_heads, kv_heads = heads
     attention = hidden * HEAD_DIM * (2 * q_heads + 2 * kv_heads)
     params, embedding = layers * (attention + 3 * hidden * inner), vocabulary * hidden
@@ -155,7 +156,7 @@ PEAKS = {
     "h20_sxm": Peak(148e12, 4.0e12, 102.0e9),
 }
 
-# GPUs that nothing was fitted to, but that have tables. Source: their data sheets; memory as for the others.
+# GPUs without a fit but with tables. Source: their data sheets; memory as for the others.
 TABLED_PEAKS = {
     "a100_sxm": Peak(312e12, 2.039e12, 85.0e9),
     "b300_sxm": Peak(2250e12, 7.75e12, 286.7e9),
@@ -196,8 +197,8 @@ ACTIVATION_BYTES = 1.3e9  # activations of an 8192-token step, and CUDA graphs
 
 
 TP_SIZES = (1, 2, 4, 8)
-T0_MS_PER_LAYER = 0.043  # for models that nothing was fitted to
-LEAST_KV_TOKENS = 16_384  # else the model does not fit
+T0_MS_PER_LAYER = 0.043  # fixed time of a step, for models without a fit
+LEAST_KV_TOKENS = 16_384  # fewest tokens of KV with which a model counts as fitting
 
 
 def profile(
@@ -209,10 +210,11 @@ def profile(
     dp: int = 1,
     expert_parallel: bool = False,
 ) -> Profile:
-    """Names in any case; without `tp`, the smallest tensor-parallel size that was fitted or measured, else that fits.
+    """Return the profile. Names are case-insensitive; without `tp`, the smallest tensor-parallel size that was fitted
+    or measured, else that fits.
 
     A fit comes first, then measured tables, then the efficiencies of another fit. `dp` and `expert_parallel`: how a
-    mixture of experts is laid out over its ranks; of a dense model each rank is by itself. Raises UnknownProfile.
+    mixture of experts is laid out over its ranks; ranks of a dense model are independent. Raise UnknownProfile.
     """
     gpu_name, model = _spelled(gpu, GPUS), _spelled(model_profile, {**MODELS, **_tabled_models()})
     if gpu_name is None or model is None or tp not in (None, *TP_SIZES):
@@ -235,7 +237,7 @@ def profile(
 
 
 def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
-    """A profile that somebody made. Raises UnknownProfile for one that does not fit on its GPUs."""
+    """Return the profile of tables that somebody made. Raise UnknownProfile if the model does not fit on its GPUs."""
     if tables.gpu not in GPUS:
         raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
     made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
@@ -247,7 +249,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
 
 
 def read(text: str) -> Tables:
-    """A made profile from its JSON. Raises UnknownProfile."""
+    """Parse a profile that somebody made, from JSON. Raise UnknownProfile."""
     try:
         return msgspec.json.decode(text, type=Tables)
     except msgspec.DecodeError as error:
@@ -255,7 +257,7 @@ def read(text: str) -> Tables:
 
 
 def model_names() -> tuple[str, ...]:
-    """Those that `profile` knows on some GPU."""
+    """Return the models that `profile` knows on some GPU."""
     return (*MODELS, *(name for name in _tabled_models() if name not in MODELS))
 
 
@@ -302,7 +304,7 @@ def _not_tabled(gpu: str, model: str, tp: int, dp: int, *, expert_parallel: bool
 
 
 def _sizes(tables: Tables) -> ModelProfile:
-    """Of the whole model as its GPUs hold it. What only a fit needs is 0."""
+    """Return the sizes of the whole model as its GPUs hold it. Values that only a fit needs are 0."""
     return ModelProfile(
         params=0,
         weight_bytes=tables.weight_bytes * tables.tp,
@@ -325,18 +327,18 @@ def _profile(gpu: str, model: str, tp: int, version: Version) -> Profile:
 
 
 def _donors(gpu: str, *, alone: bool) -> list[tuple[str, int]]:
-    """Fits of one GPU know nothing of reductions."""
+    """Return the fits to take efficiencies from; fits of one GPU lack reductions."""
     return [(name, size) for known, name, size in FITS if known == gpu and (size == 1) == alone]
 
 
 def _distance(model: str, tp: int, other: str, size: int) -> tuple[bool, float, float]:
-    """Fits of the same model are nearest, then of the same number of GPUs, then of a model of the same size."""
+    """Rank fits: those of the same model first, then of the same number of GPUs, then of a model of similar size."""
     gpus = abs(math.log2(tp / size))
     return other != model, gpus, abs(math.log(MODELS[other].params / MODELS[model].params))
 
 
 def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: bool) -> Fit:
-    """Reductions move the activations of each layer."""
+    """Transfer a fit to another model; reductions move the activations of each layer."""
     width = 0.0 if alone else sizes.layers * sizes.hidden / (fitted.layers * fitted.hidden)
     return replace(
         fit,
@@ -347,7 +349,7 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
 
 
 def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
-    """KV blocks that fit per GPU, as vLLM counts them: what the weights, embeddings included, and activations leave."""
+    """Return the KV blocks that fit per GPU, as vLLM counts them: what weights, embeddings and activations leave."""
     weights = (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp
     free = used * of.peak.memory - weights - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class CachedFrom(NamedTuple):
-    """Cached tokens of a prompt by place."""
+    """Cached tokens of a prompt, by place."""
 
     device: int = 0
     host: int = 0
     disk: int = 0
-    pulled: int = 0  # from another instance, or a store that instances share
+    pulled: int = 0  # from another instance, or a shared store
 
 
 NOTHING_CACHED = CachedFrom()
 
 
 class EngineRequest:
-    """Mutable on purpose: the scheduler advances it in place.
+    """A request that the scheduler advances in place.
 
     `chain`: hashes of all full blocks of prompt and answer; a simulated answer is known in advance.
     """
@@ -76,25 +76,25 @@ class EngineRequest:
         self.output_tokens = output_tokens
         self.chain = chain
         self.content = content  # passed on in KV events
-        self.owner = owner  # for the caller; the engine does not use it
-        self.held = held  # its blocks stay until `Engine.release_held`: another engine pulls them
+        self.owner = owner  # the caller's reference; the engine does not use it
+        self.held = held  # True: its blocks stay until `Engine.release_held`, for another engine to pull
         self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
-        self.awaits_prefill = False  # until `Engine.prefilled`: its prompt is being computed by another engine
-        self.pulled_tokens = 0  # pulled tokens that arrived; tokens in the local cache are not requested
+        self.awaits_prefill = False  # True until `Engine.prefilled`: another engine is computing its prompt
+        self.pulled_tokens = 0  # pulled tokens that arrived; locally cached tokens are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
         self.cached_tokens = 0  # prompt tokens in the prefix cache at first admission, or pulled
         self.blocks: list[int] = []
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0
-        self.interruptions = 0  # steps with another's prefill between two of its tokens
-        # With tiers below HBM:
-        self.load: BlockLoads | None = None  # for the step that it joins
-        self.load_s = 0.0  # its reads took, some of it beside computing
+        self.interruptions = 0  # steps with another request's prefill between two of its tokens
+        # Used with tiers below HBM.
+        self.load: BlockLoads | None = None  # loads for the step that it joins
+        self.load_s = 0.0  # duration of its reads, some of it beside computing
         self.prefetch: Prefetch | None = None
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
-        self.written = 0  # leading blocks that need no writing any more
-        # Virtual seconds; NaN: has not happened.
+        self.written = 0  # leading blocks that need no more writing
+        # Virtual seconds; NaN: not yet.
         self.arrived_s = math.nan
         self.ready_s = math.nan
         self.scheduled_s = math.nan
@@ -104,7 +104,7 @@ class EngineRequest:
         self.finished_s = math.nan
 
     def cached_from(self, media: Sequence[str]) -> CachedFrom:
-        """`media`: of the engine's tiers below the GPU."""
+        """Return the cached tokens by place. `media`: media of the engine's tiers below the GPU."""
         by_medium = {"CPU": 0, "DISK": 0}
         for medium, tokens in zip(media, self.tier_tokens, strict=False):
             by_medium[medium] += tokens
@@ -121,10 +121,10 @@ class EngineRequest:
 
     @property
     def is_decoding(self) -> bool:
-        """Only the token generated last is left to compute."""
+        """True if only the latest generated token is left to compute."""
         return self.generated > 0 and self.tokens - self.computed == 1
 
     @property
     def is_over(self) -> bool:
-        """Finished or aborted."""
-        return self.finished_s == self.finished_s  # NaN is not equal to itself
+        """True if finished or aborted."""
+        return self.finished_s == self.finished_s  # NaN differs from itself

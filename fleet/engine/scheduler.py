@@ -16,17 +16,17 @@ from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
 WHOLE_PROMPTS = "whole_prompts"
-ASKED = -1  # as `pull_tokens`: a request is asked only once
+ASKED = -1  # value of `pull_tokens` after a request was asked, which happens once
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    block_size: int = 16  # tokens
+    block_size: int = 16  # tokens per block
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
-    batching: str = VLLM  # a key of fleet.engine.neuron_batches.BATCHING
-    async_scheduling: bool = True  # a step is planned while the one before it runs
-    ranks: int = 1  # GPUs with prompts of their own: whole prompts fit into the share of one
+    batching: str = VLLM  # key of fleet.engine.neuron_batches.BATCHING
+    async_scheduling: bool = True  # True: a step is planned while the one before it runs
+    ranks: int = 1  # GPUs with prompts of their own; whole prompts must fit into the share of one
 
 
 @dataclass(slots=True)
@@ -34,14 +34,14 @@ class StepPlan:
     """The work of one step."""
 
     start_s: float
-    prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # with the tokens of the chunk
+    prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # requests with the tokens of their chunk
     decode: list[EngineRequest] = field(default_factory=list)
-    pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but waiting for KV from elsewhere
-    loads: list[BlockLoads] = field(default_factory=list)  # from tiers below HBM
-    failed: list[EngineRequest] = field(default_factory=list)  # out of GPU memory for their loads
+    pulls: list[EngineRequest] = field(default_factory=list)  # admitted requests that wait for KV from elsewhere
+    loads: list[BlockLoads] = field(default_factory=list)  # loads from tiers below HBM
+    failed: list[EngineRequest] = field(default_factory=list)  # requests out of GPU memory for their loads
     preempted: int = 0
-    pairs: float = 0.0  # see Law.step_s
-    context: int = 0  # see Law.step_s
+    pairs: float = 0.0  # as in Law.step_s
+    context: int = 0  # as in Law.step_s
     tokens: int = 0
     law_s: float = 0.0  # duration without loads
     end_s: float = 0.0
@@ -62,21 +62,21 @@ class Scheduler:
     def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
         self.pool = pool
         self.limits = limits
-        self.tiers = tiers  # below HBM
+        self.tiers = tiers  # tiers below HBM
         self.store: Callable[[EngineRequest], int] | None = None  # tokens of a prompt that a shared store holds
         self._size = limits.block_size
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
-        self.pulling: list[EngineRequest] = []  # have their blocks and wait for the KV
-        self.blocked = False  # the first waiting request cannot start until a running one ends
+        self.pulling: list[EngineRequest] = []  # requests that have their blocks and wait for the KV
+        self.blocked = False  # True if the first waiting request cannot start until a running one ends
         self.cache_queries = 0  # prompt tokens looked up
-        self.cache_hits = 0  # cached part of the asked tokens
+        self.cache_hits = 0  # cached part of the looked-up tokens
         self.pull_queries = 0  # prompt tokens requested from another engine or a store
-        self.pull_hits = 0  # arrived part of the pulled tokens
+        self.pull_hits = 0  # arrived part of the requested tokens
         self.preemptions = 0
 
     def plan(self, now_s: float) -> StepPlan:
-        """The step that starts now; allocates the blocks it needs."""
+        """Plan the step that starts now; allocate the blocks that it needs."""
         plan = StepPlan(now_s)
         budget = self._plan_running(plan)
         if not plan.preempted:
@@ -103,9 +103,9 @@ class Scheduler:
         request.stored = 0
 
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """The transfer ended: `tokens` of the prompt are in its blocks now, and it may be admitted."""
+        """End a transfer: `tokens` of the prompt are in its blocks, and the request may be admitted."""
         self.pulling.remove(request)
-        computed = min(tokens, request.prompt_tokens - 1)  # the first new token comes from the last one's logits
+        computed = min(tokens, request.prompt_tokens - 1)  # the last one's logits give the first new token
         if computed > request.computed:
             request.pulled_tokens = computed - request.computed
             request.computed = computed
@@ -124,7 +124,7 @@ class Scheduler:
             request.stored = full
 
     def shortage(self, request: EngineRequest, tokens: int) -> int:
-        """Blocks to allocate for `tokens` more tokens."""
+        """Return the number of blocks to allocate for `tokens` more tokens."""
         short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
         return short if short > 0 else 0
 
@@ -180,15 +180,15 @@ class Scheduler:
         self.blocked = not self._has_slot(self.waiting[0] if self.waiting else None)
 
     def _has_slot(self, request: EngineRequest | None) -> bool:
-        """Whether the first waiting request, or any that comes, may be admitted."""
+        """True if the first waiting request, or any that comes, may be admitted."""
         return len(self.running) < self.limits.max_num_seqs
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
-        """The tokens of an admitted request in this step."""
+        """Return the tokens of an admitted request in this step."""
         return min(request.tokens - request.computed, budget)
 
     def _enter(self, request: EngineRequest, plan: StepPlan) -> bool:
-        """Take its cached blocks and choose what it loads from below HBM; False: it has to wait."""
+        """Take its cached blocks and choose what it loads from below HBM; False if it has to wait."""
         tiers = self.tiers
         if tiers is None:
             return self._reserve(request)
@@ -217,7 +217,7 @@ class Scheduler:
         return True
 
     def _pulls(self, request: EngineRequest) -> bool:
-        """Whether it must wait for transferred KV first; it then gets all of its blocks, and is asked only once."""
+        """True if the request must wait for transferred KV first; it then gets all of its blocks. Asked only once."""
         available = request.pull_tokens
         if self.store is not None and not available:
             available = self.store(request)
@@ -246,7 +246,7 @@ class Scheduler:
             self.cache_queries += request.prompt_tokens
             loaded = sum(request.tier_tokens)
             self.cache_hits += request.computed - request.pulled_tokens - loaded
-            if self.tiers is not None:  # in vLLM they are another cache, behind a connector
+            if self.tiers is not None:  # in vLLM, tiers are another cache behind a connector
                 self.pull_hits += loaded
                 if not request.pulled_tokens:
                     self.pull_queries += request.prompt_tokens - request.computed + loaded

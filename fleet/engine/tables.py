@@ -1,8 +1,8 @@
-"""A profile by measured tables: the step times of one model on one GPU in one layout, as points.
+"""Profiles of measured tables: the step times of one model on one GPU in one layout, as points.
 
-They are sampled from the kernel tables of aiconfigurator-core (fleet/profiling), which know neither the host's time nor
-the cost of a decoding sequence besides its arithmetic: law.py adds both. Prefill and decode have linear
-parts of their own, as their kernels differ: products, norms, reductions, experts and their exchange.
+The points are sampled from the kernel tables of aiconfigurator-core (fleet/profiling). These leave out the host's time
+and the cost of a decoding sequence besides its arithmetic; law.py adds both. Prefill and decode have linear parts of
+their own, as their kernels differ: products, norms, reductions, experts and their exchange.
 """
 
 import math
@@ -18,10 +18,10 @@ Family = Literal["dense", "moe", "latent"]  # latent: attention over a compresse
 Count = Annotated[int, Meta(ge=1, le=4096)]
 Size = Annotated[float, Meta(gt=0, le=1e15)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
-Points = tuple[tuple[int, ...], tuple[float, ...]]  # tokens in a step, and the milliseconds of its linear part
+Points = tuple[tuple[int, ...], tuple[float, ...]]  # tokens in a step, and its linear part in ms
 
-# |Error| of TPOT, E2E and mean TTFT against measured closed loops, of the worst group of a family that nothing was
-# chosen on; of latent attention, the worst of all its points: docs/findings/reproduced.md has them all.
+# |Error| of TPOT, E2E and mean TTFT against measured closed loops, for the worst group of a family on which nothing was
+# chosen; for latent attention, the worst of all its points. docs/findings/reproduced.md has them all.
 EXPECTED: dict[str, tuple[float, float, float]] = {
     "dense": (0.14, 0.14, 0.41),
     "moe": (0.24, 0.24, 0.38),
@@ -30,25 +30,25 @@ EXPECTED: dict[str, tuple[float, float, float]] = {
 
 
 class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All byte counts are of one GPU."""
+    """Measured tables of one model on one GPU; all byte counts are per GPU."""
 
-    name: str  # the model with its number formats, as in the option model_profile
+    name: str  # name of the model with its number formats, as in the option model_profile
     model: str  # the model's name on its hub
     gpu: str
     tp: Count
-    dp: Count = 1  # ranks that share the experts
+    dp: Count = 1  # number of ranks that share the experts
     ep: Count = 1  # GPUs among which whole experts are dealt; 1: every GPU has a slice of each
     formats: str  # formats of products, experts and KV
     family: Family
     layers: Count
-    weight_bytes: Size  # embeddings included
-    kv_bytes_per_token: Size  # size for a window as long as the model's: layers with a shorter one count less
+    weight_bytes: Size  # weights, embeddings included
+    kv_bytes_per_token: Size  # size for a window as long as the model's; layers with a shorter one count less
     prefill: Points
     decode: Points
-    pair_ns: Time  # attention of a prefill, per (new token, token before it) pair
+    pair_ns: Time  # attention of a prefill, per pair of a new token and one before it
     context_ns: Time  # attention of a decode step, per token of context
     source: str
-    measured: float  # 0–1 share of the step time that was measured at or between the shapes
+    measured: float  # share of the step time that was measured at or between the shapes, 0–1
     grid_error: float  # mean |relative error| against the tables, at shapes between the points
     grid_worst: float
     notes: tuple[str, ...] = ()  # known weaknesses, as sentences
@@ -81,7 +81,7 @@ def key_of(tables: Tables) -> Key:
 
 @cache
 def catalogue() -> dict[Key, Tables]:
-    """The profiles that ship with Weir, one a line, made by `python -m fleet.profiling.catalogue`."""
+    """Return the profiles that ship with Weir, one per line, made by `python -m fleet.profiling.catalogue`."""
     lines = Path(__file__).with_name("catalogue.jsonl").read_bytes().splitlines()
     read = msgspec.json.Decoder(Tables).decode
     return {key_of(one): one for one in map(read, lines)}

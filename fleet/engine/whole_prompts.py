@@ -1,4 +1,4 @@
-"""Batching without chunked prefill: a prompt that exceeds what is left of a step waits for the next one."""
+"""Batching without chunked prefill: a prompt that exceeds the rest of a step waits for the next one."""
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.request import EngineRequest
@@ -7,13 +7,13 @@ from fleet.engine.tiers.engine_tiers import EngineTiers
 
 
 class WholePrompts(Scheduler):
-    """With several ranks, a prompt goes to the one with the most left. One that is longer than a step of its rank runs
-    when that rank has nothing else."""
+    """Schedules whole prompts. With several ranks, a prompt goes to the one with the most budget left; a prompt longer
+    than a rank's step runs when that rank has nothing else."""
 
     def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
         super().__init__(pool, limits, tiers)
         self._each = limits.max_num_batched_tokens // limits.ranks
-        self._left = [self._each] * limits.ranks  # tokens of the step
+        self._left = [self._each] * limits.ranks  # tokens left in the step, by rank
 
     def plan(self, now_s: float) -> StepPlan:
         plan = super().plan(now_s)
