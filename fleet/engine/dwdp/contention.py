@@ -1,4 +1,4 @@
-"""Several GPUs copy from the same one at a time. Exact.
+"""Contention of several GPUs that copy from the same one at a time. Exact.
 
 A copy meets X others at its source, X ~ Binomial(N - 2, 1/(N - 1)): each of the N - 2 others is at one of its N - 1
 sources.
@@ -10,13 +10,13 @@ from functools import lru_cache
 
 @lru_cache(maxsize=256)
 def met(ranks: int) -> tuple[float, ...]:
-    """Probability of X = 0, 1, … N - 2 ([P] table 2 prints them for C = 1 + X)."""
+    """Return the probability of X = 0, 1, … N - 2 ([P] table 2 prints them for C = 1 + X)."""
     return _binomial(ranks - 2, 1 / (ranks - 1))
 
 
 @lru_cache(maxsize=256)
 def _met_in_layer(ranks: int) -> tuple[float, ...]:
-    """Of the sum of X over the N - 1 copies of a layer, which is binomial again."""
+    """Return the distribution of the sum of X over the N - 1 copies of a layer, which is binomial, too."""
     return _binomial((ranks - 1) * (ranks - 2), 1 / (ranks - 1))
 
 
@@ -30,10 +30,10 @@ def _binomial(n: int, p: float) -> tuple[float, ...]:
 def layer_ms(
     window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2, slice_share: float = 0.0
 ) -> float:
-    """Mean duration of a layer that computes for `window_ms` and may go on once all its copies have arrived.
+    """Return the mean duration of a layer that computes for `window_ms` and goes on once all its copies have arrived.
 
-    Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each that it meets.
-    Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met. As [P] argues for
+    Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each copy that it meets.
+    Slices in turn, two in flight: X <= 1 costs nothing, and more costs only if both sources are met. As [P] argues for
     two, k in flight hide X < k, unless all k sources are met by more; one in flight waits as whole experts do. The last
     slice of a copy, `slice_share` of it, has none behind it and waits as a whole copy: one slice is a whole pull.
     """
@@ -48,5 +48,5 @@ def layer_ms(
 
 
 def _exposed(window_ms: float, copies: tuple[tuple[float, float], ...]) -> float:
-    """`copies`: probability and duration."""
+    """Return the mean duration with the exposed parts of the copies, given as (probability, duration)."""
     return window_ms + sum(share * max(0.0, copied - window_ms) for share, copied in copies)

@@ -11,12 +11,12 @@ from fleet.engine.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 
-MEMORY_REACHED = 0.92  # 0–1 of the peak when reading weights: as in the fits of fleet/engine/profiles.py
+MEMORY_REACHED = 0.92  # share of the peak when reading weights, 0–1, as in the fits of fleet/engine/profiles.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DwdpLaw(Law):
-    """One GPU of a DWDP group. It waits for copies, and for no other GPU."""
+    """Law of one GPU of a DWDP group. It waits for copies, but for no other GPU."""
 
     moe: Moe
     gpu: Gpu
@@ -34,7 +34,7 @@ class DwdpLaw(Law):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepLaw(Law):
-    """A DEP group as one server: each prompt belongs to one GPU, and all wait for the slowest."""
+    """Law of a DEP group as one server: each prompt belongs to one GPU, and all wait for the slowest."""
 
     moe: Moe
     gpu: Gpu
@@ -48,12 +48,12 @@ class DepLaw(Law):
         return self._step_s(chunks, f"{self.seed}/{plan.start_s!r}/{plan.tokens}") + self.kv_s_per_token * plan.context
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """Without the lengths of prompts: spread evenly."""
+        """Return the duration of a step without the lengths of prompts, which are taken as spread evenly."""
         even = [(tokens / self.ranks, pairs / self.ranks)] * self.ranks
         return self._step_s(even, "") + self.kv_s_per_token * context
 
     def _step_s(self, chunks: Sequence[tuple[float, float]], draw: str) -> float:
-        """An empty `draw`: no spread besides that of the prompts."""
+        """Return the duration of a step. An empty `draw`: no spread besides that of the prompts."""
         moe, dealt = self.moe, self._dealt(chunks)
         skew = self.reached.skew_ms_per_token * sum(tokens for tokens, _ in dealt) / self.ranks / moe.moe_layers
         normal = random.Random(draw)  # noqa: S311 - a model, no secret
@@ -61,7 +61,7 @@ class DepLaw(Law):
         return self.fixed_s + dep_layer_ms(moe, self.gpu, self.reached, dealt, late_ms) * moe.moe_layers / 1e3
 
     def _dealt(self, chunks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """(tokens, pairs) of each GPU: in order of arrival, each to the one with the fewest tokens."""
+        """Return (tokens, pairs) of each GPU: prompts go, in order of arrival, to the GPU with the fewest tokens."""
         own = [(0.0, 0.0)] * self.ranks
         for tokens, pairs in chunks:
             rank = min(range(self.ranks), key=lambda each: own[each][0])
@@ -72,7 +72,8 @@ class DepLaw(Law):
 def generation_law(
     moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, fixed_s: float, kv_bytes_per_token: float
 ) -> Law:
-    """A server of that many GPUs, with attention in data parallel and experts spread over them: a roofline."""
+    """Return the roofline law of a server of that many GPUs, with attention in data parallel and experts spread over
+    them."""
     active = (moe.top_k + moe.shared) * moe.expert_flops * moe.moe_layers / (gpu.expert_flops * reached.experts)
     projections = 2 * moe.attention_weights * moe.layers / (gpu.projection_flops * reached.projections)
     memory = gpu.memory_bytes_per_s * MEMORY_REACHED
@@ -81,7 +82,7 @@ def generation_law(
     return Law(
         fixed_s=fixed_s,
         compute_s_per_token=(active + projections + reached.other_ms_per_token / 1e3) / gpus,
-        weights_s=attention_bytes / memory,  # by each GPU
+        weights_s=attention_bytes / memory,  # read by each GPU
         attention_s_per_pair=moe.pair_flops * moe.layers / (gpu.attention_flops * reached.attention) / gpus,
         kv_s_per_token=kv_bytes_per_token / memory / gpus,
         allreduce_s_per_token=per_token_ms / 1e3 / gpus,

@@ -1,4 +1,5 @@
-"""Which experts a GPU of a DWDP group holds, and which it copies from whom: E = L + (N - 1) P, 0 < P <= L."""
+"""The experts that a GPU of a DWDP group holds, and those that it copies from each other: E = L + (N - 1) P, 0 < P <=
+L."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,26 +15,26 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExpertLayout:
-    experts: int  # E: of a layer
+    experts: int  # E: experts of a layer
     ranks: int  # N: GPUs of the group
-    local: int  # L: held by each
-    prefetch: int  # P: copied from each other GPU; also the distance between the ranges of two neighbours
+    local: int  # L: experts held by each GPU
+    prefetch: int  # P: experts copied from each other GPU; also the distance between the ranges of two neighbours
 
     @property
     def remote(self) -> int:
-        """Copied for each layer."""
+        """Return the number of experts copied for each layer."""
         return self.experts - self.local
 
     @property
     def shared(self) -> int:
-        """Held by two neighbours."""
+        """Return the number of experts held by two neighbours."""
         return self.local - self.prefetch
 
     def held(self, rank: int) -> range:
         return range(rank * self.prefetch, rank * self.prefetch + self.local)
 
     def fetched(self, rank: int) -> Mapping[int, range]:
-        """Source → experts. [N] prints these ranges closed; they are half open."""
+        """Map each source to the experts copied from it. [N] prints these ranges closed; they are half open."""
         p, local = self.prefetch, self.local
         below = {peer: range(peer * p, (peer + 1) * p) for peer in range(rank)}
         above = {peer: range((peer - 1) * p + local, peer * p + local) for peer in range(rank + 1, self.ranks)}
@@ -41,7 +42,7 @@ class ExpertLayout:
 
 
 def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | None = None) -> ExpertLayout:
-    """Without `prefetch`, the largest possible: floor(E / N). Raises LayoutError."""
+    """Return the layout; without `prefetch`, with the largest possible one: floor(E / N). Raise LayoutError."""
     if not 2 <= ranks <= experts:
         raise LayoutError("ranks", f"must be 2 to {experts}, the experts of a layer")
     if prefetch is None:

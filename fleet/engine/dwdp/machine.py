@@ -1,4 +1,4 @@
-"""Models, GPUs and the shares of their peaks that context servers reach."""
+"""Models and GPUs of context servers, and the reached shares of their peaks."""
 
 from dataclasses import dataclass, replace
 
@@ -7,37 +7,37 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """A mixture of experts. Sizes are those of its published configuration."""
+    """A mixture of experts, with the sizes of its published configuration."""
 
     name: str
     layers: int
-    moe_layers: int  # how many of the layers are mixtures
+    moe_layers: int  # number of layers that are mixtures
     experts: int  # E, without the shared ones
     top_k: int  # experts that a token uses
-    shared: int  # experts that every token uses besides
+    shared: int  # further experts that every token uses
     hidden: int
     inner: int  # inner size of one expert
-    bytes_per_weight: float  # expert weights, with scales
-    attention_weights: float  # weights in one layer's projections
+    bytes_per_weight: float  # bytes of expert weights, scales included
+    attention_weights: float  # weights of one layer's projections
     attention_bytes_per_weight: float
     heads: int
-    head_size: int  # query and value together
-    kv_bytes: float  # KV of a token, in all layers
-    full_layers: float = 1.0  # 0–1 of the layers, that attend to the whole prompt
+    head_size: int  # sum of query and value sizes
+    kv_bytes: float  # KV of a token over all layers
+    full_layers: float = 1.0  # share of the layers that attend to the whole prompt, 0–1
 
     @property
     def expert_bytes(self) -> float:
-        """b: of one expert."""
+        """Return b, the bytes of one expert."""
         return 3 * self.hidden * self.inner * self.bytes_per_weight
 
     @property
     def expert_flops(self) -> float:
-        """Per token and expert."""
+        """Return the operations per token and expert."""
         return 6 * self.hidden * self.inner
 
     @property
     def pair_flops(self) -> float:
-        """Of one layer's attention, per pair of a token and one before it."""
+        """Return the operations of one layer's attention, per pair of a token and one before it."""
         return 2 * self.heads * self.head_size * self.full_layers
 
 
@@ -46,15 +46,15 @@ class Gpu:
     """One GPU: dense peaks in 1/s and its link, one way."""
 
     name: str
-    expert_flops: float  # in the precision of the experts
+    expert_flops: float  # peak in the precision of the experts
     projection_flops: float
     attention_flops: float
     memory_bytes_per_s: float
     memory_bytes: float
-    link_bytes_per_s: float  # one way: half of what a data sheet prints for NVLink
+    link_bytes_per_s: float  # one-way rate: half of what a data sheet prints for NVLink
 
     def serving(self, moe: Moe) -> "Gpu":
-        """With its peak for the experts of that model: of BF16, or twice that for FP8."""
+        """Return the GPU with its peak for the experts of that model: of BF16, or twice that for FP8."""
         bytes_per_weight = moe.bytes_per_weight
         widest = self.attention_flops if bytes_per_weight >= 2 else 2 * self.attention_flops
         return replace(self, expert_flops=min(self.expert_flops, widest)) if bytes_per_weight >= 1 else self
@@ -62,16 +62,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiencies:
-    """Shares of the peaks that are reached, and the times that no peak explains."""
+    """Reached shares of the peaks, and the times that no peak explains."""
 
-    experts: float = 1.0  # 0–1 of the arithmetic
+    experts: float = 1.0  # share of the arithmetic, 0–1
     projections: float = 1.0
     attention: float = 1.0
-    other_ms_per_token: float = 0.0  # norms, routing, quantising: over all layers
-    link: float = 1.0  # eta: 0–1 of the link, by the copy engine
-    all_to_all: float = 1.0  # share of the time of an all-to-all that sends a copy of a token to each of its experts
-    slowed: float = 0.234  # ms of computing lost per ms of copying: power is throttled [P table 1]
-    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group that is not prompt length, over all layers
+    other_ms_per_token: float = 0.0  # norms, routing, quantising, over all layers
+    link: float = 1.0  # eta: share of the link that the copy engine reaches, 0–1
+    all_to_all: float = 1.0  # share of an all-to-all's time spent on sending a copy of a token to each of its experts
+    slowed: float = 0.234  # ms of computing lost per ms of copying, as power is throttled [P table 1]
+    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group besides prompt length, over all layers
 
 
 # MLA: 187M weights of projections; 128 heads of 192 for q and k, 128 for v.
@@ -91,7 +91,7 @@ DEEPSEEK_R1 = Moe(
     head_size=192 + 128,
     kv_bytes=(512 + 64) * 61,  # MLA's latent and rope, FP8
 )
-# 64 heads and 8 for KV, of 64. Every second layer attends to 128 tokens only: its attention is left out.
+# 64 heads and 8 for KV, of size 64. Every second layer attends only to 128 tokens: its attention is left out.
 GPT_OSS_120B = Moe(
     name="gpt-oss-120b MXFP4",
     layers=36,
@@ -106,7 +106,7 @@ GPT_OSS_120B = Moe(
     attention_bytes_per_weight=2,
     heads=64,
     head_size=64 + 64,
-    kv_bytes=2 * 8 * 64 * 2 * 18,  # in the layers that keep the whole prompt
+    kv_bytes=2 * 8 * 64 * 2 * 18,  # layers that keep the whole prompt
     full_layers=0.5,
 )
 
@@ -131,7 +131,7 @@ B200 = Gpu(
 )
 H100 = Gpu(
     name="H100",
-    expert_flops=1.979e15,  # FP8: no FP4
+    expert_flops=1.979e15,  # FP8, as it has no FP4
     projection_flops=1.979e15,
     attention_flops=0.9895e15,
     memory_bytes_per_s=3.35e12,

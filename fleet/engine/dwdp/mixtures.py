@@ -18,8 +18,8 @@ def _grouped(
     experts: tuple[int, int, int],
     bytes_per_weight: float,
 ) -> Moe:
-    """With grouped heads of 128 and no shared expert. `heads`: of queries, and of keys and values; `experts`: how many,
-    how many a token uses, and their inner size."""
+    """Return a mixture with grouped heads of 128 and no shared expert. `heads`: number of query heads, and of key and
+    value heads; `experts`: their number, how many a token uses, and their inner size."""
     size, (q_heads, kv_heads), (count, top_k, inner) = 128, heads, experts
     return Moe(
         name=name,
@@ -39,7 +39,7 @@ def _grouped(
     )
 
 
-# MLA: queries by way of 1,536, keys and values of 512 with 64 for positions; 64 heads of 192 and 128.
+# MLA: a latent of 1,536 for queries, of 512 for keys and values, with 64 for positions; 64 heads of 192 and 128.
 _KIMI_WEIGHTS = 7168 * 1536 + 1536 * 64 * 192 + 7168 * 576 + 512 * 64 * 256 + 64 * 128 * 7168
 KIMI_K2 = replace(
     DEEPSEEK_R1,

@@ -1,4 +1,4 @@
-"""The context phase, layer by layer: computing, copy, all-to-all and waiting, under DEP and under DWDP."""
+"""The context phase layer by layer, under DEP and under DWDP: computing, copy, all-to-all and waiting."""
 
 import math
 from collections.abc import Sequence
@@ -12,25 +12,25 @@ from fleet.engine.dwdp.routing import spread_of_ranks, unused_share
 from fleet.engine.dwdp.waiting import waiting_ms
 
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
-HIDDEN_WITHIN = 0.01  # share of the layer: an exposed copy below it is called hidden
+HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy is called hidden
 MOST_TOKENS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
     mean: float  # tokens
-    cv: float = 0.0  # standard deviation over mean
+    cv: float = 0.0  # standard deviation over the mean
 
     @staticmethod
     def uniform(longest: float, ratio: float) -> "Prompts":
-        """Between ratio x longest and longest."""
+        """Return prompts of uniform length between ratio x longest and longest."""
         mean = (1 + ratio) / 2 * longest
         return Prompts(mean, (1 - ratio) * longest / math.sqrt(12) / mean)
 
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """ms of one MoE layer, with its share of the layers that have no experts."""
+    """Computing times of one MoE layer in ms, with its share of the layers that have no experts."""
 
     experts: float
     projections: float
@@ -42,12 +42,13 @@ class Computing:
         return self.experts + self.projections + self.attention + self.other
 
     def routed(self, moe: Moe) -> float:
-        """Of the experts that are spread over a DEP group; the rest is for a GPU's own prompts."""
+        """Return the time of the experts that are spread over a DEP group; the rest is for a GPU's own prompts."""
         return self.experts * moe.top_k / (moe.top_k + moe.shared)
 
 
 def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
-    """`pairs`: of a token and one before it; `experts_read`: experts whose weights are read from device memory."""
+    """Return the computing times. `pairs`: pairs of a token and one before it; `experts_read`: experts whose weights
+    are read from device memory."""
     used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
     arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
     reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
@@ -65,12 +66,12 @@ def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: f
 
 
 def copy_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, group: ExpertLayout) -> float:
-    """T_pre: of the experts of a layer, with nothing in the way."""
+    """Return T_pre: the time to copy the experts of a layer without contention."""
     return group.remote * moe.expert_bytes / (gpu.link_bytes_per_s * reached.link) * 1e3
 
 
 def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, ranks: int) -> float:
-    """Both of a layer, for the tokens of one GPU."""
+    """Return the time of both all-to-alls of a layer, for the tokens of one GPU."""
     sent = tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
     return sent / gpu.link_bytes_per_s * reached.all_to_all * 1e3
 
@@ -78,7 +79,8 @@ def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, rank
 def dep_layer_ms(
     moe: Moe, gpu: Gpu, reached: Efficiencies, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
 ) -> float:
-    """A layer of a DEP group. `own`: tokens and pairs of each GPU's prompts; `late_ms`: its delay besides."""
+    """Return the duration of a layer of a DEP group. `own`: tokens and pairs of each GPU's prompts; `late_ms`: further
+    delay of each GPU."""
     ranks = len(own)
     mean = sum(tokens for tokens, _ in own) / ranks
     experts = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks).routed(moe)
@@ -89,7 +91,7 @@ def dep_layer_ms(
 
 @dataclass(frozen=True)
 class Phase:
-    """One GPU's iteration of `max_tokens`, filled to `filled`."""
+    """One GPU's iteration of `max_tokens`, filled to the share `filled`."""
 
     moe: Moe
     gpu: Gpu
@@ -100,10 +102,10 @@ class Phase:
     max_tokens: int  # MNT, per GPU
     filled: float = 0.9
     sliced: bool = False
-    merged: bool = False  # held and copied experts, into one buffer, before the products read them
+    merged: bool = False  # True: held and copied experts are merged into one buffer before the products read them
     slice_bytes: float = 2.0 * 2**20
-    in_flight: int = 2  # slices, of a GPU's copy engine
-    setup_ms: float = 0.0  # setup of a slice, before its bytes move
+    in_flight: int = 2  # slices in flight per copy engine
+    setup_ms: float = 0.0  # set-up of a slice, before its bytes move
     hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
 
     @property
@@ -122,7 +124,7 @@ class Phase:
 
     @cached_property
     def copy_ms(self) -> float:
-        """T_pre. Slices reach the rate of the link once enough of them are in flight to hide their set-ups."""
+        """Return T_pre. Slices reach the rate of the link once enough of them are in flight to hide their set-ups."""
         alone = copy_ms(self.moe, self.gpu, self.reached, self.layout)
         if not self.sliced:
             return alone
@@ -131,24 +133,25 @@ class Phase:
 
     @property
     def pull_bytes(self) -> float:
-        """Of a layer, from one other GPU."""
+        """Return the bytes that a layer copies from one other GPU."""
         return self.layout.remote * self.moe.expert_bytes / (self.layout.ranks - 1)
 
     @cached_property
     def slowed_ms(self) -> float:
-        """Computing lost beside the copy."""
+        """Return the computing time lost beside the copy."""
         return self.reached.slowed * self.copy_ms
 
     @cached_property
     def merging_ms(self) -> float:
-        """All experts of a layer are read and written once more, in device memory; a list of tensors saves it."""
+        """Return the time to read and write all experts of a layer once more in device memory; a list of tensors saves
+        it."""
         if not self.merged:
             return 0.0
         return 2 * self.moe.experts * self.moe.expert_bytes / self.gpu.memory_bytes_per_s * 1e3
 
     @property
     def unused_share(self) -> float:
-        """Of the copied experts, 0–1: no token of the iteration goes there."""
+        """Return the share of the copied experts, 0–1, that no token of the iteration uses."""
         return unused_share(self.moe.experts, self.moe.top_k, self.hot_experts, self.tokens)
 
     @property
@@ -160,7 +163,7 @@ class Phase:
         return self.waiting_for_copies_ms(self.window_ms)
 
     def waiting_for_copies_ms(self, window_ms: float) -> float:
-        """A layer that computes for so long; 0: its copies alone, with contention."""
+        """Return the duration of a layer that computes for so long; 0: its copies alone, with contention."""
         return layer_ms(
             window_ms,
             self.copy_ms,
@@ -171,24 +174,24 @@ class Phase:
         )
 
     def gathered_ms(self, cores: float) -> float:
-        """A layer whose experts NCCL gathers on `cores` (0–1) of the GPU's: computing has the others, and all GPUs of
-        the group gather together, so that each waits for the slowest."""
+        """Return the duration of a layer whose experts NCCL gathers on `cores` of the GPU's, 0–1. Computing has the
+        other cores, and all GPUs of the group gather together, so that each waits for the slowest."""
         computing_ms = self.dwdp_computing.total / (1 - cores) + self.slowed_ms + self.merging_ms
         whole = replace(self, sliced=False).copy_ms
         return max(computing_ms, whole) + self._waiting_ms(self.layout.ranks, self.dwdp_computing.total)
 
     def chunked(self, tokens: int) -> "Phase":
-        """Iterations of one chunk, which all GPUs of a group fill alike."""
+        """Return iterations of one chunk, which all GPUs of a group fill alike."""
         return replace(self, max_tokens=tokens, filled=1.0, prompts=Prompts(self.prompts.mean))
 
     @property
     def exposed_ms(self) -> float:
-        """How long a layer waits for the copy, with contention."""
+        """Return how long a layer waits for the copy, with contention."""
         return self.dwdp_ms - self.window_ms
 
     @property
     def ratio(self) -> float:
-        """Computing over copy."""
+        """Return the ratio of computing to copy."""
         return self.dwdp_computing.total / self.copy_ms
 
     @property
@@ -207,16 +210,16 @@ class Phase:
 
     @property
     def local_ms(self) -> float:
-        """What a GPU of a DEP group computes for its own prompts: all but the routed experts."""
+        """Return a DEP group's GPU time for its own prompts: all but the routed experts."""
         return self.dep_computing.total - self.dep_computing.routed(self.moe)
 
     @cached_property
     def wait_ms(self) -> float:
-        """How long a layer waits for the slowest GPU of the group."""
+        """Return how long a layer waits for the slowest GPU of the group."""
         return self._waiting_ms(self.dep_ranks, self.local_ms, self.hot_ms(self.dep_computing.routed(self.moe)))
 
     def hot_ms(self, routed_ms: float) -> float:
-        """The spread between the GPUs of a DEP group that hold popular experts and those that do not."""
+        """Return the spread between the GPUs of a DEP group that hold popular experts and those that do not."""
         return routed_ms * spread_of_ranks(self.moe.experts, self.moe.top_k, self.hot_experts, self.dep_ranks)
 
     def _waiting_ms(self, ranks: int, local_ms: float, hot_ms: float = 0.0) -> float:
@@ -232,35 +235,35 @@ class Phase:
 
     @property
     def gain(self) -> float:
-        """Throughput of a GPU under DWDP over that under DEP."""
+        """Return the throughput of a GPU under DWDP over that under DEP."""
         return self.dep_ms / self.dwdp_ms
 
     @property
     def dwdp_alone_s(self) -> float:
-        """A prompt on an idle server: most of the copy may be exposed."""
+        """Return the time of a prompt on an idle server, where most of the copy may be exposed."""
         alone = replace(self, max_tokens=round(self.prompts.mean), prompts=Prompts(self.prompts.mean), filled=1.0)
         return alone.dwdp_ms * self.moe.moe_layers / 1e3
 
     @property
     def dep_alone_s(self) -> float:
-        """A prompt on an idle group: one GPU computes its attention, all of them its experts."""
+        """Return the time of a prompt on an idle group: one GPU computes its attention, all of them its experts."""
         tokens, idle = self.prompts.mean, [(0.0, 0.0)] * (self.dep_ranks - 1)
         own = [(tokens, tokens**2 / 2), *idle]
         layer = dep_layer_ms(self.moe, self.gpu, self.reached, own, [0.0] * self.dep_ranks)
         return layer * self.moe.moe_layers / 1e3
 
     def tokens_per_s(self, layer: float) -> float:
-        """Throughput of one GPU whose MoE layers take `layer` ms each."""
+        """Return the throughput of one GPU whose MoE layers take `layer` ms each."""
         return self.tokens / (layer * self.moe.moe_layers) * 1e3
 
     def expert_bytes(self, held: float, *, buffers: bool) -> float:
-        """Device memory for experts: `held` per layer, and twice the copied ones of a layer."""
+        """Return the device memory for experts: `held` per layer, and twice the copied ones of a layer."""
         copied = 2 * self.layout.remote if buffers else 0
         return (held * self.moe.moe_layers + copied) * self.moe.expert_bytes
 
 
 def smallest_that_hides(phase: Phase) -> int | None:
-    """The smallest MNT at which the copy is hidden; None if there is none."""
+    """Return the smallest MNT at which the copy is hidden; None if there is none."""
 
     def hides(tokens: int) -> bool:
         return replace(phase, max_tokens=tokens).is_hidden

@@ -1,4 +1,5 @@
-"""Which experts a router picks: by a Zipf law over their popularity, dealt to the GPUs in no order of it."""
+"""A router's choice of experts: their popularity follows a Zipf law, and the GPUs get them in no order of
+popularity."""
 
 import math
 from functools import lru_cache
@@ -7,7 +8,7 @@ from statistics import fmean, pvariance
 
 @lru_cache(maxsize=64)
 def picked(experts: int, top_k: int, exponent: float) -> tuple[float, ...]:
-    """How likely a token is to use each expert, 0–1, the most popular first; together `top_k`."""
+    """Return the probability that a token uses each expert, 0–1, the most popular first; the sum is `top_k`."""
     popularity = [(rank + 1) ** -exponent for rank in range(experts)]
     sure = 0  # experts that every token uses
     while sure < top_k and popularity[sure] * (top_k - sure) > sum(popularity[sure:]):
@@ -17,12 +18,12 @@ def picked(experts: int, top_k: int, exponent: float) -> tuple[float, ...]:
 
 
 def unused_share(experts: int, top_k: int, exponent: float, tokens: float) -> float:
-    """Of the experts, 0–1: none of so many tokens uses them."""
+    """Return the share of the experts, 0–1, that none of so many tokens uses."""
     return fmean(math.pow(1 - one, tokens) for one in picked(experts, top_k, exponent))
 
 
 def spread_of_ranks(experts: int, top_k: int, exponent: float, ranks: int) -> float:
-    """The coefficient of variation of what the GPUs of a group compute for the experts that they hold."""
+    """Return the coefficient of variation of the GPUs' computing for the experts that they hold."""
     chances, held = picked(experts, top_k, exponent), experts / ranks
     variance = held * pvariance(chances) * (experts - held) / (experts - 1)
     return math.sqrt(max(variance, 0.0)) / (held * top_k / experts)

@@ -15,10 +15,10 @@ SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 
 TRANSFERS = TransferModel(
     bytes_per_token=MOE.kv_bytes,
     idle_bytes_per_s=GPU.link_bytes_per_s * REACHED.link,
-    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # beside the copies of experts
+    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # half of the link: the copies of experts share it
 )
-_OTHER_WEIGHTS = 6e9  # bytes on each GPU: embeddings, head, shared experts, dense layers
-_ACTIVATIONS = 8e9  # bytes
+_OTHER_WEIGHTS = 6e9  # bytes per GPU: embeddings, head, shared experts, dense layers
+_ACTIVATIONS = 8e9  # bytes per GPU
 
 
 class TooLarge(ValueError):
@@ -34,7 +34,7 @@ class Machine:
 
     @property
     def about(self) -> str:
-        """The source of its constants."""
+        """Return the source of its constants."""
         if self == Machine():
             return SOURCE
         return f"{self.moe.name} on {self.gpu.name}: data sheets, with the shares of the peaks of {SOURCE}"
@@ -52,14 +52,14 @@ class Server:
     machine: Machine
 
     def kv_tokens(self, share: float) -> float:
-        """Raises TooLarge."""
+        """Return the tokens of KV that fit. Raise TooLarge."""
         moe = self.machine.moe
         return kv_tokens(moe, self.machine.gpu, self.gpus, self.experts, share, moe.kv_bytes)
 
 
 def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
-    """Of all GPUs of a server together. `experts`: of a layer, in the memory of each; `share`: 0–1 of what weights and
-    activations leave free; `kv_bytes`: of a token. Raises TooLarge."""
+    """Return the tokens of KV on all GPUs of a server together. `experts`: experts per layer in the memory of each;
+    `share`: used share of what weights and activations leave, 0–1; `kv_bytes`: bytes per token. Raise TooLarge."""
     attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
     weights = experts * moe.expert_bytes * moe.moe_layers + _OTHER_WEIGHTS + attention
     free = gpu.memory_bytes - weights - _ACTIVATIONS
@@ -76,7 +76,7 @@ def generation_server(gpus: int, of: Machine = R1) -> Server:
 
 
 def dep_server(gpus: int, seed: int, of: Machine = R1) -> Server:
-    """All its GPUs. `seed`: of the spread of an iteration."""
+    """Return the server of all its GPUs. `seed`: seed of the spread of an iteration."""
     law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed)
     return Server(law, gpus, gpus, of.moe.experts / gpus, of)
 
@@ -84,7 +84,7 @@ def dep_server(gpus: int, seed: int, of: Machine = R1) -> Server:
 def dwdp_server(
     size: int, local: int | None = None, prefetch: int | None = None, *, sliced: bool = False, of: Machine = R1
 ) -> Server:
-    """One GPU of a group of `size`. Raises LayoutError."""
+    """Return the server of one GPU of a group of `size`. Raise LayoutError."""
     group = layout(of.moe.experts, size, local, prefetch)
     law = DwdpLaw(**_shared(1, of), group=group, sliced=sliced)
     return Server(law, 1, 1, group.local + 2 * group.remote / of.moe.moe_layers, of)

@@ -4,19 +4,19 @@ calls the backlog falls linearly."""
 from collections import deque
 from dataclasses import dataclass
 
-_NOTHING = 64.0  # bytes: what rounding may leave of a write
+_NOTHING = 64.0  # bytes of a write that rounding may leave
 
 
 @dataclass(slots=True)
 class PendingWrite:
     hashes: list[int]
     blocks: list[int]  # blocks of the pool, pinned until they are written
-    left: float  # bytes
+    left: float  # bytes left to write
 
 
 class Backlog:
     def __init__(self, bytes_per_s: float, limit: float) -> None:
-        """`limit`: bytes beyond which no request is admitted."""
+        """Make an empty backlog. `limit`: bytes beyond which no request is admitted."""
         self.bytes = 0.0
         self.most = 0.0
         self._rate = bytes_per_s
@@ -38,7 +38,7 @@ class Backlog:
         self.most = max(self.most, self.bytes)
 
     def drain(self, seconds: float) -> list[PendingWrite]:
-        """Write for that long; returns the writes that ended."""
+        """Write for that long; return the writes that ended."""
         budget = seconds * self._rate
         done: list[PendingWrite] = []
         while self._queue:
@@ -55,8 +55,8 @@ class Backlog:
         return done
 
     def change_s(self) -> float | None:
-        """Seconds until the write backlog drains far enough to admit a blocked request: below its limit, or blocks are
-        free again. None if there is no backlog."""
+        """Return the seconds until the backlog drains far enough to admit a blocked request: below its limit, or blocks
+        are free again. None without a backlog."""
         if not self._queue:
             return None
         return (self.bytes - self._limit if self.is_full else self._queue[0].left) / self._rate

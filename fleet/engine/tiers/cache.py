@@ -1,19 +1,19 @@
-"""The blocks that one tier holds: hashes and sizes, least recently used first, no content."""
+"""The blocks that one tier holds: hashes and sizes, least recently used first, without content."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-HIGH, LOW = 0.90, 0.80  # shares of the capacity: eviction begins above the one and ends at the other, as in Mooncake
+HIGH, LOW = 0.90, 0.80  # shares of the capacity at which eviction begins and ends, as in Mooncake
 
 
 class TierCache:
     def __init__(self, capacity: float, high: float = HIGH, low: float = LOW) -> None:
-        self.capacity = capacity  # in the unit of the blocks' sizes
+        self.capacity = capacity  # capacity in the unit of the blocks' sizes
         self.used = 0.0
-        self.evicted = 0  # blocks
+        self.evicted = 0  # number of evicted blocks
         self._high, self._low = capacity * high, capacity * low
         self._sizes: OrderedDict[int, float] = OrderedDict()
-        self._pins: Counter[int] = Counter()  # being read
+        self._pins: Counter[int] = Counter()  # counts of reads under way
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -22,8 +22,8 @@ class TierCache:
         return key in self._sizes
 
     def put(self, hashes: Sequence[int], size: float = 1.0) -> list[int]:
-        """Add blocks of a chain, of `size` each; returns those that were not there. Its end is evicted first, as it is
-        useless without the blocks before it."""
+        """Add blocks of a chain, of `size` each; return those that were not there. The chain's end is evicted first, as
+        it is useless without the blocks before it."""
         sizes = self._sizes
         if size > self._high:
             return []
@@ -37,7 +37,7 @@ class TierCache:
         return fresh
 
     def evict(self) -> list[int]:
-        """The least recently used blocks that are not being read, while more is held than it should."""
+        """Evict the least recently used blocks that are not being read, until the rest is within the limit."""
         if self.used <= self._high:
             return []
         gone = []
@@ -53,13 +53,13 @@ class TierCache:
         return gone
 
     def held(self, hashes: Sequence[int]) -> int:
-        """How many leading blocks are held; they count as used."""
+        """Return how many leading blocks are held; they count as used."""
         count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
         self.touch(hashes[:count])
         return count
 
     def touch(self, hashes: Sequence[int]) -> None:
-        """They were used; blocks that are not held are passed over."""
+        """Mark blocks as used; blocks that are not held are skipped."""
         for key in reversed(hashes):
             if key in self._sizes:
                 self._sizes.move_to_end(key)

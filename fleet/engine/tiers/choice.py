@@ -1,4 +1,4 @@
-"""Load or compute: how much of what the tiers hold of a prompt is worth loading. Pure."""
+"""Decides how much of a prompt is worth loading from the tiers instead of computing it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.loading import load_s, pipeline_s
 from fleet.engine.tiers.model import TiersModel
 
-Run = tuple[int, int]  # consecutive blocks of a chain on one tier: its number, and how many
+Run = tuple[int, int]  # (tier number, count) of consecutive blocks of a chain on one tier
 
 
 @dataclass(slots=True)
 class BlockLoads:
-    """Blocks that a request loads, by tier."""
+    """The blocks that a request loads, by tier."""
 
     tokens: list[int]
     hashes: list[list[int]]
-    io_s: list[float]  # without what was prefetched
+    io_s: list[float]  # seconds of reads by tier, without the prefetched part
 
 
 def lengthened_s(devices: Sequence[TierDevice], io_s: Sequence[float], law_s: float, model: TiersModel) -> float:
-    """A step of `law_s` with these loads: block loads come first, layer-wise ones go beside it."""
+    """Return the duration of a step of `law_s` with these loads: block loads precede it, layer-wise ones overlap with
+    it."""
     blocks = sum(io for device, io in zip(devices, io_s, strict=True) if device.mode != "layers")
     layers = sum(io for device, io in zip(devices, io_s, strict=True) if device.mode == "layers")
     if not layers:
@@ -40,9 +41,9 @@ def best_cut(
     chunk: int,
     hidden_s: Sequence[float],
 ) -> int:
-    """How many of the runs to load, so that the first token of a request alone in the engine comes first.
+    """Return how many of the runs to load for the earliest first token of a request alone in the engine.
 
-    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: by tier, the part of a load already done.
+    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: seconds of a load already done, by tier.
     """
     if model.always_load:
         return len(runs)

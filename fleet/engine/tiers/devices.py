@@ -1,7 +1,8 @@
-"""The media that hold KV below HBM: how each one moves blocks, and where its numbers come from.
+"""Media that hold KV below HBM: how each moves blocks, and the source of its numbers.
 
 Numbers are from "Tutti: Making SSD-Backed KV Cache Practical for Long-Context LLM Serving" (arXiv 2605.03375), measured
-on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* ones are solved from one figure of it.
+on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* ones are solved from one figure of
+that paper.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +11,13 @@ from typing import Literal
 # block: the whole batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
 # async: the request waits outside the batch
 Mode = Literal["block", "layers", "async"]
-# naive: a read beside writes goes at half its speed; slack: writes wait for time without reads
+# naive: a read beside writes runs at half its speed; slack: writes wait for time without reads
 Contention = Literal["none", "naive", "slack"]
-Metadata = Literal["none", "prp", "sgl"]  # lists of addresses that the device needs in GPU memory
+Metadata = Literal["none", "prp", "sgl"]  # list of addresses that the device needs in GPU memory
 
-NAIVE_SHARE = 0.5  # share of its speed that a read keeps beside a naive write: assumed
-SLACK_SHARE = 0.5  # share of a decode step in which slack-aware writes run: assumed
-BACKLOG_SHARE = 0.2  # share of the KV pool that may wait to be written before admission waits: assumed
+NAIVE_SHARE = 0.5  # assumed share of its speed that a read keeps beside a naive write
+SLACK_SHARE = 0.5  # assumed share of a decode step in which slack-aware writes run
+BACKLOG_SHARE = 0.2  # assumed share of the KV pool that may wait to be written before admission stops
 LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
 
 
@@ -26,25 +27,25 @@ class TierDevice:
     mode: Mode
     read_bytes_per_s: float
     write_bytes_per_s: float
-    setup_s: float = 0.0  # per load
-    layer_setup_s: float = 0.0  # per layer of a load
-    object_s: float = 0.0  # control of one object: K or V of one block and layer
-    busy_read_bytes_per_s: float | None = None  # while the sender computes; None: the same
+    setup_s: float = 0.0  # set-up per load
+    layer_setup_s: float = 0.0  # set-up per layer of a load
+    object_s: float = 0.0  # control time per object: K or V of one block and layer
+    busy_read_bytes_per_s: float | None = None  # rate while the sender computes; None: the same
     contention: Contention = "none"
     staging_share: float = 0.0  # share of a load that is staged in GPU memory outside the pool
     metadata: Metadata = "none"
-    endurance: bool = False  # writes wear it out
-    medium: str = "DISK"  # in KV events
+    endurance: bool = False  # True: writes wear it out
+    medium: str = "DISK"  # medium's name in KV events
 
 
 _OBJECT_BYTES = 131_072  # one object of figures 9 and 11: Llama-3-8B, blocks of 64 tokens
 DRIVES = 2  # D7-PS1010
-DRIVE_BYTES_PER_S = 14.5e9  # reads of one
+DRIVE_BYTES_PER_S = 14.5e9  # read rate of one drive
 _PEAK = DRIVES * DRIVE_BYTES_PER_S
 _AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
 
 DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=50e9, write_bytes_per_s=18.4e9, medium="CPU")
-# The rate that figure 13's crossover at 97.9 % needs. Only the reproduction has it.
+# The rate that figure 13's crossover at 97.9 % needs; only the reproduction uses it.
 DRAM_FITTED = replace(DRAM, read_bytes_per_s=19.4e9)
 SSD = TierDevice(
     name="ssd",
@@ -87,8 +88,8 @@ REMOTE = TierDevice(
 
 
 def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
-    """The same drives with a command for each page of an object instead of one for all of it, and as many commands at
-    a time as bring whole objects to the drives' rate."""
+    """Return the same drives with a command per page of an object instead of one per object, and as many commands at a
+    time as bring whole objects to the drives' rate."""
     rate = device.read_bytes_per_s * PAGE_BYTES / max(object_bytes, PAGE_BYTES)
     return replace(
         device,
@@ -99,8 +100,8 @@ def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
 
 
 def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierDevice:
-    """The same access to so many drives of another rate each, whose writes are in proportion. What the CPU controls
-    gains nothing from faster ones."""
+    """Return the same access to that many drives of another rate each, with writes in proportion. Parts that the CPU
+    controls gain nothing from faster drives."""
     peak = number * read_bytes_per_s
     writes = SSD_TUTTI.write_bytes_per_s * peak / _PEAK
     bound = min(device.write_bytes_per_s, writes) if device.object_s else writes
@@ -109,11 +110,11 @@ def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierD
 
 DEVICES = {device.name: device for device in (DRAM, SSD, SSD_GDS, SSD_TUTTI, REMOTE)}
 
-# Time of one NVMe command, one after the other: fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts 9.3 GB/s of
-# SGL, whose command is for an object of 128 KiB; published: 8.9.
+# Time of one NVMe command, one after the other: fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts 9.3 GB/s for
+# SGL, whose command covers an object of 128 KiB; published: 8.9.
 COMMAND_S, PAGE_BYTES = 4096 / 0.29e9, 4096
 
-# (device, field): where its number comes from. The rest are defaults.
+# (device, field): source of its number. The rest are defaults.
 SOURCES = {
     ("dram", "mode"): "LMCache loads by layers from host memory",
     ("dram", "read_bytes_per_s"): "the link, as published; 56 GB/s were measured on an H200",

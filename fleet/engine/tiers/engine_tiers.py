@@ -1,6 +1,6 @@
 """The tiers below one engine's HBM, event by event: look-up, loads, writes, promotion, prefetch.
 
-load(request)         a request is admitted: what it loads from below
+load(request)         a request is admitted: choose what it loads from below
 lengthen(loads, …)    the step with these loads takes longer
 ended(…)              the step, or a run of decode steps, has ended: slack-aware writes had this much time
 write(request, now)   blocks of a prompt or an answer are complete
@@ -26,7 +26,7 @@ from fleet.engine.tiers.tier import Tier
 
 @dataclass(slots=True)
 class Prefetch:
-    """Blocks on their way from a drive to host memory while their request waits."""
+    """Blocks in transit from a drive to host memory while their request waits."""
 
     tier: int
     hashes: list[int]
@@ -43,9 +43,9 @@ class EngineTiers:
         self._block_bytes = model.layout.bytes(block_size)
         self._backlogs = [(tier, tier.backlog) for tier in self._tiers if tier.backlog is not None]
         self._staged = [staging_tokens(device, model.layout, model.staging_bytes) for device in self._devices]
-        self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # used once, for second_use
+        self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # blocks used once, for second_use
         self._hits: Counter[int] = Counter()  # hits on blocks below the first tier, until they are promoted
-        self._settled_s = 0.0  # the backlogs are those of this moment
+        self._settled_s = 0.0  # time of the backlogs' state
         self._now_s = 0.0
         self._evicting_s = 0.0  # writes that the step being planned waits for
         self._prefetch_free_s = 0.0
@@ -60,11 +60,11 @@ class EngineTiers:
 
     @property
     def is_full(self) -> bool:
-        """Too much waits to be written: nothing is admitted."""
+        """True if so much waits to be written that nothing is admitted."""
         return any(backlog.is_full for _, backlog in self._backlogs)
 
     def load(self, request: EngineRequest) -> bool:
-        """Choose what a request that has its cached blocks loads from below, as `request.load`. False: it would run
+        """Choose what a request that has its cached blocks loads from below, as `request.load`. False if it would run
         out of GPU memory."""
         upto = request.tokens - 1  # at least one token is computed
         hidden_s = self._prefetched(request)
@@ -93,7 +93,7 @@ class EngineTiers:
         return True
 
     def _look_up(self, chain: Sequence[int], first: int, last: int) -> list[Run]:
-        """Block after block, on the fastest tier that has it; the first gap ends it."""
+        """Look up each block on the fastest tier that has it, up to the first gap."""
         tiers, found = self._tiers, []
         for key in chain[first:last]:
             for number, tier in enumerate(tiers):
@@ -124,7 +124,7 @@ class EngineTiers:
             tier.cache.unpin(hashes)
 
     def left(self, request: EngineRequest) -> None:
-        """It was aborted: what it was to load is not needed."""
+        """Drop the loads of an aborted request."""
         if request.load is not None:
             self._unpin(request.load)
             request.load = None
@@ -133,7 +133,8 @@ class EngineTiers:
             request.prefetch = None
 
     def started(self, request: EngineRequest, *, again: bool) -> BlockLoads | None:
-        """It joins the coming step. `again`: after a preemption, which counts no hits."""
+        """Return the loads of a request that joins the coming step. `again`: after a preemption, which counts no
+        hits."""
         load, request.load = request.load, None
         if not again:
             request.written = 0 if self.model.write == "second_use" else request.computed // self._size
@@ -145,13 +146,13 @@ class EngineTiers:
     # Steps
 
     def settle(self, now_s: float) -> None:
-        """The engine did nothing until now: slack-aware writes had all of that time."""
+        """Give slack-aware writes the time until now, in which the engine did nothing."""
         self._now_s = max(self._now_s, now_s)
         if self._backlogs and now_s > self._settled_s:
             self._drain([now_s - self._settled_s] * len(self._backlogs), now_s)
 
     def lengthen(self, loads: Sequence[BlockLoads], start_s: float, law_s: float) -> float:
-        """The duration of a step that takes `law_s` without what it loads and evicts."""
+        """Return the duration of a step that takes `law_s` without its loads and evictions."""
         evicting_s, self._evicting_s = self._evicting_s, 0.0
         if not loads:
             self._bubble_s += evicting_s
@@ -165,8 +166,8 @@ class EngineTiers:
         return whole_s
 
     def ended(self, loads: Sequence[BlockLoads], law_s: float, end_s: float, *, prefills: bool) -> bool:
-        """A step, or a run of decode steps, ended that took `law_s` besides its loads. Slack-aware writes had the time
-        that its loads left of a prefill, or a share of decode steps. Whether a held back request may be admitted."""
+        """End a step, or a run of decode steps, of `law_s` besides its loads. Slack-aware writes had the time that its
+        loads left of a prefill, or a share of decode steps. True if a held-back request may be admitted."""
         self._now_s = end_s
         for load in loads:
             self._unpin(load)
@@ -180,7 +181,7 @@ class EngineTiers:
         return self._drain(slack, end_s)
 
     def change_s(self, *, idle: bool) -> float | None:
-        """Seconds after which a request that was held back may be admitted, because of writes."""
+        """Return the seconds after which, because of writes, a held-back request may be admitted."""
         changes = [change for _, backlog in self._backlogs if (change := backlog.change_s()) is not None]
         return min(changes) / (1 if idle else SLACK_SHARE) if changes else None
 
@@ -189,7 +190,7 @@ class EngineTiers:
         return self._settled_s + change_s if change_s is not None else None
 
     def flush(self) -> None:
-        """All that waits is written."""
+        """Finish all waiting writes."""
         self._drain([float("inf")] * len(self._backlogs), self._settled_s)
 
     def _drain(self, seconds: Sequence[float], now_s: float) -> bool:
@@ -207,7 +208,7 @@ class EngineTiers:
     # Writes
 
     def write(self, request: EngineRequest, now_s: float) -> None:
-        """Its full blocks up to `request.stored` are complete."""
+        """Queue the request's complete blocks, up to `request.stored`, for the lower tiers."""
         self._now_s = now_s
         first, last = request.written, request.stored
         request.written = max(first, last)
@@ -227,7 +228,7 @@ class EngineTiers:
                 self._store(number, [hashes[at] for at in missing], [blocks[at] for at in missing])
 
     def _store(self, number: int, hashes: list[int], blocks: list[int]) -> None:
-        """`blocks`: of the pool, that must stay until they are written."""
+        """Write blocks to a tier. `blocks`: blocks of the pool that must stay until they are written."""
         tier = self._tiers[number]
         tier.writes(len(hashes), self._now_s)
         if tier.backlog is None:
@@ -237,7 +238,7 @@ class EngineTiers:
             tier.backlog.add(PendingWrite(hashes, blocks, len(hashes) * self._block_bytes))
 
     def _put(self, number: int, hashes: list[int]) -> None:
-        """They are there; what is evicted for them moves down if blocks are written only then."""
+        """Add blocks to a tier. If blocks are written only on eviction, those evicted for them move down."""
         tier = self._tiers[number]
         fresh = tier.cache.put(hashes)
         gone = tier.cache.evict()
@@ -255,14 +256,14 @@ class EngineTiers:
         self._pool.record(Removed(tuple(gone), tier.device.medium))
 
     def _evicted(self, hashes: list[int]) -> None:
-        """HBM is about to reuse these blocks: the step waits until they are written."""
+        """Write blocks that HBM is about to reuse; the step waits for it."""
         missing = [hashes[at] for at in self._tiers[0].lacks(hashes)]
         if missing:
             self._evicting_s += self._tiers[0].writes(len(missing), self._now_s)
             self._put(0, missing)
 
     def _promote(self, load: BlockLoads) -> None:
-        """Blocks that were loaded from below the first tier, after enough hits."""
+        """Copy blocks that were loaded from below the first tier into it, after enough hits."""
         wanted = self.model.promote_hits
         for tier, hashes in zip(self._tiers, load.hashes, strict=True):
             tier.cache.touch(hashes)
@@ -279,7 +280,7 @@ class EngineTiers:
     # Prefetch
 
     def arrived(self, request: EngineRequest, now_s: float) -> None:
-        """Begin to read from the drive what its prompt needs from there into host memory."""
+        """Begin to read what the request's prompt needs from the drive into host memory."""
         if not self.model.prefetch or len(self._tiers) < 2:
             return
         chain, held = request.chain, self._pool.held(request.chain)
@@ -297,7 +298,8 @@ class EngineTiers:
             request.prefetch = Prefetch(1, below, start_s, io_s)
 
     def _prefetched(self, request: EngineRequest) -> list[float]:
-        """The share of a load that the prefetch has done, by tier; once complete, the blocks are in host memory."""
+        """Return the seconds of a load that the prefetch has done, by tier; after a complete one the blocks are in host
+        memory."""
         hidden_s = [0.0] * len(self._tiers)
         fetch, request.prefetch = request.prefetch, None
         if fetch is None:
@@ -316,14 +318,14 @@ class EngineTiers:
     # Statistics
 
     def held(self, key: int) -> str:
-        """The medium of the fastest tier that holds this block; empty: none does."""
+        """Return the medium of the fastest tier that holds this block; empty if none does."""
         return next((tier.device.medium for tier in self._tiers if key in tier.cache), "")
 
     def backlog_bytes(self, now_s: float, *, idle: bool) -> float:
         return sum(self._backlog_bytes(tier, now_s, idle=idle) for tier in self._tiers)
 
     def _backlog_bytes(self, tier: Tier, now_s: float, *, idle: bool) -> float:
-        """Per GPU."""
+        """Return the bytes per GPU that wait to be written."""
         span_s = max(0.0, now_s - self._settled_s) * (1 if idle else SLACK_SHARE)
         left = tier.backlog.bytes if tier.backlog is not None else 0.0
         return max(0.0, left - span_s * tier.device.write_bytes_per_s)

@@ -1,4 +1,4 @@
-"""How long it takes to load a prefix from a tier, and when to compute it instead. Closed forms, all in seconds.
+"""The time to load a prefix from a tier, and when to compute it instead. Closed forms, all in seconds.
 
 T_io(c)  = setup + max(objects · control, c · bytes per token / rate)
 block    T = T_io + T_c                                               T_c: computing the new tokens after c
@@ -18,12 +18,12 @@ ATTENTION = 1.6  # × the law's attention, over paged prefixes: fitted to figure
 
 
 def paged(law: Law, attention: float = ATTENTION) -> Law:
-    # Measured with prompts of seconds: the clock of a full GPU is in it.
+    # Measured with prompts of seconds, so it includes the clock of a full GPU.
     return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention).drawing(UNKNOWN)
 
 
 def load_s(device: TierDevice, layout: KvLayout, tokens: int, *, busy: bool = False) -> float:
-    """T_io of a prefix; `busy`: the sender computes."""
+    """Return T_io of a prefix. `busy`: the sender computes."""
     if tokens <= 0:
         return 0.0
     rate = device.busy_read_bytes_per_s if busy and device.busy_read_bytes_per_s else device.read_bytes_per_s
@@ -36,24 +36,24 @@ def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
 
 
 def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
-    """Per GPU; it grows with the prefix, as the setup is spread over more bytes."""
+    """Return the rate per GPU; it grows with the prefix, as the set-up is spread over more bytes."""
     return layout.bytes(tokens) / load_s(device, layout, tokens)
 
 
 def bubble_s(io_s: float, compute_s: float, layers: int) -> float:
-    """Time of a layer-wise pass in which the GPU waits: for the first layer, then for each one that loads longer than
-    the one before it computes."""
+    """Return the time of a layer-wise pass in which the GPU waits: for the first layer, then for each one that takes
+    longer to load than the one before it to compute."""
     return io_s / layers + (layers - 1) * max(0.0, io_s - compute_s) / layers
 
 
 def pipeline_s(io_s: float, compute_s: float, layers: int) -> float:
-    """One layer-wise pass: t_io + (L − 1) · max(t_io, t_c) + t_c."""
+    """Return the time of one layer-wise pass: t_io + (L − 1) · max(t_io, t_c) + t_c."""
     return compute_s + bubble_s(io_s, compute_s, layers)
 
 
 def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floor_s: float = 0.0) -> float:
-    """What a load of `io_s` adds to computing. `first_s`: the step of the first chunk; `floor_s`: the least time of a
-    layer-wise pass."""
+    """Return what a load of `io_s` adds to computing. `first_s`: duration of the first chunk's step; `floor_s`: least
+    time of a layer-wise pass."""
     if not io_s:
         return 0.0
     if device.mode != "layers":
@@ -64,7 +64,7 @@ def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floo
 def prefill_s(
     law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> float:
-    """T: loading `loaded` tokens and computing `new` after them, on an idle engine."""
+    """Return T: loading `loaded` tokens and computing `new` after them, on an idle engine."""
     first_s = law.prefill_s(min(new, chunk), loaded, chunk)
     io_s = load_s(device, layout, loaded)
     return law.prefill_s(new, loaded, chunk) + exposed_s(device, layout.layers, io_s, first_s, floor_s)
@@ -73,7 +73,7 @@ def prefill_s(
 def is_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> bool:
-    """Load or compute: whether loading takes less time than computing those tokens too."""
+    """True if loading those tokens takes less time than computing them, too."""
     return prefill_s(law, device, layout, new, loaded, chunk=chunk, floor_s=floor_s) < law.prefill_s(
         new + loaded, 0, chunk
     )
@@ -82,7 +82,7 @@ def is_worth_loading(
 def shortest_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
 ) -> int | None:
-    """The shortest run worth loading, in tokens; None if none up to `limit` is."""
+    """Return the shortest run worth loading, in tokens; None if none up to `limit` is."""
     if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
         return None
     low, high = 0, limit
@@ -96,7 +96,7 @@ def shortest_worth_loading(
 
 
 def crossover(law: Law, device: TierDevice, layout: KvLayout, prompt: int, *, floor_s: float = 0.0) -> float:
-    """The cached share of a prompt, 0–1, at which loading takes as long as computing the rest."""
+    """Return the cached share of a prompt, 0–1, at which loading takes as long as computing the rest."""
     low, high = 0.0, 1.0
     for _ in range(40):
         share = (low + high) / 2

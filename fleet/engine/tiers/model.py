@@ -1,4 +1,4 @@
-"""The tiers of one engine: values. And what became of them."""
+"""The tiers of one engine and their totals, as values."""
 
 import math
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class TiersModel:
     layout: KvLayout
     tiers: tuple[TierModel, ...]  # fastest first
     write: WritePolicy = "through"
-    promote_hits: int = 1  # hits below the first tier after which a block is copied into it; 0: never
-    prefetch: bool = False  # from the drive to host memory while a request waits
-    always_load: bool = False  # even what is computed faster
+    promote_hits: int = 1  # hits below the first tier that copy a block into it; 0: never
+    prefetch: bool = False  # True: read from the drive into host memory while a request waits
+    always_load: bool = False  # True: load even what is computed faster
     floor_s: float = 0.0  # least time of a pass that loads by layers
     staging_bytes: float = math.inf  # GPU memory outside the KV pool, per GPU
 
@@ -39,17 +39,17 @@ class TierStats:
     capacity_tokens: int
     held_tokens: int
     hit_tokens: int  # prompt tokens loaded
-    queried_blocks: int  # looked up here, since no faster tier had them
+    queried_blocks: int  # blocks looked up here, since no faster tier had them
     hit_blocks: int  # blocks found
     read_bytes: float  # bytes read by all GPUs of the instance
     written_bytes: float
     loads: int
     stores: int
-    load_s: float  # T_io of all loads
+    load_s: float  # sum of T_io over all loads
     write_s: float
-    medium: str  # in KV events
+    medium: str  # medium's name in KV events
     evicted_tokens: int
-    wears: bool  # its writes wear it out
+    wears: bool  # True: writes wear it out
     used_bytes: float = 0.0
     backlog_bytes: float = 0.0  # bytes that wait to be written, all GPUs together
 
@@ -57,9 +57,9 @@ class TierStats:
 @dataclass(frozen=True, slots=True)
 class TiersStats:
     tiers: tuple[TierStats, ...]
-    bubble_s: float  # how much loads and writes lengthened steps
+    bubble_s: float  # time by which loads and writes lengthened steps
     backlog_bytes: float  # bytes that wait to be written, per GPU
     backlog_most_bytes: float
-    wasted_bytes: float  # prefetched for nothing
-    declined_tokens: int  # held below HBM and computed, since that was faster
+    wasted_bytes: float  # bytes prefetched in vain
+    declined_tokens: int  # tokens held below HBM but computed, since that was faster
     failed: int  # requests that ran out of GPU memory while loading

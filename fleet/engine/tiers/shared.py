@@ -1,5 +1,5 @@
-"""A store that engines share, as Mooncake's: every computed prompt is put there, and what an engine lacks of a prompt
-is pulled from there while the request waits outside the batch. The twin runs it; the `sim` kind has it as a process."""
+"""A store that engines share, as Mooncake's. Every computed prompt is put there; missing parts of a prompt are pulled
+from there while the request waits outside the batch. The twin runs it; the `sim` kind has it as a process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class SharedStore:
         self._model = model
         self._size = block_size
         self._cache = TierCache(model.capacity_bytes / (model.bytes_per_token * block_size))
-        self._transfers = 0  # in progress
+        self._transfers = 0  # transfers in progress
         self._reads = self._writes = 0
         self._read_tokens = self._written_blocks = 0
-        self._queried = self._hits = 0  # blocks
+        self._queried = self._hits = 0  # numbers of blocks
         self._load_s = 0.0
 
     def look_up(self, chain: Sequence[int], first: int, last: int) -> int:
-        """How many blocks from `first` up to `last` are there without a gap; counted."""
+        """Count and return the consecutive blocks that are there from `first` on, up to `last`."""
         found = self.held(chain, first, last)
         self._queried += min(found + 1, max(last - first, 0))
         self._hits += found
@@ -48,7 +48,7 @@ class SharedStore:
         return round(tokens * self._model.bytes_per_token)
 
     def begin(self, tokens: int) -> float:
-        """A transfer from here begins; returns how long it takes, beside those in progress."""
+        """Begin a transfer from here; return how long it takes, beside those in progress."""
         self._transfers += 1
         seconds = self._model.link.seconds(self.bytes(tokens), self._transfers, busy=False)
         self._reads += 1

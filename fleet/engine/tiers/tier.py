@@ -1,4 +1,4 @@
-"""One tier of one engine: what it holds, what it is busy with, what it did."""
+"""One tier of one engine: its contents, its work in progress and its totals."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ class Tier:
             limit = BACKLOG_SHARE * pool_blocks * layout.bytes(block_size)
             self.backlog = Backlog(model.device.write_bytes_per_s, limit)
         self._layout, self._block_size = layout, block_size
-        self._writes_until_s = 0.0  # naive writes in progress
+        self._writes_until_s = 0.0  # end of the naive writes in progress
         self._capacity_bytes = model.capacity_bytes
         self.hit_tokens = 0
         self.queried_blocks = 0
@@ -32,12 +32,12 @@ class Tier:
         self.write_s = 0.0
 
     def lacks(self, hashes: Sequence[int]) -> list[int]:
-        """Positions of the blocks that are neither held nor about to be written."""
+        """Return the positions of the blocks that are neither held nor about to be written."""
         cache, pending = self.cache, self.backlog if self.backlog is not None else ()
         return [at for at, key in enumerate(hashes) if key not in cache and key not in pending]
 
     def reads(self, start_s: float, io_s: float, tokens: int) -> float:
-        """The time that a load takes from `start_s` on: beside naive writes it keeps half of its speed."""
+        """Return the duration of a load from `start_s` on: beside naive writes it keeps half of its speed."""
         if self.device.contention == "naive":
             beside_s = max(0.0, self._writes_until_s - start_s)
             io_s += min(beside_s, io_s) * (1 / NAIVE_SHARE - 1)
@@ -47,7 +47,7 @@ class Tier:
         return io_s
 
     def writes(self, blocks: int, now_s: float) -> float:
-        """Count the writing of that many blocks; returns how long it takes."""
+        """Count the writing of that many blocks; return how long it takes."""
         seconds = store_s(self.device, self._layout, blocks * self._block_size)
         self.written_tokens += blocks * self._block_size
         self.write_s += seconds
