@@ -40,8 +40,8 @@ OWN_VERSION = {
 # They make something new, or change nothing.
 CREATE = {
     "channels", "delivery-try", "draft-open", "draft-preview", "experiment-repeat", "experiment-start", "freezes",
-    "keys", "login", "models-open", "oidc-link", "policy-create", "shares", "test-channel", "tokens", "tunings",
-    "users", "write-note",
+    "keys", "login", "models-open", "oidc-link", "playground", "policy-create", "shares", "test-channel", "tokens",
+    "tunings", "users", "write-note",
 }  # fmt: skip
 # They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
 # cancellation whenever a job has just begun.

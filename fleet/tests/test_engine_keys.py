@@ -223,6 +223,7 @@ def test_every_client_of_an_engine_is_the_one_with_the_key() -> None:
         if "tests" not in path.parts and "PinnedTransport(ENGINES" in path.read_text()
     }
     assert pinned == {
+        "controlplane/pages/playground/asking.py",
         "controlplane/traffic/batches/sending.py",
         "controlplane/live/dashboard/router_answers.py",
         "router/workers/etcd.py",

@@ -68,11 +68,12 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
     made = sample_of(metrics, **of_instance, refused={"running: not a number": 2})
     assert json.loads(encode(made)) == {
         "schema": 1, "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024,
-        "block_size": 16, "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4,
-        "hit_rate": 0.5, "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
-        "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
+        "block_size": 16, "running": 1, "waiting": 2, "deferred": None, "prefix_queries_total": 3,
+        "prefix_hits_total": 4, "hit_rate": 0.5, "prompt_tokens_total": 5,
+        "generation_tokens_total": 6, "preemptions_total": 7, "cached_by_source": {"device": 1},
+        "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
-            "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
+        "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
         "refused": {"running: not a number": 2},
     }  # fmt: skip
 

@@ -73,7 +73,7 @@ def test_omitted_fields_take_their_defaults() -> None:
         ("spec.pools.0.name", "exp-1", "spec.pools[0].name", "experiments"),
         ("spec.pools.0.name", 3, "spec.pools[0].name", "3 is not allowed; allowed: 1–63 lower-case letters"),
         ("spec.pools.0.model", "a\nb", "spec.pools[0].model", "printable"),
-        ("spec.pools.0.kind", "sglang", "spec.pools[0].kind", "not allowed; allowed: one of sim"),
+        ("spec.pools.0.kind", "tgi", "spec.pools[0].kind", "not allowed; allowed: one of sim"),
         ("spec.pools.0.kind", ["sim"], "spec.pools[0].kind", "not allowed; allowed: one of sim"),
         (
             "spec.pools.0.replicas",

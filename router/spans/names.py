@@ -10,6 +10,9 @@ FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"  # s
 INPUT = "gen_ai.usage.input_tokens"  # including cached ones
 CACHED = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT = "gen_ai.usage.output_tokens"
+# Of older versions, which traces of other senders still have.
+OLDER_INPUT = "gen_ai.usage.prompt_tokens"
+OLDER_OUTPUT = "gen_ai.usage.completion_tokens"
 CONVERSATION = "gen_ai.conversation.id"  # the hash of a session
 
 _OPERATIONS = {

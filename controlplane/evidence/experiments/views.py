@@ -137,7 +137,7 @@ def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
         "product": record and record.product,
         "repeats": record and record.repeats,
         "latencies": list(LATENCIES.items()),
-        "behind": reverse("experiment-requests", args=[number]),
+        "requests_page": reverse("experiment-requests", args=[number]),
         "kv": msgspec.to_builtins(kv_of(experiment, "", seed, KV_SHOWN)),
         "gpu": msgspec.to_builtins(gpu_map_of(experiment, seed)),
         "shown_seed": seed,

@@ -45,7 +45,6 @@ def test_one_source_feeds_several_pools_by_a_label() -> None:
     [
         "http://169.254.169.254:80",
         "http://metadata.google.internal",
-        "https://10.0.0.7:8000",
         "http://user@10.0.0.7:8000",
         "http://10.0.0.7:8000/path?query",
         "file:///etc/passwd",

@@ -25,7 +25,7 @@ from router.kv_events.sources import WHOLE
 from router.pool.pool import Pool
 from router.prefix.blocks import block_hashes
 from router.tests.conftest import Published, fleet, instance, running
-from router.tests.kv_events.conftest import ROOT, Sim, quick, start_sim
+from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
 from router.tokenize.sim import SimTokenizer
 
@@ -232,7 +232,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def run(*words: str) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-m", "router.index", *(words or ("--socket", str(tmp_path / "index.sock")))]
-        started.append(subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen(argv, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield run

@@ -9,11 +9,12 @@ from typing import Any
 from controlplane.evidence.traces.formats import arrivals, fields
 from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+from router.spans import names
 
 BLOCK_TOKENS = 64  # nominal
-INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-SESSION = ("gen_ai.conversation.id", "session.id")
+INPUT = (names.INPUT, names.OLDER_INPUT)
+OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT)
+SESSION = (names.CONVERSATION, "session.id")
 
 
 def detects_spend(head: str) -> bool:
@@ -63,8 +64,8 @@ def _of_span(span: fields.Row) -> TraceRequest | None:
     return TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0)
 
 
-def _first(span: fields.Row, names: tuple[str, ...]) -> str:
-    return next(name for name in names if name in span.values)
+def _first(span: fields.Row, among: tuple[str, ...]) -> str:
+    return next(name for name in among if name in span.values)
 
 
 def _spans(row: fields.Row) -> Iterator[fields.Row]:
