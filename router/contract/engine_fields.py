@@ -52,7 +52,12 @@ def long_session(document: Mapping[str, object]) -> str:
     """Return the path of a session's name that would fill the engine's KV events; empty if there is none."""
     extra = document.get(EXTRA)
     names = {SESSION: document, f"{EXTRA}.{SESSION}": extra if isinstance(extra, Mapping) else {}}
-    return next((path for path, where in names.items() if len(str(where.get(SESSION) or "")) > LONGEST_SESSION), "")
+    return next((path for path, where in names.items() if _is_long(where.get(SESSION))), "")
+
+
+def _is_long(name: object) -> bool:
+    """Of an object or array no length is asked: to write a large one takes a second."""
+    return len(name) > LONGEST_SESSION if isinstance(name, str) else isinstance(name, list | dict)
 
 
 def whose(paths: Iterable[str]) -> str:

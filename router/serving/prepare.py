@@ -224,7 +224,8 @@ def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) ->
     """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key, and for a session's name that
     is too long."""
     if path := engine_fields.long_session(document):
-        message = f"{path}: allowed are {engine_fields.LONGEST_SESSION:,} characters: give the session a shorter name"
+        allowed = f"a text of up to {engine_fields.LONGEST_SESSION:,} characters"
+        message = f"{path}: allowed is {allowed}: give the session a shorter name"
         raise ErrorResponse(400, "parameter_not_allowed", message)
     paths = engine_fields.named(document)
     if not paths or (key is not None and key.name in pool.trusted_keys):

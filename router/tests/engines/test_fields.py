@@ -93,9 +93,11 @@ async def test_a_field_within_the_map_that_vllm_lays_over_them_is_refused(world:
 
 async def test_a_name_of_a_session_that_would_fill_the_engines_events_is_refused(world: Any) -> None:
     w = await world(None)
-    assert (await refused(w, session_id="s" * 4097)).startswith("session_id: allowed are 4,096 characters")
+    assert "session_id: allowed is a text of up to 4,096 characters" in await refused(w, session_id="s" * 4097)
     assert "vllm_xargs.session_id" in await refused(w, **{EXTRA: {"session_id": "s" * 4097}})
+    assert "vllm_xargs.session_id" in await refused(w, **{EXTRA: {"session_id": ["s"]}})
     assert (await w.ask(session_id="s" * 4096)).status_code == 200
+    assert (await w.ask(session_id=7)).status_code == 200
 
 
 @pytest.mark.parametrize("path", WITH_FILES)
