@@ -19,7 +19,7 @@ from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
-from router.contract.redis.sample import InstanceSample
+from router.contract.redis.sample import InstanceSample, queued
 from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
 from router.contract.sketch import Sketch, merge, quantile
 
@@ -133,8 +133,8 @@ def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) ->
     return LoadPoint(
         at=at,
         ready=len(ready),
-        running=sum(sample.running or 0 for sample in fresh),
-        waiting=sum(sample.waiting or 0 for sample in fresh),
+        running=sum((sample.running or 0) + (sample.deferred or 0) for sample in fresh),
+        waiting=sum(map(queued, fresh)),
         kv=sum(kv) / len(kv) if kv else None,
         ttft_p90_ms=ttft,
         answers_per_s=answers_per_s,
@@ -146,7 +146,7 @@ def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) ->
 
 def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -> list[MeasuredInstance]:
     return [
-        MeasuredInstance(row.facts.role, sample.running or 0, sample.kv_usage or 0.0, _slots(row), sample.waiting or 0)
+        MeasuredInstance(row.facts.role, sample.running or 0, sample.kv_usage or 0.0, _slots(row), queued(sample))
         for row in rows
         if row.facts.role != BOTH and (sample := samples.get(row.name))
     ]

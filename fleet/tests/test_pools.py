@@ -211,7 +211,7 @@ def test_scaling_has_its_limits(pool: Pool, replicas: int) -> None:
 
 
 def loaded(pool: Pool, waiting: float) -> None:
-    """Two instances that are ready and so many requests waiting in each."""
+    """Two instances that are ready and so many requests waiting in each, besides three that no instance would start."""
     for ordinal in range(2):
         name, fields = f"p-{ordinal}", {"ordinal": ordinal, "state": State.READY}
         row, _ = Instance.objects.update_or_create(pool=pool, name=name, defaults=fields)
@@ -220,7 +220,8 @@ def loaded(pool: Pool, waiting: float) -> None:
             "epoch": row.epoch,
             "at": timezone.now().timestamp(),
             "running": 4,
-            "waiting": waiting,
+            "waiting": waiting + 3,
+            "deferred": 3,
             "kv_usage": 0.5,
         }
         connect().set(redis_keys.instance_key(name), stored(sample))

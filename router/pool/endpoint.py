@@ -9,7 +9,7 @@ from router.contract import ranks
 from router.contract.connectors import CONNECTORS
 from router.contract.model_cards import Lengths
 from router.contract.redis.published import PublishedInstance
-from router.contract.redis.sample import InstanceSample, RankSample
+from router.contract.redis.sample import InstanceSample, RankSample, queued
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.health.progress import Progress
@@ -227,7 +227,7 @@ class Endpoint:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
         self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it unrounded
-        self.waiting = int(max(0.0, (figures.waiting or 0.0) - (figures.deferred or 0.0)))
+        self.waiting = int(queued(figures))
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:

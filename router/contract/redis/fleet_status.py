@@ -31,8 +31,8 @@ class SideLoad(Struct, frozen=True, kw_only=True):
 class LoadPoint(Struct, frozen=True, kw_only=True):
     at: float  # Unix s
     ready: int  # instances
-    running: float  # requests, in all of them
-    waiting: float  # requests, in all of them
+    running: float  # requests in all of them, with those deferred
+    waiting: float  # requests in all of them that wait for capacity
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
     answers_per_s: float = 0.0  # over the last minute

@@ -89,5 +89,10 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     refused: dict[str, int] = {}  # reason → number of refused answers or parts in this epoch
 
 
+def queued(reading: EngineMetrics | RankSample) -> float:
+    """Return the requests that wait for capacity."""
+    return max(0.0, (reading.waiting or 0.0) - (reading.deferred or 0.0))
+
+
 def sample_of(metrics: EngineMetrics, **of_instance: Any) -> InstanceSample:
     return InstanceSample(**structs.asdict(metrics), **of_instance)
