@@ -113,7 +113,7 @@ def spread(requests: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
 
 def is_bucketed(requests: Sequence[TraceRequest]) -> bool:
     """Whether most arrivals share their moment with another: a clock that only shows buckets."""
-    return 2 * len({request.at_s for request in requests}) <= len(requests)
+    return 0 < 2 * len({request.at_s for request in requests}) <= len(requests)
 
 
 def _spread(requests: Sequence[TraceRequest], seed: int) -> Iterator[TraceRequest]:

@@ -4,7 +4,6 @@ SGLang (`--log-requests`, as text or JSON) tells lengths and times; vLLM (`--ena
 at the level DEBUG) tells the tokens too, so prefixes are known. Times of vLLM's lines are whole seconds without a year.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,10 +17,12 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceReque
 BLOCK_TOKENS = 16
 META = "'meta_info': {"
 TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?)")
-NUMBER = {name: re.compile(rf"'{name}': ([\d.]+)") for name in ("prompt_tokens", "completion_tokens", "e2e_latency")}
+DECIMAL = r"(\d{1,18}(?:\.\d{1,18})?)(?=[,}])"
+MEASURES = ("prompt_tokens", "completion_tokens", "e2e_latency")
+NUMBER = {name: re.compile(rf"'{name}': {DECIMAL}", re.ASCII) for name in MEASURES}
 VLLM = re.compile(r"(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d)")
-ASKED = re.compile(r"(?:Received request|Request) (\S+?)(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
-ANSWERED = re.compile(r"Generated response (\S+).*output_token_ids: \[([\d, ]*)\]")
+ASKED = re.compile(r"(?:Received request|Request) (\S+?)(?: details)?: ")
+ANSWERED = re.compile(r"Generated response ([^\s:]+)")
 ONLY_INFO = re.compile(r"Received request \S+: params: ")
 
 
@@ -42,9 +43,8 @@ def read_sglang(lines: Iterable[str], seed: int) -> LoadedTrace:
 def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.Row]:
     """What the log says of each finished request; the rest of it is of no use."""
     for number, line in enumerate(lines, start=1):
-        if '"request.finished"' in line:
-            row = next(fields.json_rows([line[line.index("{") :]], Columns()), None)
-            values = row.values if row is not None else {}
+        if '"request.finished"' in line and "{" in line:
+            values = fields.json_row(number, line[line.index("{") :], Columns()).values
             out = values.get("out")
             meta = out.get("meta_info") if isinstance(out, dict) else None
             yield fields.Row(number, {**(meta if isinstance(meta, dict) else {}), "timestamp": values.get("timestamp")})
@@ -56,7 +56,8 @@ def _of_text(line: str) -> dict[str, Any]:
     """The last `meta_info` of the line is the log's own: a prompt may hold any text before it."""
     meta = line[line.rindex(META) :]
     found = {name: pattern.search(meta) for name, pattern in NUMBER.items()}
-    values: dict[str, Any] = {name: json.loads(match[1]) for name, match in found.items() if match}
+    numbers = {name: match[1] for name, match in found.items() if match}
+    values: dict[str, Any] = {name: float(text) if "." in text else int(text) for name, text in numbers.items()}
     time = TIME.match(line)
     return {**values, "timestamp": time[1] if time else None}
 
@@ -75,10 +76,11 @@ def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
     numbers: dict[tuple[int, ...], int] = {}
     first_without = 0
     for number, line in enumerate(lines, start=1):
-        if (time := VLLM.search(line)) and (found := ASKED.search(line)):
-            asked[found[1]] = _asked(number, time[1], _tokens(found[2]), numbers)
-        elif found := ANSWERED.search(line):
-            outputs[found[1]] = max(outputs.get(found[1], 0), len(_tokens(found[2])))
+        before, _, tokens = line.rpartition("_token_ids: [")  # the last of the line: a prompt may hold any text
+        if before.endswith("prompt") and (time := VLLM.search(before)) and (found := ASKED.search(before)):
+            asked[found[1]] = _asked(number, time[1], _tokens(number, tokens), numbers)
+        elif before.endswith("output") and (found := ANSWERED.search(before)):
+            outputs[found[1]] = max(outputs.get(found[1], 0), len(_tokens(number, tokens)))
         elif not first_without and ONLY_INFO.search(line):
             first_without = number
         if len(asked) > fields.MAX_REQUESTS:
@@ -104,5 +106,10 @@ def _asked(line: int, time: str, tokens: list[int], numbers: dict[tuple[int, ...
     return TraceRequest(0, at, "", len(tokens), 1, fields.runs_of(ids), BLOCK_TOKENS, 0.0)
 
 
-def _tokens(text: str) -> list[int]:
-    return [int(token) for token in text.split(",")] if text.strip() else []
+def _tokens(line: int, text: str) -> list[int]:
+    """The list up to its bracket; BadTrace."""
+    listed = text.partition("]")[0].strip()
+    try:
+        return [int(token) for token in listed.split(",")] if listed else []
+    except ValueError:
+        raise BadTrace(line, "token_ids", listed, "a list of whole numbers") from None

@@ -94,12 +94,12 @@ def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[Row]:
         read += 1
         if read > MAX_REQUESTS:
             raise BadTrace(number, "", read, f"at most {MAX_REQUESTS:,} requests")
-        row = _row(number, line, columns)
+        row = json_row(number, line, columns)
         columns.add(row.values)
         yield row
 
 
-def _row(number: int, line: str, columns: Columns) -> Row:
+def json_row(number: int, line: str, columns: Columns) -> Row:
     if len(line) > MAX_LINE_BYTES:
         raise BadTrace(number, "", line[:20], f"at most {MAX_LINE_BYTES:,} bytes in a line")
     try:

@@ -77,13 +77,13 @@ def _spans(row: fields.Row) -> Iterator[fields.Row]:
 
 
 def _values(row: fields.Row, span: dict[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {"spanId": str(span.get("spanId")), "parentSpanId": str(span.get("parentSpanId"))}
-    values["startTimeUnixNano"] = _number(span.get("startTimeUnixNano"))
+    values: dict[str, Any] = {}
     for attribute in _list(row, span, "attributes"):
         value = attribute.get("value")
         if isinstance(value, dict) and isinstance(attribute.get("key"), str):
             values[attribute["key"]] = _attribute(value)
-    return values
+    ids = {name: str(span.get(name)) for name in ("spanId", "parentSpanId")}
+    return {**values, **ids, "startTimeUnixNano": _number(span.get("startTimeUnixNano"))}
 
 
 def _list(row: fields.Row, values: dict[str, Any], field: str) -> list[dict[str, Any]]:

@@ -53,9 +53,10 @@ def _entries(text: str, start: int) -> Iterator[str]:
             return
         try:
             value, end = decoder.raw_decode(text, at)
+            entry = json.dumps(value)
         except (ValueError, RecursionError):
             raise BadTrace(line, "", text[at : at + 40], "a JSON list of objects") from None
         yield from ("\n" for _ in range(line - 1 - written))
         written = max(written, line - 1) + 1
-        yield json.dumps(value)
+        yield entry
         line, at = line + text.count("\n", at, end), end

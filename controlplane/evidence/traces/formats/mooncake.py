@@ -86,7 +86,7 @@ class _Reading:
 
     def _take_stated(self, row: fields.Row) -> None:
         if "time_unit" in row.values:
-            self.unit = row.present("time_unit")
+            self.unit = row.text("time_unit")
             if self.unit not in arrivals.PER_SECOND:
                 raise row.refused("time_unit", self.unit, f"one of {', '.join(arrivals.PER_SECOND)}")
         if "block_tokens" in row.values:

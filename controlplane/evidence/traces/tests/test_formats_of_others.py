@@ -1,6 +1,7 @@
 """Trace files as people have them: units, block sizes, sessions, gateways' and engines' own logs."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -215,3 +216,46 @@ def test_vllm_at_debug_tells_prefixes_by_its_tokens_and_at_info_says_what_is_mis
     assert len({*first.block_ids()} & {*second.block_ids()}) == 2
     with pytest.raises(BadTrace, match=r"line 2, prompt_token_ids.*at DEBUG"):
         read(lines[0], lines[2])
+    older = "INFO 11-03 10:00:09 [logger.py:60] Generated response c: output: 'no', output_token_ids: [5]"
+    assert [request.output_tokens for request in read(*lines[:-1], older).requests] == [3, 3, 1]
+
+
+STARTED = "INFO 11-03 10:00:00 [api_server.py:1] Received request a: params: x.\n"
+ASKED = STARTED.replace("INFO", "DEBUG").replace("Received request a: params", "Request a details: prompt_token_ids")
+FINISHED = "[2025-11-03 10:00:09] Finish: obj=x, out={'meta_info': {'prompt_tokens': 9, 'completion_tokens': 5}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (STARTED + ASKED.replace("x.", "[1,,2]"), r"line 2, token_ids: '1,,2' \(a list of whole numbers\)"),
+        (STARTED + ASKED.replace("x.", f"[{'9' * 5000}]"), "line 2, token_ids: '999"),
+        (STARTED + ASKED.replace("x.", "[1]") + "Generated response b: output_token_ids: [2]", "at least one request"),
+        (STARTED + ASKED.replace("a", "a: Request a" * 50_000).replace("x.", "[x"), "line 2, token_ids: 'x'"),
+        (FINISHED, "line 1, e2e_latency: None"),
+        (FINISHED.replace("9,", "1.2.3, 'e2e_latency': 1,"), "line 1, prompt_tokens: None"),
+        (FINISHED.replace("9,", f"{'9' * 5000}, 'e2e_latency': 1,"), "line 1, prompt_tokens: None"),
+        (FINISHED.replace("9,", "0, 'e2e_latency': 1,"), "at least one request"),
+        ('no brace: "request.finished"', "at least one request"),
+        (FINISHED.replace("9,", "9, 'e2e_latency': 1,") + '\n"request.finished" {', "line 2: '{' .one JSON object"),
+        ('{"time_unit": ["s"], "block_tokens": 4}\n' + mooncake_line(), "line 1, time_unit"),
+        ("Timestamp,Request tokens,Response tokens\n5,9,0", "at least one request"),
+    ],
+)
+def test_a_file_that_no_program_would_write_is_refused_in_one_line(text, refused):
+    with pytest.raises(BadTrace, match=refused):
+        read(text)
+
+
+def test_an_attribute_named_as_a_field_of_its_span_does_not_take_its_place():
+    named = span(
+        "a", "", 1_762_164_000_000_000_000, **{"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3}
+    )
+    named["attributes"] += [{"key": key, "value": {"stringValue": []}} for key in ("spanId", "startTimeUnixNano")]
+    assert len(read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [named]}]}]})).requests) == 1
+
+
+def test_an_entry_nested_too_deeply_to_be_written_again_is_refused():
+    for depth in range(800, 1_000):  # some can be read and not be written
+        with suppress(BadTrace):
+            assert read(json.dumps([spend()])[:-2] + f', "x": {"[" * depth}{"]" * depth}}}]').requests
