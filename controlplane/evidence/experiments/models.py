@@ -19,8 +19,8 @@ from router.policy.schema import document as documents
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes of the pool for one arm. An option of null is reset to its default."""
 
-    replicas: int | None = None  # None: as many as the pool has
-    engine: dict[str, Any] = {}  # options of its kind
+    replicas: int | None = None  # None for as many as the pool has
+    engine: dict[str, Any] = {}  # options of the pool's kind
     store: dict[str, Any] = {}  # options of the store that its instances share
 
 
@@ -32,7 +32,7 @@ class Arm(msgspec.Struct, frozen=True):
 
     name: str
     policy: str  # empty for a strategy's default document
-    version: int  # version of the policy, 0 without one
+    version: int  # version of the policy; 0 without one
     strategy: str
     overrides: dict[str, Any]
     document: dict[str, Any]
@@ -41,13 +41,13 @@ class Arm(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, arm: Mapping[str, Any]) -> "Arm":
-        """From the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
+        """Read an arm from the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
         made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
         overrides = {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}
         return msgspec.convert({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:
-        """The arm as it is stored and sent."""
+        """Return the arm as it is stored and sent."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
     @property
@@ -61,7 +61,7 @@ class Matrix(models.Model):
 
     name = models.CharField(max_length=120)
     question = models.TextField(blank=True)
-    body = models.JSONField()  # the request
+    body = models.JSONField()  # request that started it
     actor = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -73,7 +73,7 @@ class Matrix(models.Model):
 
     @property
     def statuses(self) -> list[str]:
-        """Of its cells."""
+        """The statuses of its cells."""
         return [cell.status for cell in self.cells.all()]
 
 
@@ -81,11 +81,11 @@ class Experiment(Job):
     """A comparison of arms under the same load."""
 
     TASK, TURN_FIELDS = "experiments.run", ("mode",)
-    AT_ONCE = 16  # in the twin, given enough workers; a replay has the machine to itself, see startable
+    AT_ONCE = 16  # limit in the twin, given enough workers; a replay has the machine to itself, see startable
     queue = "experiments"
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
-    summary = models.JSONField(default=dict)  # summary of a cell that has ended: matrix/summary.py
+    summary = models.JSONField(default=dict)  # summary of an ended cell: matrix/summary.py
     runs_total: int  # annotated by selectors.matrices, like the next
     runs_done: int
     name = models.CharField(max_length=120)
@@ -96,21 +96,22 @@ class Experiment(Job):
     pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
     load_factor = models.FloatField()  # factor on the rate of arrivals
     duration_s = models.FloatField()  # window from the trace's start, in trace time
-    time_scale = models.FloatField()  # engines and trace run this much faster than real time
+    time_scale = models.FloatField()  # factor by which engines and trace run faster than real time
     seeds = models.JSONField()  # [int, …]
-    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; older ones: Arm.stored
+    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; Arm.stored reads older
+    # rows
     arms = models.JSONField()
     expect = models.JSONField(default=list)  # [Expectation, …]
     slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
-    verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
-    body = models.JSONField(default=dict)  # the request, to start the same again
-    record = models.JSONField(default=dict)  # provenance.py; empty for experiments that are older than records
+    verdict = models.CharField(max_length=12, default="none")  # verdict over `expect`: pass, fail, inconclusive or none
+    body = models.JSONField(default=dict)  # request, to start the same experiment again
+    record = models.JSONField(default=dict)  # record of provenance.py; empty for experiments older than records
     cancelled_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ["-pk"]
-        # controlplane.doors.jobs.expire: queued and running ones, every 5 s
+        # controlplane.doors.jobs.expire reads queued and running rows every 5 s.
         indexes = [models.Index(fields=["status"], name="experiment_by_status")]
 
     def __str__(self) -> str:
@@ -118,7 +119,8 @@ class Experiment(Job):
 
     @classmethod
     def startable(cls, in_turn: "list[Experiment]", running: "models.QuerySet[Experiment]") -> "list[Experiment]":
-        """A replay measures times, so nothing runs beside it; those behind it wait for it."""
+        """Return the experiments that may start. A replay measures times, so nothing runs beside it, and later
+        experiments wait."""
         modes = set(running.values_list("mode", flat=True))
         replay = next((n for n, job in enumerate(in_turn) if job.mode == "replay"), len(in_turn))
         if "replay" in modes:
@@ -140,18 +142,18 @@ class Run(models.Model):
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
     arm = models.CharField(max_length=80)
     seed = models.IntegerField()
-    ordinal = models.PositiveIntegerField()  # the order of execution inside the experiment
+    ordinal = models.PositiveIntegerField()  # position in the order of execution
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    step = models.CharField(max_length=80, blank=True)  # the current one, or the one that failed
+    step = models.CharField(max_length=80, blank=True)  # current step, or the one that failed
     cause = models.TextField(blank=True)
-    log = models.TextField(blank=True)  # the last lines that explain a failure
+    log = models.TextField(blank=True)  # last lines that explain a failure
     done = models.PositiveIntegerField(default=0)  # finished requests
-    total = models.PositiveIntegerField(default=0)  # requests in the window, 0 until they are known
+    total = models.PositiveIntegerField(default=0)  # requests in the window; 0 until they are known
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    facts = models.JSONField(default=dict)  # RunFacts: measured beside the requests
-    results = models.JSONField(default=dict)  # summarize.run_results, once it has ended
+    facts = models.JSONField(default=dict)  # RunFacts, measured beside the requests
+    results = models.JSONField(default=dict)  # summarize.run_results of an ended run
     warnings = models.JSONField(default=list)  # reasons not to rely on the results
 
     class Meta:

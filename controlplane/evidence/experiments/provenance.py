@@ -30,7 +30,7 @@ SCHEMA = 1
 def settle(
     selection: Selection, trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
 ) -> ExperimentRecord:
-    """The record of a new experiment; `pools`: by arm. NotModelled, TraceError, BadTrace."""
+    """Make the record of a new experiment; `pools` by arm. Raises NotModelled, TraceError, BadTrace."""
     taken = {arm.name: fleets.snapshot(pools[arm.name], arm.fleet, simulated=simulated) for arm in arms}
     keys = {name: fleets.sha256(stored(fleet)) for name, fleet in taken.items()}
     return ExperimentRecord(
@@ -49,26 +49,26 @@ def stored(value: msgspec.Struct) -> JsonObject:
 
 
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
-    """The record; None for an experiment that is older than records."""
-    # Not strict: infinity is stored as a text
+    """Return the record; None for an experiment that is older than records."""
+    # Not strict, as infinity is stored as a text.
     return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
 
 
 def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:
-    """An arm's recorded fleet; None for an experiment that is older than records."""
+    """Return an arm's recorded fleet; None for an experiment that is older than records."""
     record = record_of(experiment)
     return record.fleets[record.arms[arm].fleet] if record else None
 
 
 def changed_trace(trace: RecordedTrace) -> str:
-    """Why the recorded trace can no longer be played; empty: it is the same."""
+    """Say why the recorded trace can no longer be played; empty if it is unchanged."""
     if library.sha256(trace.name) == trace.sha256:
         return ""
     return f"trace {trace.name} has changed since: its sha256 was {trace.sha256[:16]}…"
 
 
 def host() -> HostFacts:
-    """This host, which affects the times of a replay."""
+    """Describe this host, which affects the times of a replay."""
     return HostFacts(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -89,13 +89,13 @@ def _processor() -> str:
 
 
 def nodes(pool: Pool) -> JsonObject:
-    """The known facts of the hosts of the pool's instances."""
+    """Return the known facts of the hosts of the pool's instances."""
     names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
     return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
 
 
 def records_sha256(run: Run) -> str:
-    """The SHA-256 of the run's records; empty without records."""
+    """Return the SHA-256 of the run's records; empty without records."""
     try:
         return hashlib.sha256(run.records_path.read_bytes()).hexdigest()
     except OSError:
@@ -103,7 +103,7 @@ def records_sha256(run: Run) -> str:
 
 
 def differences(experiment: Experiment) -> list[str]:
-    """Warnings about how a repetition differs from the experiment that it repeats."""
+    """Return warnings about how a repetition differs from the experiment that it repeats."""
     record = record_of(experiment)
     before = record.repeats if record else None
     if record is None or before is None or before.product == record.product:
@@ -114,7 +114,7 @@ def differences(experiment: Experiment) -> list[str]:
 
 
 def whole(experiment: Experiment) -> JsonObject:
-    """The record for readers: with the runs, without secrets of engines."""
+    """Return the record for readers: with the runs, without secrets of engines."""
     runs = [
         {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
         for run in experiment.runs.all()

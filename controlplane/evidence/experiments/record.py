@@ -14,7 +14,7 @@ from fleet.engine.tiers.shared import StoreModel
 class Product(Struct, frozen=True):
     version: str
     commit: str  # empty outside a repository; ends in + if files differ from the commit
-    source_sha256: str  # the same for the same code, with or without a repository
+    source_sha256: str  # equal for equal code, with or without a repository
     python: str
 
 
@@ -24,7 +24,7 @@ class RecordedTrace(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """Which requests of the trace are played."""
+    """The selection of requests that are played."""
 
     duration_s: float
     load_factor: float
@@ -44,7 +44,7 @@ class RecordedTwin(Struct, frozen=True, kw_only=True):
     basis: str
     about: str
     cautions: list[str]
-    expected: ExpectedError | None = None  # early records have none, and no store
+    expected: ExpectedError | None = None  # absent, like the store, in early records
     models: list[dict[str, Any]]  # EngineModel, and the type of its law
     instances: dict[str, int]  # name → index in `models`
     store: StoreModel | None = None
@@ -67,9 +67,9 @@ class RecordedFleet(Struct, frozen=True):
     engine: dict[str, Any]  # options as given
     node: str
     placement: dict[str, Any]
-    options: dict[str, Any]  # with the defaults of its kind
-    # Of the twin only
-    calibration: Any = UNSET  # CALIBRATED of its row; null: it is not calibrated
+    options: dict[str, Any]  # options with the defaults of its kind
+    # Set in the twin only
+    calibration: Any = UNSET  # CALIBRATED of its row; null if it is not calibrated
     twin: RecordedTwin | UnsetType = UNSET
     store: RecordedStore | UnsetType = UNSET  # store shared by the instances
 
@@ -85,8 +85,8 @@ class ExperimentRecord(Struct, frozen=True):
     trace: RecordedTrace
     selection: Selection
     arms: dict[str, RecordedArm]
-    fleets: dict[str, RecordedFleet]  # by sha256
-    repeats: Repeated | None  # the experiment whose record this one is
+    fleets: dict[str, RecordedFleet]  # fleets by sha256
+    repeats: Repeated | None  # experiment whose record was reused
 
 
 class Expectation(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Expectation(Struct, frozen=True):
 
     metric: str
     request_class: str = field(name="class")
-    arm: str = ""  # empty: every arm
+    arm: str = ""  # empty for every arm
     min: float | None = None
     max: float | None = None
     relative_to: str = ""

@@ -1,4 +1,4 @@
-"""Runs an experiment as a job: its runs in turn, each keeping the results of its finished requests."""
+"""Runs an experiment as a job: its runs in turn, each with the results of its finished requests."""
 
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ EXPECTED = (BadTrace, library.TraceError, OSError, redis.RedisError)
 
 
 class RunHeartbeat(jobs.Heartbeat):
-    """The heartbeat of the experiment, and the progress of its run."""
+    """The heartbeat of the experiment, which also stores the progress of its run."""
 
     def __init__(self, experiment: Experiment, run: Run) -> None:
         super().__init__(experiment)
@@ -40,7 +40,7 @@ class RunHeartbeat(jobs.Heartbeat):
 
 
 def run_experiment(experiment_id: int) -> None:
-    """Perform the runs of the experiment whose turn it is; after some of them it may be another one's."""
+    """Perform the runs of the experiment whose turn it is; after some of them, another experiment may get the turn."""
     with jobs.held(Experiment, experiment_id) as experiment:
         if experiment is not None:
             _run(experiment)
@@ -70,17 +70,17 @@ def _run(experiment: Experiment) -> None:
 
 
 def close(experiment: Experiment, status: str, cause: str = "", results: Results | None = None) -> None:
-    """End the experiment, unless it has ended meanwhile, and cancel runs that did not begin. `results`: computed before
-    the end, so the verdict is there at once."""
+    """End the experiment, unless it has ended meanwhile, and cancel runs that did not begin. `results` are computed
+    before the end, so the verdict is there at once."""
     judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
     jobs.end(experiment, status, cause, **judged)
     mine = jobs.of_this_start(experiment)
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     if not mine.exists():
-        return  # queued again, and now another worker's
+        return  # It was queued again, and is now another worker's.
     experiment.refresh_from_db()
-    kept = results_of(experiment)  # so that no page waits for the comparison
+    kept = results_of(experiment)  # No page then waits for the comparison.
     if not judged:
         mine.update(summary=_summary(experiment, kept))
     jobs.send_next(Experiment)
@@ -107,7 +107,7 @@ def fail_lost(experiment: Experiment, cause: str) -> None:
 
 
 def end_left(attempt: Try, now: datetime | None = None) -> None:
-    """End runs whose worker died after the cancellation and before they stopped, so that their pools are removed."""
+    """End runs whose worker died between the cancellation and their stop, so that their pools are removed."""
     for run in Run.objects.filter(status=RUNNING, experiment__status__in=ENDED).select_related("experiment"):
         if jobs.lost(run.experiment, now):
             with attempt(f"run {run.pk}"):
@@ -115,7 +115,7 @@ def end_left(attempt: Try, now: datetime | None = None) -> None:
 
 
 def execute(run: Run, experiment: Experiment) -> str:
-    """Perform one run, from its pool to its results; returns the status with which it ended."""
+    """Perform one run, from its pool to its results; return the status with which it ended."""
     now = timezone.now()
     queued = Run.objects.filter(
         pk=run.pk, status=QUEUED, experiment__status=RUNNING, experiment__started_at=experiment.started_at
@@ -146,7 +146,7 @@ def _perform(run: Run, experiment: Experiment) -> None:
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
-    """Store the end of a running run, with the results of its finished requests; False when it had ended before."""
+    """Store the end of a running run, with the results of its finished requests; False if it had ended before."""
     finished = records.read(run.records_path)
     if finished:
         run.facts["records_sha256"] = provenance.records_sha256(run)

@@ -14,14 +14,15 @@ LARGE = ("record", "summary")  # fields that lists do not read
 
 
 def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
-    """Newest first, with their cells in order and counted runs. `with_values`: with what the heat table shows."""
+    """Return matrices, newest first, with their cells in order and counted runs. `with_values`: with what the heat
+    table shows."""
     counted = {"runs_total": Count("runs"), "runs_done": Count("runs", filter=Q(runs__status=DONE))}
     cells = Experiment.objects.order_by("pk").annotate(**counted).defer(*(LARGE[:1] if with_values else LARGE))
     return Matrix.objects.prefetch_related(Prefetch("cells", cells))
 
 
 def experiments() -> QuerySet[Experiment]:
-    """Newest first, with their runs."""
+    """Return experiments, newest first, with their runs."""
     return Experiment.objects.defer(*LARGE).prefetch_related(Prefetch("runs", Run.objects.order_by("ordinal")))
 
 
@@ -31,8 +32,8 @@ class ExperimentProgress:
     runs: int
     requests_done: int
     requests: int  # requests of all runs; 0 until the first run has read its trace
-    eta_s: float | None  # None when it has ended or nothing is known yet
-    took_s: float | None  # since it began, None before
+    eta_s: float | None  # None once it has ended, or if nothing is known yet
+    took_s: float | None  # time since it began; None before
     queued_behind: int | None  # experiments that run or may have their turn earlier; None unless this one is queued
 
 

@@ -43,7 +43,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
 
 
 def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Experiment:
-    """The experiment as an unsaved row. InvalidInput has every problem."""
+    """Return the experiment as an unsaved row. InvalidInput has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -70,7 +70,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
 
 
 def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
-    """Start it again from its record: the same documents, fleets and requests. InvalidInput."""
+    """Start the experiment again from its record: the same documents, fleets and requests. Raises InvalidInput."""
     before = provenance.record_of(experiment)
     if before is None:
         raise InvalidInput(Problem("", experiment.pk, NO_RECORD))
@@ -105,7 +105,7 @@ def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> Ex
 
 
 def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Stop the experiment, within a second if it runs; False if it had already ended. ChangedMeanwhile."""
+    """Stop the experiment, within a second if it runs; False if it had already ended. Raises ChangedMeanwhile."""
     with held(Experiment.objects.filter(pk=experiment.pk), f"experiment {experiment.pk}", if_match):
         if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
@@ -116,7 +116,7 @@ def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | N
 
 def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
     """Cancel the queued runs; a running one stops at the experiment's next heartbeat."""
-    # Only runs of this start: a lost worker must not cancel what its successor will run.
+    # Only runs of this start count: a lost worker must not cancel what its successor will run.
     queued = experiment.runs.filter(status=QUEUED, experiment__started_at=experiment.started_at)
     queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
@@ -125,7 +125,8 @@ COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_
 
 
 def store(experiment: Experiment) -> None:
-    """Save the experiment and its runs, seed by seed: a cancelled one has compared its arms on the first seeds."""
+    """Save the experiment and its runs, seed by seed, so that a cancelled one has compared its arms on the first
+    seeds."""
     experiment.save()
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
     Run.objects.bulk_create(
@@ -143,7 +144,7 @@ def policy_version(name: str, number: int | None) -> Base:
 
 
 def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
-    """The trace's pacing, and problems of the trace."""
+    """Return the trace's pacing, and problems of the trace."""
     try:
         entry = library.entry(asked.trace)
     except library.TraceError as error:

@@ -5,5 +5,5 @@ from controlplane.evidence.experiments import running
 
 @shared_task(name="experiments.run")
 def run(experiment_id: int) -> None:
-    """Runs on the queue `experiments`, whose worker takes one at a time."""
+    """Run an experiment on the queue `experiments`, whose worker takes one at a time."""
     running.run_experiment(experiment_id)

@@ -39,7 +39,7 @@ from fleet.jobs import DONE, ENDED, STATUSES
 LISTED = 100
 MATRICES_LISTED = 20
 LONGEST_MS = 1e12
-KV_SHOWN = 64  # instances of a heat map: more rows are too thin to read
+KV_SHOWN = 64  # instances of a heat map; more rows are too thin to read
 
 
 def find(number: int) -> Experiment:
@@ -56,12 +56,12 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def experiment_table(request: HttpRequest) -> HttpResponse:
-    """The table alone, for the live update."""
+    """Answer with the table alone, for the live update."""
     return _list(request, "experiments/_table.html")
 
 
 def _list(request: HttpRequest, template: str) -> HttpResponse:
-    """`q`, `status` and `mode` come from the URL."""
+    """List experiments; `q`, `status` and `mode` come from the URL."""
     filters = {name: request.GET.get(name, "").strip() for name in ("q", "status", "mode")}
     filtered = any(filters.values())
     rows = [row_of(experiment) for experiment in _filtered(filters)[:LISTED]]
@@ -97,8 +97,8 @@ class ExperimentRow:
     arms: list[str]
     seeds: str
     progress: selectors.ExperimentProgress
-    missing: int  # requests of a whole experiment that were not sent
-    behind: str  # while it is queued
+    missing: int  # requests of a complete experiment that were not sent
+    behind: str  # what it waits for while it is queued
     eta: str
     took: str
     active: bool
@@ -148,7 +148,7 @@ def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
 
 @require_GET
 def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
-    """The live part of the page of a running experiment. Once it has ended, the whole page is reloaded."""
+    """Answer with the live part of the page of a running experiment. Once it has ended, the whole page is reloaded."""
     experiment = find(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
@@ -197,7 +197,7 @@ class RunRow:
     progress: str
     took: str
     partial: bool
-    cells: list[str]  # for the columns of its mode
+    cells: list[str]  # cells for the columns of its mode
     classes: str
     policy: str
 
@@ -216,7 +216,7 @@ def _run_row(run: Run, mode: Mode) -> RunRow:
 
 
 def _curl(request: HttpRequest, experiment: Experiment) -> str:
-    """The curl command; empty for a cell of a matrix with more arms than an experiment may have."""
+    """Return the curl command; empty for a cell of a matrix with more arms than an experiment may have."""
     try:
         return curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else ""
     except ValidationError:
@@ -224,7 +224,7 @@ def _curl(request: HttpRequest, experiment: Experiment) -> str:
 
 
 def _comparison(request: HttpRequest, experiment: Experiment, results: Results) -> dict[str, Any]:
-    """`class` and `baseline` come from the URL."""
+    """Return the comparison; `class` and `baseline` come from the URL."""
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
     baseline = request.GET.get("baseline", "")
@@ -271,7 +271,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
 
 @require_GET
 def compare(request: HttpRequest) -> HttpResponse:
-    """?arm=12:lpwl&arm=13:lpwl"""
+    """Compare arms of several experiments: ?arm=12:lpwl&arm=13:lpwl."""
     asked = request.GET.getlist("arm")
     first = asked[0].partition(":")[0] if asked else ""
     like = Experiment.objects.filter(pk=int(first)).first() if first.isdigit() and len(first) < 10 else None
@@ -283,7 +283,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "chosen": asked,
         "candidates": across.candidates(like) if like else [],
         "kept": "".join(f"{urlencode({'arm': arm})}&" for arm in asked),
-        "problem": problem if len(asked) > 1 else "",  # before that there is nothing wrong
+        "problem": problem if len(asked) > 1 else "",  # One arm is not wrong yet.
         **compared,
     }
     return render(request, "experiments/compare.html", context, status=422 if context["problem"] else 200)
@@ -291,7 +291,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def requests_page(request: HttpRequest, number: int) -> HttpResponse:
-    """What lies behind a point of a chart; what is not asked for, or wrong, is the first choice."""
+    """Show the requests behind a point of a chart; for choices that are missing or wrong, the first one."""
     experiment = find(number)
     classes = list(results_of(experiment)["classes"])
     arm = _choice(request, "arm", [arm.name for arm in experiment.settled_arms])
@@ -315,7 +315,7 @@ def _choice(request: HttpRequest, name: str, choices: Sequence[str]) -> str:
 
 
 def _ms(request: HttpRequest) -> float | None:
-    """None: the slowest are asked for."""
+    """Return the latency of the point; None to ask for the slowest."""
     try:
         asked = float(request.GET.get("ms", ""))
     except ValueError:
@@ -324,6 +324,6 @@ def _ms(request: HttpRequest) -> float | None:
 
 
 def _seed(request: HttpRequest, experiment: Experiment) -> int:
-    """`seed` comes from the URL."""
+    """Return `seed` of the URL."""
     asked = request.GET.get("seed", "")
     return int(next((seed for seed in experiment.seeds if str(seed) == asked), experiment.seeds[0]))

@@ -35,7 +35,7 @@ USAGE = 2
 
 
 def main(words: Sequence[str]) -> int:
-    """The command's name first."""
+    """Run the command; its name comes first in `words`."""
     name, perform = words[0], {"replay": _replay, "plan": _plan}[words[0]]
     options = {"replay": _replay_parser, "plan": _plan_parser}[name]().parse_args(words[1:])
     try:
@@ -122,7 +122,7 @@ def _plan(options: argparse.Namespace) -> str:
 
 
 def _draft(options: argparse.Namespace, answer: PlanAnswer) -> str:
-    """Write the row's fleet document; the difference from the current one."""
+    """Write the row's fleet document; return the difference from the current one."""
     if not 1 <= options.row <= len(answer.rows):
         raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(answer.rows)})")
     current, name = None, ""
@@ -136,7 +136,7 @@ def _draft(options: argparse.Namespace, answer: PlanAnswer) -> str:
 
 
 def _question(options: argparse.Namespace) -> PlanQuestion:
-    """NotPlayable: the option, its value, what is allowed."""
+    """Return the question. NotPlayable names the option, its value and what is allowed."""
     gpus = dict(_priced(text) for text in options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])
     slo = dict(_limits(text) for text in options.slo)
     for name, value, high in (("--share", options.share, 1.0), ("--most-gpus", options.most_gpus, MOST_GPUS)):
@@ -189,7 +189,7 @@ def _tell_plays(done: int, total: int) -> None:
 
 
 def _trace(name: str, seed: int) -> LoadedTrace:
-    """BadTrace, OSError."""
+    """Load the trace. Raises BadTrace and OSError."""
     path = Path(name)
     if name in BUILT_IN and not path.exists():
         return BUILT_IN[name]()
@@ -199,7 +199,7 @@ def _trace(name: str, seed: int) -> LoadedTrace:
 
 
 def _given(file: str) -> ReplayArm:
-    """A policy document, named after its file. InvalidDocument, OSError."""
+    """Read a policy document, named after its file. Raises InvalidDocument and OSError."""
     try:
         read = json.loads(Path(file).read_text())
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Fleets for a play from a document alone: no control plane, no database.
 
-NotPlayable: the message names the pool, the cause and the remedy
+NotPlayable names the pool, the cause and the remedy.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from fleet.spec import document
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, parse_fleet
 from fleet.systems.prices import Prices
 
-DEFAULT_POOL = PoolSpec("assumed", "llama-3.1-8b", "sim")  # an H100 per instance
-MOST_BUSY = 0.5  # share of the time that an instance of the assumed fleet computes, by closed forms
-FEWEST_ASSUMED, MOST_ASSUMED = 2, 64  # instances; with one there is nothing to route
+DEFAULT_POOL = PoolSpec("assumed", "llama-3.1-8b", "sim")  # one H100 per instance
+MOST_BUSY = 0.5  # busy share of an instance of the assumed fleet, by closed forms
+FEWEST_ASSUMED, MOST_ASSUMED = 2, 64  # bounds of the assumed fleet; one instance would leave nothing to route
 
 
 class NotPlayable(Exception):
@@ -36,23 +36,23 @@ class NotPlayable(Exception):
 class PlayedFleet:
     pool: PoolSpec
     twin: TwinFleet
-    about: str  # source of the constants, one line
+    about: str  # source of the constants, in one line
     cautions: tuple[str, ...]
     expected: ExpectedError
     gpus: int
-    per_hour: float | None  # dollars; None: without GPUs
-    assumed: str = ""  # what nobody stated
+    per_hour: float | None  # dollars; None without GPUs
+    assumed: str = ""  # assumptions that nobody stated
 
     @property
     def ttft_limits_ms(self) -> dict[str, float]:
-        """TTFT p90 by class, as the pool's SLO has it."""
+        """TTFT p90 by class, as in the pool's SLO."""
         limits: Any = self.pool.slo.get("ttft_p90_ms", {})
         return dict(limits)
 
 
 def of_text(text: str, name: str = "") -> PlayedFleet:
-    """The pool of that name in a fleet document, or its only one that serves. NotPlayable, UnreadableDocument,
-    InvalidFleet."""
+    """Return the pool of that name in a fleet document, or its only serving one. Raises NotPlayable,
+    UnreadableDocument, InvalidFleet."""
     spec = parse_fleet(document.load(text))
     serving = {pool.name: pool for pool in spec.pools if KINDS[pool.kind].serves}
     if name and name not in serving:
@@ -63,7 +63,7 @@ def of_text(text: str, name: str = "") -> PlayedFleet:
 
 
 def played(pool: PoolSpec, spec: FleetSpec) -> PlayedFleet:
-    """The engines of a pool of the document. NotPlayable."""
+    """Return the engines of a pool of the document. Raises NotPlayable."""
     if not pool.replicas:
         raise NotPlayable(f"pool {pool.name}: replicas is 0 (1 or more)")
     try:
@@ -96,7 +96,7 @@ def played(pool: PoolSpec, spec: FleetSpec) -> PlayedFleet:
 
 
 def _store(pool: PoolSpec, spec: FleetSpec, engines: Sequence[EngineModel]) -> StoreModel | None:
-    """The store that its instances share, as the document has it."""
+    """Return the store that its instances share, as in the document."""
     kind, transfers = KINDS[pool.kind], engines[0].transfers
     needed = kind.needs(build(kind.spec, pool.engine))
     for other in spec.pools:
@@ -108,7 +108,7 @@ def _store(pool: PoolSpec, spec: FleetSpec, engines: Sequence[EngineModel]) -> S
 
 
 def assumed_for(requests: Sequence[TraceRequest]) -> PlayedFleet:
-    """A fleet for who names none: H100s with Llama-3.1-8B, at most half busy by closed forms."""
+    """Return a fleet for requests without one: H100s with Llama-3.1-8B, at most half busy by closed forms."""
     engine = models_of(DEFAULT_POOL, [0])[0].engine
     replicas = min(MOST_ASSUMED, max(FEWEST_ASSUMED, least_instances(engine, requests, MOST_BUSY)))
     pool = replace(DEFAULT_POOL, replicas=replicas)

@@ -1,4 +1,4 @@
-"""Closed forms of a load on an engine: bounds that need no play. Pure."""
+"""Closed forms for a load on an engine: bounds that need no play. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ from fleet.engine.law import chunk_pairs
 
 
 def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int], share: float = 1.0) -> float:
-    """Least time of one engine for this share of the requests, the smallest ones: their arithmetic alone."""
+    """Return the least busy time of one engine for this share of the requests, the smallest ones: their arithmetic
+    alone."""
     law, works = engine.law, list[float]()
     for request, hit in zip(requests, hits, strict=True):
         new, output = request.input_tokens - hit, request.output_tokens
@@ -27,7 +28,8 @@ def span_s(requests: Sequence[TraceRequest]) -> float:
 
 
 def least_instances(engine: EngineModel, requests: Sequence[TraceRequest], most_busy: float = 1.0) -> int:
-    """Instances below which each is busy for more than this share of the time, even if every prefix is found."""
+    """Return the instances below which each is busy for more than this share of the time, even if every prefix is
+    found."""
     span = span_s(requests)
     if not span:
         return 1

@@ -49,7 +49,8 @@ def as_json(question: PlanQuestion, answer: PlanAnswer) -> dict[str, Any]:
 
 
 def draft(row: PlanRow, current: FleetSpec | None, name: str) -> tuple[str, str]:
-    """(the fleet document in which the pool of that name is as in the row, the difference from the current one)."""
+    """Return (the fleet document in which the pool of that name is as in the row, the difference from the current
+    one)."""
     if current is None:
         return document.dump(dump_fleet(as_fleet(row.candidate))), ""
     pools = tuple(_changed(pool, row.candidate.pool) if pool.name == name else pool for pool in current.pools)
@@ -59,7 +60,7 @@ def draft(row: PlanRow, current: FleetSpec | None, name: str) -> tuple[str, str]
 
 
 def _changed(pool: PoolSpec, planned: PoolSpec) -> PoolSpec:
-    """Size and simulated engine; its policy is published, not declared."""
+    """Return the pool with the planned size and simulated engine; its policy is published, not declared."""
     engine = {**pool.engine, **planned.engine} if pool.kind == planned.kind else pool.engine
     return replace(pool, replicas=planned.replicas, engine=engine)
 

@@ -1,4 +1,4 @@
-"""What a plan is asked: a load, its SLO, and the fleets to choose among. Pure."""
+"""The question of a plan: a load, its SLO, and the fleets to choose among. Pure."""
 
 import hashlib
 import math
@@ -14,28 +14,28 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.profiles import UnknownProfile
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
-Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all": classes without their own
-PARALLEL = (1, 2, 4, 8)  # GPUs of an instance
-FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # on the least number of instances
+Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
+PARALLEL = (1, 2, 4, 8)  # GPUs per instance
+FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # factors on the least number of instances
 SPLITS = (0.25, 0.5, 0.75)  # share of instances that only prefill
 POLICY_OF_SPLIT = "adaptive_offload"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    model: str  # its name in the catalogue of profiles
-    gpu_hours: Mapping[str, float]  # dollars an hour, by GPU
+    model: str  # name in the catalogue of profiles
+    gpu_hours: Mapping[str, float]  # dollars an hour by GPU
     slo: Slo
-    share: float  # 0–1 share of the requests of each class that must be within its limits
-    policies: Sequence[str]  # strategies
+    share: float  # share of each class's requests that must be within its limits, 0–1
+    policies: Sequence[str]  # names of strategies
     most_gpus: int
-    host_gb: Sequence[float] = (0.0,)  # host memory for KV of each instance
+    host_gb: Sequence[float] = (0.0,)  # host memory for KV per instance
     seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
-    pool: PoolSpec  # its policy is a strategy
+    pool: PoolSpec  # pool whose policy is a strategy
     gpus: int
     gpu_hour: float
 
@@ -45,7 +45,7 @@ class PlanCandidate:
 
     @property
     def shape(self) -> tuple[str, str]:
-        """What it has in common with fleets of another size."""
+        """The properties that it has in common with fleets of another size."""
         options = {name: value for name, value in self.pool.engine.items() if name != "prefill_instances"}
         split = self.pool.engine.get("prefill_instances")
         part = f"{split / self.pool.replicas:.1f}" if isinstance(split, int) else ""
@@ -56,11 +56,11 @@ class PlanCandidate:
 class PlanSpace:
     candidates: tuple[PlanCandidate, ...]
     too_small: int  # fleets left out by closed forms
-    left_out: tuple[str, ...]  # layouts that are not known, and why
+    left_out: tuple[str, ...]  # unknown layouts, and why
 
 
 def space_of(question: PlanQuestion, requests: Sequence[TraceRequest]) -> PlanSpace:
-    """Fleets that closed forms do not exclude, with at most the GPUs that may be had."""
+    """Return the fleets that closed forms do not exclude, with at most the available GPUs."""
     found, reasons, too_small = list[PlanCandidate](), list[str](), 0
     longest = max(request.input_tokens + request.output_tokens for request in requests)
     for gpu, gpu_hour in question.gpu_hours.items():
@@ -82,8 +82,8 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest]) -> PlanSp
 
 
 def _least(question: PlanQuestion, engine: EngineModel, requests: Sequence[TraceRequest]) -> int:
-    """Instances below which the share cannot be within its limits: the work does not fit between the first arrival and
-    the last moment that the limits allow, even if every prefix is found."""
+    """Return the instances below which the share cannot be within its limits: the work does not fit between the first
+    arrival and the last moment that the limits allow, even if every prefix is found."""
     allowed_s = max((_allowed_s(one, request) for one in question.slo.values() for request in requests), default=0.0)
     most_s = span_s(requests) + allowed_s
     if math.isinf(most_s) or not most_s:
@@ -92,7 +92,7 @@ def _least(question: PlanQuestion, engine: EngineModel, requests: Sequence[Trace
 
 
 def _allowed_s(limits: Mapping[str, float], request: TraceRequest) -> float:
-    """From its arrival to its end."""
+    """Return the allowed time from the request's arrival to its end."""
     in_parts = limits.get("ttft_ms", math.inf) + limits.get("tpot_ms", math.inf) * request.output_tokens
     return min(in_parts, limits.get("e2e_ms", math.inf)) / 1000
 
@@ -116,7 +116,7 @@ def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[Po
 
 
 def busiest(requests: Sequence[TraceRequest], count: int) -> list[TraceRequest]:
-    """The `count` requests in a row that come in the shortest time, as a trace that starts at 0 s."""
+    """Return the `count` consecutive requests that come in the shortest time, as a trace that starts at 0 s."""
     if len(requests) <= count:
         part = list(requests)
     else:
@@ -127,7 +127,7 @@ def busiest(requests: Sequence[TraceRequest], count: int) -> list[TraceRequest]:
 
 
 def fingerprint(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> str:
-    """Of everything that the answer follows from; the same fingerprint gives the same answer."""
+    """Return a hash of everything that the answer follows from; the same fingerprint gives the same answer."""
     asked = repr((question, list(requests), pacing))
     return hashlib.sha256(f"{source_sha256()} {asked}".encode()).hexdigest()
 

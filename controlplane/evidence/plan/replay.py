@@ -1,7 +1,7 @@
-"""What users would have felt: a trace played on a fleet under several policies. Pure; simulated.
+"""Plays a trace on a fleet under several policies to show what users would have felt. Pure; simulated.
 
-A file that tells no prefixes is played twice: as if no prompt shared a thing, and as if each began like every other.
-What is true lies between, so a difference that both plays show holds.
+A file without prefixes is played twice: as if no prompt shared anything, and as if each began like every other. The
+truth lies between, so a difference that both plays show holds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ AS_IN_FILE, NOTHING_SHARED, ALL_SHARED = "as in the file", "no prompt shares a p
 class ReplayArm:
     name: str
     policy: ParsedPolicy
-    is_weir: bool  # a policy of Weir's own, or a given one; else a router of others
+    is_weir: bool  # a policy of Weir's own, or a given one; otherwise another router's
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Felt:
     tpot_p90: float | None
     e2e_p50: float | None
     e2e_p90: float | None
-    cached: float  # 0–1 share of prompt tokens
-    within: float | None  # 0–1 share within the pool's limit of TTFT; None: it has none
+    cached: float  # cached share of prompt tokens, 0–1
+    within: float | None  # share within the pool's TTFT limit, 0–1; None without a limit
 
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     arm: ReplayArm
-    prefixes: str  # AS_IN_FILE or an assumption about them
+    prefixes: str  # AS_IN_FILE or an assumption about prefixes
     classes: Mapping[str, Felt]  # "all" first
     per_million: float | None  # dollars per million output tokens
     doubts: tuple[str, ...]
@@ -58,7 +58,7 @@ class ArmResult:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     fleet: PlayedFleet
-    trace: LoadedTrace  # what was played
+    trace: LoadedTrace  # trace as played
     given: int  # requests of the file
     results: tuple[ArmResult, ...]
 

@@ -1,4 +1,5 @@
-"""The report of a replay: Markdown, which a terminal shows as well, and one page of HTML that asks no network. Pure."""
+"""The report of a replay: Markdown, which a terminal shows as well, and one page of HTML without network requests.
+Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -16,7 +17,7 @@ STYLE = (
     "th:first-child,td:first-child{text-align:left}figure{margin:1rem 0}text{font:13px system-ui,sans-serif}"
 )
 NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-BAR, LEFT, WIDE = 26, 220, 900  # px: height of a row, place of the bars, width of a picture
+BAR, LEFT, WIDE = 26, 220, 900  # row height, left end of the bars and width of a picture, px
 
 
 def markdown(replayed: Replayed) -> str:
@@ -132,7 +133,7 @@ def _cost(results: Sequence[ArmResult]) -> str:
 
 
 def _picture(results: Sequence[ArmResult], name: str, title: str, field: str) -> str:
-    """Bars from the median to the p90 of each policy."""
+    """Draw bars from the median to the p90 of each policy."""
     spans = [(one, *(getattr(one.classes[name], f"{field}_{key}") for key in ("p50", "p90"))) for one in results]
     most = max((high for *_, high in spans if high is not None), default=0.0)
     if not most:

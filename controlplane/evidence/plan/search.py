@@ -1,4 +1,4 @@
-"""The cheapest fleets that hold an SLO: closed forms first, then plays of longer and longer windows. Pure."""
+"""Finds the cheapest fleets that hold an SLO: closed forms first, then plays of longer and longer windows. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,20 +17,20 @@ from router.policy.schema import document
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
 SEEDS = 2  # plays at the load itself
-FIRST, SECOND = 20, 4  # parts of the trace in which the first windows are one
-LEAST = 150  # requests of a window
-SLACK = (0.15, 0.05)  # below the share asked for, with which a fleet goes on after the first windows
-GO_ON = 24  # fleets after the first window
+FIRST, SECOND = 20, 4  # divisors of the trace's length for the first windows
+LEAST = 150  # least requests of a window
+SLACK = (0.15, 0.05)  # shortfall of the requested share up to which a fleet continues after the first windows
+GO_ON = 24  # fleets that continue after the first window
 FINAL = 6
-FEW = 20  # requests of a class of which a share says nothing
+FEW = 20  # requests of a class up to which a share says nothing
 LATENCIES = ("ttft", "tpot", "e2e")
 ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
 
 
 @dataclass(frozen=True, slots=True)
 class PlanScore:
-    share: float  # 0–1 share within the limits, of the class that has the least
-    if_slower: float  # the same if the engines are slower by the twin's expected error
+    share: float  # share within the limits, 0–1, of the class with the least
+    if_slower: float  # the same share if engines are slower by the twin's expected error
     weakest: str  # class and time that fail most often
     doubts: tuple[str, ...]
 
@@ -38,7 +38,7 @@ class PlanScore:
 @dataclass(frozen=True, slots=True)
 class PlanRow:
     candidate: PlanCandidate
-    low: float  # over seeds
+    low: float  # lowest over seeds
     high: float
     if_slower: float
     at_load: Mapping[float, float]  # share by factor on the load
@@ -49,10 +49,10 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    rows: tuple[PlanRow, ...]  # the frontier, cheapest first
-    holds: PlanRow | None  # the cheapest that holds the SLO, also if the engines are slower by the expected error
-    fleets: int  # fleets played
-    too_small: int  # left out by closed forms
+    rows: tuple[PlanRow, ...]  # frontier, cheapest first
+    holds: PlanRow | None  # cheapest row that holds the SLO, also if the engines are slower by the expected error
+    fleets: int  # number of fleets played
+    too_small: int  # number left out by closed forms
     left_out: tuple[str, ...]
     requests: int
     fingerprint: str
@@ -64,7 +64,7 @@ def plan(
     pacing: str,
     on_play: Callable[[int, int], None] = lambda done, total: None,
 ) -> PlanAnswer:
-    """`on_play(done, total)` may raise to stop."""
+    """Return the plan. `on_play(done, total)` may raise to stop."""
     space = space_of(question, requests)
     total = len(space.candidates) + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
     plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
@@ -81,7 +81,8 @@ def plan(
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
-    """Those with at least this share, the cheapest of each shape first; without any, those that come nearest."""
+    """Return the candidates with at least this share, the cheapest of each shape first; without any, those that come
+    nearest."""
     every = sorted(scored, key=lambda one: (one[1].per_hour, -one[0]))
     good = [one for one in every if one[0] >= least]
     if not good:
@@ -95,7 +96,7 @@ def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int)
 
 
 def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
-    """Rows, by cost, of which none is as cheap and holds more at every load."""
+    """Return the rows, by cost, for which no other is as cheap and holds more at every load."""
 
     def beats(other: PlanRow, row: PlanRow) -> bool:
         cheap = other.candidate.per_hour <= row.candidate.per_hour
@@ -113,7 +114,7 @@ def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
 
 
 class _Scoring:
-    """Plays of one question."""
+    """Plays the fleets of one question."""
 
     def __init__(
         self, question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str, on_play: Callable[[int], None]
@@ -176,7 +177,8 @@ def _share(requests: Sequence[Simulated], limits: Mapping[str, float], errors: M
 
 
 def _holds(one: Simulated, limits: Mapping[str, float], latency: str, slower: float) -> bool:
-    """An unknown TPOT (of a single token) breaks none; a request without an answer breaks every limit."""
+    """Tell whether a request holds the limits. An unknown TPOT (of a single token) breaks none; a request without an
+    answer breaks every limit."""
     limit = limits.get(f"{latency}_ms")
     if limit is None:
         return True

@@ -1,4 +1,4 @@
-"""Sentences and tables of a preview, from its JSON. Pure."""
+"""The sentences and tables of a preview, made from its JSON. Pure."""
 
 import math
 from collections import Counter
@@ -29,7 +29,7 @@ from controlplane.live.dashboard.templatetags.figures import UNKNOWN, ms, second
 from fleet.counted import counted as number_of
 from fleet.counted import signed
 
-SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # as in a forest plot
+SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # signs of a forest plot
 NO_VERDICT = "◌"
 DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics declared before any result is seen
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
@@ -55,15 +55,15 @@ class PreviewRow:
 @dataclass(frozen=True, slots=True)
 class ClassTable:
     name: str
-    n: int  # requests of the class
+    n: int  # number of requests of the class
     few: bool
-    elsewhere: str  # share of the class's decisions that change
+    elsewhere: str  # changed share of the class's decisions
     counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
     rows: tuple[PreviewRow, ...]
 
 
 def sentence(result: Effect) -> str:
-    """The summary: changed decisions, the declared latencies, refused requests."""
+    """Say the summary: changed decisions, the declared latencies, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
@@ -76,7 +76,7 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """The declared metrics, over all requests: one picked afterwards would be the luckiest of many."""
+    """Say the declared metrics, over all requests: one picked afterwards would be the luckiest of many."""
     if not result["changed"]["decisions"]:
         return []
     found = [
@@ -89,12 +89,12 @@ def _latencies(result: Effect) -> list[str]:
 
 
 def of_all(result: Effect) -> ClassEffect:
-    """All requests; headline, plot and table share the intervals."""
+    """Return the effect on all requests; headline, plot and table share the intervals."""
     return corrected(result).get("all", NO_METRICS)
 
 
 def corrected(result: Effect) -> dict[str, ClassEffect]:
-    """The classes, with intervals that hold jointly: those of the declared metrics, and those of all others.
+    """Return the classes, with intervals that hold jointly: those of the declared metrics, and those of all others.
 
     One request that moves shifts all that follow it: of many metrics looked at alone, some would be marked by chance.
     """
@@ -115,7 +115,7 @@ def _is_declared(name: str, metric: str) -> bool:
 
 
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
-    """The metric with an interval and a verdict that hold jointly for this many metrics."""
+    """Return the metric with an interval and a verdict that hold jointly for this many metrics."""
     low, high, middle = metric["low"], metric["high"], metric["difference"]
     if low is None or high is None or middle is None or metric["verdict"] not in SIGNS:
         return metric
@@ -135,7 +135,7 @@ def _refusals(refused: CountPair) -> list[str]:
 
 
 def plot(result: Effect, title: str) -> str:
-    """The differences over all requests as a forest plot."""
+    """Draw the differences over all requests as a forest plot."""
     lines = [
         forest.line(METRICS[row["metric"]].title, row, row["live"])
         for row in of_all(result)["metrics"]
@@ -185,14 +185,14 @@ def _difference(metric: MetricEffect) -> str:
 
 
 def pair(live: float | None, draft: float | None) -> str:
-    """820 → 640 ms; 980 ms → 1.02 s."""
+    """Say a pair of values: 820 → 640 ms; 980 ms → 1.02 s."""
     before, after = ms(live), ms(draft)
     number, _, unit = before.partition(" ")
     return f"{number if unit and after.endswith(f' {unit}') else before} → {after}"
 
 
 def share(value: float | None) -> str:
-    """With three significant digits: 12.4 %."""
+    """Say a share with three significant digits: 12.4 %."""
     return UNKNOWN if value is None else f"{_points(value)} %"
 
 
@@ -212,7 +212,7 @@ def _signed_ms(value: float | None) -> str:
 class Affected:
     """Requests of each instance, largest change first."""
 
-    rows: tuple[tuple[str, int, int, str], ...]  # id, live, draft, difference
+    rows: tuple[tuple[str, int, int, str], ...]  # (id, live, draft, difference)
     changed: int
     of: int
 
@@ -234,7 +234,7 @@ def _signed_count(value: int) -> str:
 
 
 def deviation(found: Deviation | None) -> str:
-    """The difference between the twin and the measured latencies."""
+    """Say the difference between the twin and the measured latencies."""
     if found is None:
         return "not compared: too few of these requests were measured on the fleet"
     title, way = found["metric"].removesuffix("_ms").upper(), "above" if found["relative"] > 0 else "below"
@@ -247,13 +247,13 @@ class PreviewStatus:
     """Whether a preview compares the current draft with the current live version."""
 
     current: bool
-    why: str  # empty when current
+    why: str  # empty if current
 
 
 def status_of(
     preview: PreviewView, *, live: int, draft_revision: int | None, draft_sha256: str | None
 ) -> PreviewStatus:
-    """`draft_revision` is None when no draft is open."""
+    """Return the status. `draft_revision` is None if no draft is open."""
     reasons = []
     if preview["live_version"] != live:
         reasons.append(f"against v{preview['live_version']}, and v{live} is live now")
@@ -269,15 +269,15 @@ class ShownPreview:
     """The texts of a preview; those of its result are empty until there is one."""
 
     active: bool
-    done: str  # for the progress bar: without thousands separators
+    done: str  # text for the progress bar, without thousands separators
     total: str
     progress: str
-    said: str  # for a screen reader when the status changes
+    said: str  # text for a screen reader when the status changes
     line: str
     status: PreviewStatus
     doubts: tuple[str, ...]  # reasons not to rely on the preview
     gaps: tuple[str, ...]  # classes with too few requests
-    first: str = ""  # what the first answer covers; empty if the texts cover every request
+    first: str = ""  # scope of the first answer; empty if the texts cover every request
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -327,7 +327,8 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
 
 
 def saving(found: Saving | None) -> str:
-    """3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1; no figure that may be nothing."""
+    """Say a saving: 3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1; no figure that may be
+    nothing."""
     if not found:
         return UNKNOWN
     if not is_sure(found):
@@ -344,7 +345,7 @@ def saving(found: Saving | None) -> str:
 
 
 def _range(found: Saving) -> str:
-    """The interval of the tokens: 2.1 to 4.3 million."""
+    """Say the interval of the tokens: 2.1 to 4.3 million."""
     ends = sorted(abs(each) for each in (found["low"], found["high"]) if each is not None)
     return f"{significant(ends[0] / MILLION)} to {significant(ends[1] / MILLION)} million"
 
@@ -357,7 +358,7 @@ def _progress(preview: PreviewView) -> str:
 
 
 def _first(trace: PlayedTrace, result: Effect) -> str:
-    """The label of a first answer; the requests of a canary come last."""
+    """Label a first answer; the requests of a canary come last."""
     count = of_all(result)["n"]
     if trace["played"] is not None and count >= trace["played"]:
         return f"First answer, from all {count:,} requests, without the canary of the draft."
@@ -365,6 +366,6 @@ def _first(trace: PlayedTrace, result: Effect) -> str:
 
 
 def shares(pair: ValuePair) -> str:
-    """54.2 → 58.1 %."""
+    """Say a pair of shares: 54.2 → 58.1 %."""
     before, after = share(pair["live"]), share(pair["draft"])
     return f"{before.removesuffix(' %') if after.endswith('%') else before} → {after}"

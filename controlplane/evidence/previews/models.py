@@ -8,7 +8,8 @@ from controlplane.traffic.policies.models import Policy
 
 
 class Preview(PolicyJob):
-    """Keeps a copy of the draft's document, as the draft goes on changing. The result is effect.effect_of."""
+    """A comparison in the twin. It has a copy of the draft's document, as the draft goes on changing. The result is
+    effect.effect_of."""
 
     TASK = "previews.run"
     AT_ONCE = 2
@@ -20,23 +21,23 @@ class Preview(PolicyJob):
     draft_document = models.JSONField()
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
-    total = models.PositiveIntegerField(default=0)  # compute.simulated requests
-    asked_at = models.DateTimeField(default=timezone.now)  # last; asking the same question again returns this preview
+    total = models.PositiveIntegerField(default=0)  # number of compute.simulated requests
+    asked_at = models.DateTimeField(default=timezone.now)  # latest question; asking the same again returns this preview
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
-    first_result = models.JSONField(null=True, blank=True)  # the first requests'; null once the whole is there
+    first_result = models.JSONField(null=True, blank=True)  # result of the first requests; null once the whole is there
 
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # controlplane.doors.jobs.expire: queued and running ones, every 5 s
+            # controlplane.doors.jobs.expire reads queued and running rows every 5 s.
             models.Index(fields=["status"], name="preview_by_status"),
-            # a start: an earlier preview of the same question
+            # A start looks for an earlier preview of the same question.
             models.Index(fields=["key"], name="preview_by_key"),
-            # the page of a draft: its latest preview
+            # The page of a draft shows its latest preview.
             models.Index(fields=["policy", "-asked_at"], name="preview_by_policy"),
         ]
 
     @property
     def was_cached(self) -> bool:
-        """True if it had already ended when it was last asked for."""
+        """True if it had already ended at the latest question."""
         return self.ended_at is not None and self.asked_at > self.ended_at

@@ -35,7 +35,8 @@ class VersionPreview:
 def panel(
     request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """The context of the panel. `draft`: the open one. `fixed`: keep showing this preview when a newer one starts."""
+    """Return the context of the panel. `draft`: the open one. `fixed`: keep showing this preview when a newer one
+    starts."""
     found = selectors.as_dict(preview) if preview else None
     return {
         "policy": policy,
@@ -64,7 +65,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
 
 
 def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) -> dict[str, Any]:
-    """Pools and traces to choose from, and the chosen ones: as typed, else as in the last preview."""
+    """Return the pools and traces to choose from, and the chosen ones: as typed, else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")
@@ -83,14 +84,14 @@ def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) 
 
 
 def _without_a_name(entries: Sequence[library.TraceEntry], pool: str) -> str:
-    """The traffic that source.choose picks when no trace is named."""
+    """Return the traffic that source.choose picks if no trace is named."""
     name = f"{library.RECORDED}{pool}"
     count = next((entry.recorded.requests for entry in entries if entry.recorded and entry.name == name), 0)
     return "recorded traffic" if count >= LEAST_REQUESTS else f"{BUILT_IN} (only {count:,} requests recorded)"
 
 
 def _label(entry: library.TraceEntry) -> str:
-    """A trace with its size and age, if known without reading it."""
+    """Label a trace with its size and age, if known without reading it."""
     if entry.recorded:
         return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"
     size = f", {entry.summary.requests:,} requests" if entry.summary else ""
@@ -98,7 +99,7 @@ def _label(entry: library.TraceEntry) -> str:
 
 
 def by_version(policy: Policy) -> dict[int, VersionPreview]:
-    """The previewed versions by number."""
+    """Return the previewed versions by number."""
     versions = policies.history(policy).defer("document")
     return {
         number: VersionPreview(
@@ -110,6 +111,6 @@ def by_version(policy: Policy) -> dict[int, VersionPreview]:
 
 
 def problems_of(error: PolicyError) -> list[tuple[str, str]]:
-    """(field or empty, message) for each reason why no preview can start."""
+    """Return (field or empty, message) for each reason why no preview can start."""
     problems = getattr(error, "errors", ())
     return [(problem.path, problem.text) for problem in problems] or [("", str(error))]

@@ -38,7 +38,7 @@ class PolicyJob(jobs.Job):
     max_requests = models.PositiveIntegerField()
     done = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
-    twin = models.JSONField(default=dict)  # `about`, and what the job adds
+    twin = models.JSONField(default=dict)  # `about`, and the job's additions
     result = models.JSONField(null=True, blank=True)  # null until done
 
     class Meta:
@@ -52,12 +52,12 @@ J = TypeVar("J", bound=PolicyJob)
 
 
 def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
-    """Newest first."""
+    """Return the policy's jobs, newest first."""
     return model._default_manager.filter(policy=policy).select_related("policy")
 
 
 def numbered(model: type[J], policy: Policy, number: int) -> J:
-    """The job with this number. Raises NoSuchPolicy."""
+    """Return the job with this number. Raises NoSuchPolicy."""
     job = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
     if job is None:
         name = model._meta.model_name
@@ -75,7 +75,7 @@ def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None
 
 
 def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) -> None:
-    """See jobs.perform."""
+    """Perform a job, see jobs.perform."""
     jobs.perform(model, job_id, work, EXPECTED)
 
 
@@ -84,7 +84,8 @@ def as_seen(job: J, if_match: str | None) -> AbstractContextManager[J]:
 
 
 def cancel(job: PolicyJob, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Cancel the job, which stops within a second if it runs; False if it had already ended. ChangedMeanwhile."""
+    """Cancel the job, which stops within a second if it runs; False if it had already ended. Raises
+    ChangedMeanwhile."""
     with as_seen(job, if_match):
         if not jobs.cancel(job, actor.name):
             return False
@@ -93,7 +94,7 @@ def cancel(job: PolicyJob, actor: Actor, *, if_match: str | None = None) -> bool
 
 
 def pool_of(job: PolicyJob) -> Pool:
-    """The job's pool. Raises jobs.JobFailed if it was removed."""
+    """Return the job's pool. Raises jobs.JobFailed if it was removed."""
     try:
         return selectors.pool(job.pool)
     except Pool.DoesNotExist:
@@ -101,12 +102,12 @@ def pool_of(job: PolicyJob) -> Pool:
 
 
 def about(twin: Modelled) -> dict[str, Any]:
-    """The description of the engine models, as stored."""
+    """Return the description of the engine models, as stored."""
     return {"basis": twin.basis, "about": twin.about, "expected": twin.expected}
 
 
 def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
-    """Cautions about where the job's traffic was recorded."""
+    """Return cautions about where the job's traffic was recorded."""
     measured = [request.measured for request in part.trace.requests if request.measured is not None]
     pools, models = (each.pool for each in measured), (each.model for each in measured)
     return trust.of_origin(job.trace_name, pool.name, pool.model, pools=pools, models=models)

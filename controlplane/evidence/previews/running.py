@@ -27,7 +27,7 @@ def run_preview(preview_id: int) -> None:
 
 
 def _perform(preview: Preview) -> dict[str, Any]:
-    """The values of the row once it is done."""
+    """Return the values of the row once it is done."""
     pool = policy_job.pool_of(preview)
     try:
         twin = twin_of(pool)
@@ -58,7 +58,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
 
 
 def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
-    """The saving at current prices."""
+    """Return the saving at current prices."""
     kind = KINDS[pool.kind]
     new_tokens_per_s = effect["new_tokens_per_s"]
     if new_tokens_per_s is None:

@@ -19,13 +19,13 @@ LATER_FIELDS = ("new_tokens_per_s", "saved_tokens_per_s", "requests_per_s", "sav
 
 
 def latest_of(draft: Draft) -> Preview | None:
-    """The latest preview of the draft's current document, else of any draft of the policy."""
+    """Return the latest preview of the draft's current document, else of any draft of the policy."""
     asked = of_policy(Preview, draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
 
 
 def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:
-    """Previews by the number of their version."""
+    """Return previews by the number of their version."""
     asked = {(version.sha256, version.number - 1): version for version in versions}
     newest: dict[int, Preview] = {}
     for preview in of_policy(Preview, policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
@@ -36,13 +36,13 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
 
 
 def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | None:
-    """The latest preview of this change that was created before the version."""
+    """Return the latest preview of this change that was created before the version."""
     same = {"draft_sha256": version.sha256, "live_sha256": before.sha256}
     return of_policy(Preview, version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
-    """The preview as the API returns it. The age of the traffic is at `now`."""
+    """Return the preview as the API does. The age of the traffic is at `now`."""
     now = now or timezone.now()
     trace = trace_of(preview, now)
     return {
@@ -72,7 +72,7 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
 
 
 def _upgraded(result: Effect | None) -> Effect | None:
-    """The result, with null for fields that earlier versions of Weir did not store."""
+    """Return the result, with null for fields that earlier versions of Weir did not store."""
     if not result:
         return None
     whole = dict.fromkeys(LATER_FIELDS) | dict(result)
@@ -82,7 +82,7 @@ def _upgraded(result: Effect | None) -> Effect | None:
 
 
 def _left_s(preview: Preview, now: datetime) -> float | None:
-    """Seconds left at the pace so far; None before there is one."""
+    """Estimate the seconds left at the pace so far; None before there is a pace."""
     if preview.status != RUNNING or preview.started_at is None or not preview.done:
         return None
     elapsed_s = (now - preview.started_at).total_seconds()

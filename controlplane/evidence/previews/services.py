@@ -38,8 +38,8 @@ MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 
 @dataclass(frozen=True, slots=True)
 class AskedPreview:
-    pool: str = ""  # empty: the one with the most recorded requests
-    trace: str = ""  # empty: source.choose
+    pool: str = ""  # empty for the pool with the most recorded requests
+    trace: str = ""  # empty for source.choose
     seeds: Sequence[int] = field(default=(1,))
     max_requests: int = MAX_REQUESTS
 
@@ -76,12 +76,12 @@ def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Pools that use the policy."""
+    """Return the pools that use the policy."""
     return list(pools().filter(policy=policy.name).order_by("name"))
 
 
 def pool_of(policy: Policy, asked: str) -> Pool:
-    """The named pool of the policy, else the one with the most recorded requests. Raises PolicyInvalid."""
+    """Return the named pool of the policy, else the one with the most recorded requests. Raises PolicyInvalid."""
     by_name = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(by_name)
     if not by_name:
@@ -97,7 +97,7 @@ def pool_of(policy: Policy, asked: str) -> Pool:
 
 
 def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
-    """The traffic to play. Raises PolicyInvalid."""
+    """Return the traffic to play. Raises PolicyInvalid."""
     seed = asked.seeds[0]
     try:
         if not asked.trace:
@@ -127,7 +127,7 @@ def _unsaved(
 
 
 def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
-    """A hash of everything that determines the result and its cautions."""
+    """Hash everything that determines the result and its cautions."""
     text = (preview.live_version, preview.live_sha256, preview.draft_sha256, preview.pool, part.name, preview.seeds)
     model = (
         twin.basis,
@@ -142,7 +142,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
 
 
 def _same(key: str) -> Preview | None:
-    """An earlier preview of the same question; a failed or cancelled one is computed again."""
+    """Return an earlier preview of the same question; a failed or cancelled one is computed again."""
     return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
 
 

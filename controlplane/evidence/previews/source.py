@@ -21,7 +21,7 @@ class TrafficPart:
 
     name: str
     source: str  # built-in, upload, folder or recorded
-    requests: int  # in the whole trace
+    requests: int  # requests of the whole trace
     trace: LoadedTrace
     until: str = ""  # newest entry of recorded traffic, by which the same part is found again
 
@@ -44,7 +44,7 @@ class TrafficPart:
 
 
 def recorded_counts() -> dict[str, int]:
-    """Recorded requests by pool; empty while Redis is away."""
+    """Return recorded requests by pool; empty while Redis is away."""
     try:
         return {pool: recording.requests for pool, recording in recorded_traffic.recorded().items()}
     except redis.RedisError:
@@ -52,7 +52,7 @@ def recorded_counts() -> dict[str, int]:
 
 
 def choose(pool: str, count: int, seed: int) -> TrafficPart:
-    """The traffic if no trace was named."""
+    """Return the traffic if no trace was named."""
     try:
         part = take(f"{library.RECORDED}{pool}", count, seed)
     except (library.NoSuchTrace, BadTrace):
@@ -61,7 +61,8 @@ def choose(pool: str, count: int, seed: int) -> TrafficPart:
 
 
 def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
-    """At most `count` requests: the newest of a recording, the first of any other trace. NoSuchTrace, BadTrace."""
+    """Return at most `count` requests: the newest of a recording, the first of any other trace. Raises NoSuchTrace,
+    BadTrace."""
     if name.startswith(library.RECORDED):
         return _take_recorded(name, count, seed, until)
     source = "built-in" if name in generated.BUILT_IN else library.entry(name).source

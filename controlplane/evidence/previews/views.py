@@ -64,7 +64,7 @@ def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> 
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
-    """For htmx: the panel's state, and the same answer as an autosave."""
+    """Answer htmx with the panel's state, and with an autosave's answer."""
     saved = views.saved(request, policy)
     problems = [] if saved.draft else [("", NOT_SAVED)]
     if not problems:
@@ -77,7 +77,7 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
 
 
 def asked(form: QueryDict) -> services.AskedPreview:
-    """The chosen pool, trace and seeds. PolicyInvalid: the seeds are not numbers."""
+    """Return the chosen pool, trace and seeds. Raises PolicyInvalid if the seeds are not numbers."""
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
@@ -88,7 +88,7 @@ def asked(form: QueryDict) -> services.AskedPreview:
 
 @require_GET
 def draft_state(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx, on the editor: the latest preview of the draft."""
+    """Answer htmx on the editor with the latest preview of the draft."""
     return render(request, "previews/_state.html", _of_draft(request, find(name)))
 
 
@@ -99,7 +99,7 @@ def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """For htmx, on the page of a preview."""
+    """Answer htmx on the page of a preview."""
     return render(request, "previews/_state.html", _of_itself(request, find_job(Preview, name, number)))
 
 

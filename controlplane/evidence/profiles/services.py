@@ -1,4 +1,4 @@
-"""Makes a profile for somebody: what is asked is checked, a child process reads the tables, the audit log says who."""
+"""Makes profiles: checks the question, reads the tables in a child process, and writes who asked into the audit log."""
 
 import threading
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from fleet.services import NotPossible
 MODEL = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 Quantization = Literal["", "bf16", "fp8", "fp8_block", "nvfp4", "int4"]
 KvDtype = Literal["", "bf16", "fp8"]
-_FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # as the library names them; the others by the same name
+_FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # names in the library; other formats have the same name there
 BUSY = "another profile is being made: try again in some seconds"
 
-_one = threading.Lock()  # a child takes 600 MB
+_one = threading.Lock()  # One child at a time, as it takes 600 MB.
 
 
 class Expected(TypedDict):
@@ -45,8 +45,8 @@ class Asked:
 
 
 def make(asked: Asked, actor: Actor) -> Tables:
-    """Takes some seconds. Raises InvalidInput for what cannot be or is not known, NotPossible without the library or
-    while another one is made."""
+    """Make a profile in some seconds. Raises InvalidInput for what is impossible or unknown, NotPossible without the
+    library or while another one is made."""
     layout = _layout(asked)
     if not _one.acquire(blocking=False):
         raise NotPossible(BUSY)
@@ -90,7 +90,7 @@ def _layout(asked: Asked) -> Layout:
 
 
 def found(gpu: str, model: str) -> list[Tables]:
-    """Profiles of the catalogue: of the GPU, and with the text in the name of the model or of the profile."""
+    """Return profiles of the catalogue: of the GPU, and with the text in the name of the model or of the profile."""
     wanted = model.lower()
     return [
         one
@@ -100,12 +100,12 @@ def found(gpu: str, model: str) -> list[Tables]:
 
 
 def text(tables: Tables) -> str:
-    """As the option `profile` takes it."""
+    """Return the text for the option `profile`."""
     return msgspec.json.encode(tables).decode()
 
 
 def shown(tables: Tables) -> dict[str, Any]:
-    """Its facts, without the points."""
+    """Return the facts of a profile, without the points."""
     tpot, e2e, ttft = EXPECTED[tables.family]
     names = ("name", "model", "gpu", "tp", "dp", "ep", "family", "formats", "source", "measured")
     return {

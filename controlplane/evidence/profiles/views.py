@@ -1,4 +1,4 @@
-"""The catalogue of profiles, to look up."""
+"""The page of the catalogue of profiles."""
 
 from urllib.parse import urlencode
 

@@ -1,4 +1,4 @@
-"""Asks a system: checks the inputs, and computes beside the web process what takes long."""
+"""Asks a system: checks the inputs, and computes long answers beside the web process."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from fleet.kinds.options.option import build, check
 
 
 def inputs_of(system: System, given: Mapping[str, object]) -> Any:
-    """The inputs with their defaults. Raises InvalidInput."""
+    """Return the inputs with their defaults. Raises InvalidInput."""
     problems = check(system.inputs, given)
     if problems:
         raise InvalidInput(*problems)
@@ -23,12 +23,12 @@ def inputs_of(system: System, given: Mapping[str, object]) -> Any:
 
 
 def ask(system: System, given: Mapping[str, object]) -> Answer:
-    """Raises InvalidInput, Busy."""
+    """Return the system's answer. Raises InvalidInput, Busy."""
     inputs = inputs_of(system, given)
     return computed(system.compute, inputs) if system.beside else system.compute(inputs)
 
 
 def figures(slug: str) -> tuple[Figure, ...]:
-    """Raises Busy."""
+    """Return the published figures. Raises Busy."""
     system = SYSTEMS[slug]
     return computed(system.figures) if system.beside else system.figures()

@@ -1,4 +1,4 @@
-"""DWDP against DEP: is the copy of experts hidden, what is gained, and how many context GPUs does it take?"""
+"""The page of DWDP against DEP: whether the copy of experts is hidden, the gain, and the context GPUs that it takes."""
 
 from dataclasses import replace
 
@@ -28,11 +28,11 @@ from fleet.systems.dwdp.planning import ContextPool, Demand
 from router.contract.json_value import JsonObject
 
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
-NOTES_INFEASIBLE = 450e9  # bytes/s one way: NVLink 4, which the notes give as 600 GB/s
+NOTES_INFEASIBLE = 450e9  # one way: NVLink 4, which the notes give as 600 GB/s
 SMALL, DECODE_TOKENS = 16_384, 256
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 IN_FLIGHT = (1, 2, 3, 4)
-# Of TensorRT-LLM, with the values that favour TPS/GPU and TPS/user [N].
+# Values of TensorRT-LLM that favour TPS/GPU and TPS/user [N].
 SETTINGS = (
     ("max_num_tokens", "higher", "lower", "A larger iteration also widens the window that hides DWDP's copy."),
     ("max_batch_size", "higher", "lower", "More sequences share a step; each waits for it longer."),
@@ -223,7 +223,7 @@ def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextP
 
 
 def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
-    """Every way to bring a layer's experts, of chunks too where these are asked for."""
+    """Return every way to bring a layer's experts, in chunks, too, if requested."""
     asked = [
         ("", phase),
         *([(f", chunks of {inputs.chunk_tokens:,}", phase.chunked(inputs.chunk_tokens))][: inputs.chunked]),

@@ -1,4 +1,4 @@
-"""What the page of DWDP asks, and the model's parameters made from it."""
+"""The inputs of DWDP's page, and the model's parameters made from them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -156,7 +156,7 @@ def moe_of(inputs: DwdpInputs) -> Moe:
 
 
 def kv_bytes_of(inputs: DwdpInputs) -> float:
-    """Of a token, in all layers."""
+    """Return the KV bytes of a token in all layers."""
     return MOES[inputs.model].kv_bytes if inputs.kv_kib is None else inputs.kv_kib * 1024
 
 
@@ -178,7 +178,7 @@ def _given(value: float | None, unit: float, own: float) -> float:
 
 
 def phase_of(inputs: DwdpInputs) -> Phase:
-    """Raises LayoutError."""
+    """Return the phase. Raises LayoutError."""
     moe = moe_of(inputs)
     reached = Efficiencies(
         experts=inputs.expert_share,

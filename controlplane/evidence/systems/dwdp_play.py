@@ -19,13 +19,13 @@ from router.contract.json_value import JsonObject
 TRACE = "prompts-8k"
 MOST_GPUS = 64  # GPUs per generation server
 LOADS = (0.05, 20.0)  # factors that an experiment takes
-IN_FLIGHT = REQUESTS // 4  # at most: the others find the generation server as full as the point says
+IN_FLIGHT = REQUESTS // 4  # most requests in flight: the others find the generation server as full as the point says
 POLICY = "lpwl flow.heavy=offload"
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Of context GPUs."""
+    """The groups of context GPUs."""
 
     count: int
     gpus: int  # GPUs per group
@@ -40,7 +40,7 @@ def groups_of(gpus: int, ranks: int) -> Groups:
 
 
 def fits(pool: PoolFacts, machine: Machine) -> bool:
-    """Simulated groups take each model of the page, a calibrated pool its own."""
+    """Tell whether a pool fits: simulated groups take each model of the page, a calibrated pool its own."""
     if pool.kind == "sim":
         return str(pool.engine.get("context_servers", "plain")) != "plain"
     model = str(pool.engine.get("model") or pool.model)
@@ -49,7 +49,8 @@ def fits(pool: PoolFacts, machine: Machine) -> bool:
 
 
 def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """None for sizes or rates of one's own, or where a group does not hold the experts. The GPUs are the curve's."""
+    """Yield the experiments; none for custom sizes or rates, or if a group does not hold the experts. The GPUs are the
+    curve's."""
     machine = _machine(inputs)
     if machine is None or inputs.generation_gpus > MOST_GPUS:
         return

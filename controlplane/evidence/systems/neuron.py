@@ -1,4 +1,4 @@
-"""Neuron's disaggregated inference: prefill workers beside decode workers, and what they save the answers."""
+"""Neuron's disaggregated inference: prefill workers beside decode workers, and the gain for answers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ GUIDE = "Neuron: Disaggregated Inference [BETA]"
 MS = 1e3
 SCALED_RATE = 3.2  # requests a second of the guide's example: four fifths of what 1P2D serves
 
-SPLITS = (8, 16, 32, 64)  # tensor parallel of decoders that together have as many devices as the last one
+SPLITS = (8, 16, 32, 64)  # tensor parallel sizes of decoders that together have as many devices as the last one
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def compute(inputs: NeuronInputs) -> Answer:
 
 
 def _balances(inputs: NeuronInputs, setup: play.Setup) -> tuple[Balance, Balance]:
-    """The split as given, and the balanced one."""
+    """Return the split as given, and the balanced one."""
     prefill = model.prefill_rate(setup.prefill_law, setup.work)
     decode = model.decode_rate(setup.decode_law, inputs.decode_batch, setup.work)
     return Balance(prefill, decode, inputs.prefills, inputs.decodes), model.balanced(prefill, decode)
@@ -147,7 +147,7 @@ def _verdict(balance: Balance, best: Balance) -> str:
 
 
 class _Runs:
-    """The given workers and as many devices with continuous batching, played at the offered rate."""
+    """Plays the given workers, and as many devices with continuous batching, at the offered rate."""
 
     def __init__(self, inputs: NeuronInputs, setup: play.Setup) -> None:
         devices = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
@@ -177,7 +177,7 @@ class _Runs:
         return model.largest_batch(limit_s, law, self._setup.work, most, disaggregated=disaggregated)
 
     def slot_wait_s(self, transfer_s: float) -> float:
-        """Mean, from the end of the prefill to the second token, less poll, transfer and step."""
+        """Return the mean time from the end of the prefill to the second token, less poll, transfer and step."""
         gaps = [one.second_s - one.ttft_s for one in play.steady(self.apart) if one.second_s and one.ttft_s]
         return max(fmean(gaps) - transfer_s - self.step_s, 0.0)
 
@@ -197,7 +197,7 @@ class _Runs:
 def _balance_chart(inputs: NeuronInputs, balance: Balance) -> Chart:
     each = inputs.prefill_parallel + inputs.decode_parallel
     given = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
-    devices = max(given, 4 * each)  # fewer have hardly another split
+    devices = max(given, 4 * each)  # Fewer devices hardly have another split.
     splits = list(balance.splits(devices, inputs.prefill_parallel, inputs.decode_parallel))
     best = max(splits, key=lambda one: one.rate)
     x = tuple(one.prefills for one in splits)

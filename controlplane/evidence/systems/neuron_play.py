@@ -15,12 +15,12 @@ from fleet.engine.scheduler import Limits
 from fleet.systems.neuron import Workload
 from router.policy.schema import document
 
-BLOCK = 512  # tokens, of the trace
-CHUNK = 2_048  # tokens per step, where prompts are computed in chunks
+BLOCK = 512  # block size of the trace
+CHUNK = 2_048  # tokens per step if prompts are computed in chunks
 REQUESTS = 120  # requests per open run
 LAPS = 5  # answers per client of a closed loop
 SEED = 1
-POLICIES = {  # every request through both sides, or each instance in its turn
+POLICIES = {  # Every request goes through both sides, or to each instance in its turn
     True: document.parse(document.default("round_robin_pd")),
     False: document.parse(document.default("round_robin")),
 }
@@ -38,7 +38,7 @@ class Setup:
     poll_s: float = 1e-3
 
     def doubled(self) -> "Setup":
-        """With prompts of twice the length."""
+        """Return the setup with prompts of twice the length."""
         return replace(self, work=replace(self.work, prompt_tokens=2 * self.work.prompt_tokens))
 
     def answering_twice_as_long(self) -> "Setup":
@@ -52,7 +52,7 @@ def pairs(setup: Setup, prefills: int, decodes: int) -> TwinFleet:
 
 
 def both(setup: Setup, instances: int, batching: str = BATCHING_OF_ROLE["both"]) -> TwinFleet:
-    """Instances that prefill and decode: prompts first and whole, or by another batching of engines."""
+    """Return instances that prefill and decode: prompts first and whole, or by another batching of engines."""
     return TwinFleet({f"both-{number}": _worker(setup, "both", batching) for number in range(instances)})
 
 
@@ -79,7 +79,7 @@ def _worker(setup: Setup, role: Role, batching: str = "") -> EngineModel:
 
 
 def open_run(setup: Setup, fleet: TwinFleet, rate: float, requests: int = REQUESTS) -> TwinOutcome:
-    """At random intervals, the same in every run."""
+    """Play requests at random intervals, the same in every run."""
     draw, at_s, sent = random.Random(SEED), 0.0, []  # noqa: S311 - a simulation
     for number in range(requests):
         sent.append(_request(setup, number, at_s, setup.work.output_tokens))
@@ -88,12 +88,13 @@ def open_run(setup: Setup, fleet: TwinFleet, rate: float, requests: int = REQUES
 
 
 def steady(outcome: TwinOutcome) -> Sequence[Simulated]:
-    """Without the first quarter, which finds the workers idle."""
+    """Return the requests without the first quarter, which finds the workers idle."""
     return outcome.requests[len(outcome.requests) // 4 :]
 
 
 def closed_run(setup: Setup, fleet: TwinFleet, clients: int) -> Sequence[Simulated]:
-    """Clients that ask again at once. Their first answers differ in length, so that they end one after the other."""
+    """Play clients that ask again at once. Their first answers differ in length, so that they end one after the
+    other."""
     output = setup.work.output_tokens
     sent = [
         _request(
@@ -118,18 +119,18 @@ def _play(fleet: TwinFleet, requests: Sequence[TraceRequest], pacing: str) -> Tw
     return simulate(fleet, POLICIES[offloads], requests, pacing=pacing, seed=SEED)
 
 
-# Numbers of a run
+# Figures of a run
 
 
 def answers_per_s(outcome: TwinOutcome) -> float:
-    """Between the first quarter and the last of the answers."""
+    """Return the rate between the first quarter and the last of the answers."""
     ends = sorted(one.sent_s + one.e2e_s for one in outcome.requests if one.e2e_s is not None)
     first, last = len(ends) // 4, 3 * len(ends) // 4
     return (last - first) / (ends[last] - ends[first])
 
 
 def itl_s(one: Simulated) -> float:
-    """Mean gap after the second token, which waits for the transfer; of two tokens the gap itself."""
+    """Return the mean gap after the second token, which waits for the transfer; with two tokens, the gap itself."""
     ttft_s, second_s, e2e_s = one.ttft_s or 0.0, one.second_s or 0.0, one.e2e_s or 0.0
     return (e2e_s - second_s) / (one.output_tokens - 2) if one.output_tokens > 2 else second_s - ttft_s
 
@@ -151,7 +152,7 @@ def of_role(outcome: TwinOutcome, role: str) -> list[Use]:
 
 
 def guide() -> Setup:
-    """The guide's example: a worker computes 4 prompts a second, and a batch of 8 gives 2 answers a second."""
+    """Return the guide's example: a worker computes 4 prompts a second, and a batch of 8 gives 2 answers a second."""
     law = Law(0.01, 0.24 / 1000, 0.0, 0.0, 0.0, 0.0)
     link = TransferLink(setup_s=0.005, idle_bytes_per_s=1e10, busy_bytes_per_s=1e10)
     return Setup(law, law, Workload(1000, 335), 8, 8, 131_072, link)

@@ -1,5 +1,5 @@
-"""The autoscaler's rules for both sides, played while traffic changes: each side grows when it holds up the other,
-and gives back what its load does not need."""
+"""Plays the autoscaler's rules for both sides while traffic changes: each side grows when it holds up the other, and
+releases what its load does not need."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Workers under one kind of traffic, and what the rules say of them."""
+    """Workers under one kind of traffic, and the advice of the rules."""
 
     traffic: str
     prefills: int
     decodes: int
     point: LoadPoint
     ttft_ms: float  # p90
-    advised: tuple[int, int] | None  # prefill and decode workers; None: as they are
+    advised: tuple[int, int] | None  # prefill and decode workers; None to keep the current ones
 
     @property
     def prefill_busy(self) -> float:
-        """0–1."""
+        """The busy share of the prefill workers, 0–1."""
         return _busy(self.point.prefill)
 
     @property
@@ -42,7 +42,7 @@ def _busy(side: SideLoad | None) -> float:
 
 
 def readings(setup: play.Setup, rate: float) -> Iterator[Reading]:
-    """From 1P1D on: the given traffic, then prompts of twice the length, then answers of twice the length, too."""
+    """Play from 1P1D on: the given traffic, then prompts of twice the length, then answers of twice the length, too."""
     workers = 1, 1
     longer = setup.doubled()
     setups = setup, longer, longer.answering_twice_as_long()
@@ -67,8 +67,8 @@ def _reading(traffic: str, setup: play.Setup, rate: float, prefills: int, decode
 
 
 def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
-    """Workers of a side: up to the balance while it is full, one fewer while it has room, and both as far as the load
-    needs. `offered`: requests for each that is answered."""
+    """Return the workers of a side: up to the balance while it is full, one fewer with capacity to spare, and both as
+    far as the load needs. `offered`: requests for each that is answered."""
     assert side is not None  # noqa: S101 - narrows the type: there are workers of both roles
     needed = min(ceil(round(offered * side.work / USABLE, 2)), MOST_WORKERS)
     if in_balance > side.instances:
@@ -77,7 +77,7 @@ def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
 
 
 def _point(setup: play.Setup, outcome: TwinOutcome) -> LoadPoint:
-    """While requests come, without the first quarter; a second is what a worker reports."""
+    """Return the load while requests come, without the first quarter; a second is a worker's reporting interval."""
     last = int(outcome.requests[-1].sent_s)
     seconds = range(last // 4, max(last, last // 4 + 1))
     found = [_sides(setup, outcome, second) for second in seconds]

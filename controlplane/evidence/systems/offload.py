@@ -1,4 +1,4 @@
-"""Adaptive prefill offload: which requests of a trace would move, what that takes, and experiments that try it."""
+"""Adaptive prefill offload: the requests of a trace that would move, the cost, and experiments that try it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -41,9 +41,9 @@ from router.contract.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
 ORDERS = ("heavy_first", "session_first")
-LARGEST_TRACE = 8 << 20  # bytes: a larger one takes longer to read than a page may
-CURVE = (2_500, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000)  # thresholds
-SIZES = (1_000, 5_000, 10_000, 20_000, 30_000, 60_000, 100_000)  # new tokens
+LARGEST_TRACE = 8 << 20  # largest trace, bytes: a larger one takes longer to read than a page may
+CURVE = (2_500, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000)  # thresholds of the curve
+SIZES = (1_000, 5_000, 10_000, 20_000, 30_000, 60_000, 100_000)  # new tokens per row
 BLOCK = 16
 
 
@@ -161,11 +161,11 @@ class _TooLarge(Exception):
 
 
 def _trace(name: str, count: int) -> ClassifiedTrace:
-    """BadTrace, NoSuchTrace, Busy."""
+    """Read the trace. Raises BadTrace, NoSuchTrace, Busy."""
     if name in generated.BUILT_IN:
         return classified(generated.BUILT_IN[name]().requests[:count])
     data = library.content(name)
-    if len(data) > LARGEST_TRACE:  # recorded traffic, whose size is known once it is read
+    if len(data) > LARGEST_TRACE:  # The size of recorded traffic is known only once it is read.
         raise _TooLarge
     trace = read(data, count) if len(data) <= library.SMALL else computed(read, data, count)
     if isinstance(trace, BadTrace):
@@ -194,11 +194,11 @@ class OffloadFound:
     shares: dict[str, Share]
     kv_bytes: float
     kv_tokens: float  # KV capacity per instance
-    resident: float  # tokens of KV of all requests that decode at a moment
-    moved_s: float  # a heavy prompt's KV
+    resident: float  # KV tokens of all requests that decode at a moment
+    moved_s: float  # transfer time of a heavy prompt's KV
 
     def used(self, decoding: int) -> float:
-        """0–1 share of the KV of each of so many decoding instances; over 1: requests wait for it."""
+        """Return the KV share used if so many instances decode; above 1, requests wait for KV."""
         return self.resident / (decoding * self.kv_tokens)
 
 
@@ -360,7 +360,7 @@ class TwinArm:
 
 
 def _links(inputs: OffloadInputs) -> Iterator[Link]:
-    """Experiments of the design, in the twin; the form chooses the pool."""
+    """Yield experiments of the design in the twin; the form chooses the pool."""
     limits: dict[str, float | str] = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
         "classes.warm_hit_share": inputs.warm_hit_share,

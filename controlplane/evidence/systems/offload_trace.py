@@ -1,4 +1,4 @@
-"""A trace with what an unbounded prefix cache holds of each request; read in a process of its own, without Django."""
+"""A trace with the hits of an unbounded prefix cache for each request; read in a separate process, without Django."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class ClassifiedTrace:
 
 
 def read(data: bytes, count: int) -> ClassifiedTrace | BadTrace:
-    """The first `count` requests of a file."""
+    """Read the first `count` requests of a file."""
     try:
         return classified(registry.read(data, seed=1).requests[:count])
     except BadTrace as error:

@@ -11,7 +11,7 @@ from fleet.systems.tiers.load import Load
 from router.contract.json_value import Json, JsonObject
 
 LOADS = (0.05, 20.0)  # factors that an experiment takes
-TIERS_S, NEURON_S = 2_400, 300  # s of the trace
+TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s
 NEEDS = "It takes a pool of the kind sim, as examples/fleet-demo.yaml has, and arrivals that an experiment can play."
 
 
@@ -28,7 +28,8 @@ def _body(name: str, question: str, pool: PoolFacts, trace: str, load: float, ar
 
 
 def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents again."""
+    """Yield five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents
+    again."""
     sizes: JsonObject = {"dram_gb": inputs.dram_gb, "ssd_gb": inputs.ssd_gb, "dram_gb_per_s": inputs.dram_read_gb_s}
     if inputs.floor_s:
         sizes["tier_law"] = "published"
@@ -50,7 +51,8 @@ def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
 
 
 def neuron_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """One pair, the given workers, and as many engines that do both, in two ways; GPU and model are the pool's."""
+    """Yield one pair, the given workers, and as many engines that do both, in two ways; GPU and model are the
+    pool's."""
     load = inputs.rate / prompts_8k.PER_S
     sides: JsonObject = {
         "kv_gb_per_s": inputs.transfer_gb_per_s,
@@ -60,7 +62,7 @@ def neuron_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
     }
     arms = disaggregated(inputs.prefills, inputs.decodes, sides, {"max_num_seqs": inputs.decode_batch})
     if inputs.prefills == inputs.decodes == 1:
-        del arms[1]  # the first again
+        del arms[1]  # equal to the first
     workers = f"{inputs.prefills}P{inputs.decodes}D"
     title = f"Prompts of 8K at {inputs.rate:g} requests/s: {workers}, and as many engines that do both"
     question = "What do prefill and decode workers give and take against engines that do both?"

@@ -1,4 +1,4 @@
-"""Published systems as calculators: one module for each, listed here."""
+"""The published systems as calculators: one module for each, listed here."""
 
 from controlplane.evidence.systems.dwdp import DWDP
 from controlplane.evidence.systems.neuron import NEURON

@@ -1,7 +1,7 @@
-"""A published system as a page: its parameters, its model and what the model answers. Pure.
+"""A published system as a page: its parameters, its model and the model's answers. Pure.
 
 Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/evidence/systems/registry.py` lists it. The
-models are in `fleet/systems/`: a file here only chooses what is asked and how the answer is shown.
+models are in `fleet/systems/`: a file here only chooses the inputs and how the answer is shown.
 """
 
 import json
@@ -14,8 +14,8 @@ from fleet.systems.basis import Basis
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-Value = float | int | str | None  # value of a cell; None: unknown
-Preset = Mapping[str, Value]  # the inputs that differ from the defaults
+Value = float | int | str | None  # value of a cell; None is unknown
+Preset = Mapping[str, Value]  # inputs that differ from the defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Axis:
 class Series:
     name: str
     x: tuple[Value, ...]
-    y: tuple[float | None, ...]  # None: a gap in the line
-    dashed: bool = False  # a limit or a reference
+    y: tuple[float | None, ...]  # None is a gap in the line
+    dashed: bool = False  # whether it is a limit or a reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Chart:
     title: str
     x: Axis
     y: Axis
-    series: tuple[Series, ...]  # up to six: more have no colour of their own
+    series: tuple[Series, ...]  # up to six; more have no colour of their own
     kind: Literal["line", "bars", "stacked"] = "line"
     note: str = ""
 
@@ -90,22 +90,22 @@ class Playable:
 
     title: str
     plays: Callable[[Any, Sequence[PoolFacts]], Iterable[Play]]
-    needs: str  # why none can be started, where there is none
+    needs: str  # why none can be started, if there is none
 
 
 def experiment_link(title: str, body: Mapping[str, Any]) -> Link:
-    """To the form of an experiment, filled with a body of `POST /api/v1/experiments`; the pool may be left out."""
+    """Link to the form of an experiment, filled with a body of `POST /api/v1/experiments`; the pool may be left out."""
     return Link(f"Experiment: {title}", f"/experiments/new?{urlencode({'body': json.dumps(body)})}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    verdict: str  # one sentence: what these inputs lead to
+    verdict: str  # one sentence on the outcome of these inputs
     facts: tuple[Fact, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    cautions: tuple[str, ...] = ()  # why not to rely on it
-    links: tuple[Link, ...] = ()  # what to try next with these inputs
+    cautions: tuple[str, ...] = ()  # reasons not to rely on it
+    links: tuple[Link, ...] = ()  # further steps with these inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Figure:
     """A published value beside the model's, each in the publication's own set-up."""
 
     name: str
-    published: float | None  # None: the publication has no number
+    published: float | None  # None if the publication has no number
     ours: float
     unit: str
     basis: Basis
@@ -122,7 +122,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """0.1: ours is 10 % above the published value."""
+        """The relative error; 0.1 if ours is 10 % above the published value."""
         return self.ours / self.published - 1 if self.published else None
 
     @property
@@ -132,7 +132,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Inputs that stand together in the form."""
+    """Inputs shown together in the form."""
 
     title: str
     names: tuple[str, ...]
@@ -142,14 +142,14 @@ class Group:
 class System:
     slug: str
     title: str
-    summary: str  # one or two sentences: what the system is, and what the page answers
+    summary: str  # one or two sentences: the system, and what the page answers
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
-    presets: Mapping[str, Preset]  # by title
-    compute: Callable[[Any], Answer]  # at most about 2 s of CPU within the limits of the inputs and its rules
-    figures: Callable[[], tuple[Figure, ...]] = tuple  # asked for apart from the answer: may take some seconds
-    groups: tuple[Group, ...] = ()  # inputs in no group come first
+    presets: Mapping[str, Preset]  # presets by title
+    compute: Callable[[Any], Answer]  # takes about 2 s of CPU at most, within the limits of the inputs and its rules
+    figures: Callable[[], tuple[Figure, ...]] = tuple  # loaded apart from the answer, as it may take some seconds
+    groups: tuple[Group, ...] = ()  # inputs without a group come first
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
-    notes: tuple[str, ...] = ()  # what does not agree in the sources
+    notes: tuple[str, ...] = ()  # contradictions in the sources
     links: tuple[Link, ...] = ()
     playable: Playable | None = None
-    beside: bool = True  # computed in a process beside the web's; not when it is short, or reads the database
+    beside: bool = True  # computed beside the web process, unless it is short or reads the database

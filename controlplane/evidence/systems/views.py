@@ -27,7 +27,7 @@ def systems(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def system(request: HttpRequest, slug: str) -> HttpResponse:
-    """The answer to the inputs in the URL; 422 with each problem beside its field."""
+    """Show the answer to the inputs in the URL; 422 with each problem beside its field."""
     chosen = _find(slug)
     given = _given(chosen, request.GET)
     errors: dict[str, str] = {}
@@ -51,14 +51,15 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_GET
 def published(request: HttpRequest, slug: str) -> HttpResponse:
-    """The published values beside the model's; for htmx the panel, which the system's page loads after its answer."""
+    """Show the published values beside the model's; for htmx the panel, which the system's page loads after its
+    answer."""
     chosen = _find(slug)
     template = "systems/_figures.html" if request.headers.get("HX-Request") else "systems/figures.html"
     return render(request, template, {"system": chosen, "figures": figures(slug)})
 
 
 def _plays(chosen: System, given: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
-    """Experiments of these inputs by pool: title and body."""
+    """Return the experiments of these inputs by pool: title and body."""
     if chosen.playable is None:
         return {}
     facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]
@@ -75,7 +76,7 @@ def _find(slug: str) -> System:
 
 
 def _given(chosen: System, query: Mapping[str, str]) -> dict[str, object]:
-    """What the query gives of the inputs; an empty field takes its default."""
+    """Return the inputs in the query; an empty field takes its default."""
     values = {one.name: typed_value(one, query.get(one.name, "")) for one in options_of(chosen.inputs)}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -93,7 +94,7 @@ class FieldGroup:
 
 
 def _groups(chosen: System, fields: Mapping[str, OptionField]) -> Iterator[FieldGroup]:
-    """The first is open; another one is when a field of it has an error or differs from the default."""
+    """Yield the groups. The first is open, and so is one with an error or a value other than the default."""
     grouped = {name for group in chosen.groups for name in group.names}
     first = [field for name, field in fields.items() if name not in grouped]
     if first:

@@ -1,7 +1,7 @@
-"""Questions about long documents, generated from a seed: a shelf of reports that many readers open again, and readers
-who come back to theirs after minutes.
+"""Generates questions about long documents from a seed: many readers share a shelf of reports, and return to theirs
+after minutes.
 
-What is asked again does not fit into the GPUs' memory, so tiers below it differ. The lengths are those of contracts,
+Prompts that return do not fit into the GPUs' memory, so tiers below it differ. The lengths are those of contracts,
 reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens); no recorded traffic is behind them.
 """
 
@@ -20,12 +20,13 @@ MEDIAN_TOKENS, SIGMA = 32_000, 0.6  # parameters of the log-normal
 QUESTION_TOKENS = (30, 200)
 MEAN_QUESTIONS = 4
 RETURN_S, LATEST_RETURN_S = 150.0, 900.0  # median and longest time until a reader's next question
-DOCUMENT_IDS = 1 << 12  # block ids of one document
+DOCUMENT_IDS = 1 << 12  # block ids per document
 SESSION_IDS = 1 << 10
 
 
 def generate(seed: int = 1, duration_s: float = 2_400.0, every_s: float = 4.0, answer_s: float = 4.0) -> LoadedTrace:
-    """Readers that come every `every_s` seconds on average; arrivals assume that an answer takes `answer_s`."""
+    """Generate readers that come every `every_s` seconds on average; arrivals assume that an answer takes
+    `answer_s`."""
     draw = random.Random(f"documents:{seed}")  # noqa: S311 - traffic, not secrets
     lengths = [_length(draw) for _ in range(DOCUMENTS)]
     requests: list[TraceRequest] = []
@@ -41,7 +42,7 @@ def generate(seed: int = 1, duration_s: float = 2_400.0, every_s: float = 4.0, a
 
 
 def _length(draw: random.Random) -> int:
-    """In whole blocks: what follows the document is the reader's own."""
+    """Draw a length in whole blocks: what follows the document is the reader's own."""
     tokens = draw.lognormvariate(math.log(MEDIAN_TOKENS), SIGMA)
     return int(min(max(tokens, SHORTEST), LONGEST)) // BLOCK_TOKENS * BLOCK_TOKENS
 

@@ -1,4 +1,4 @@
-"""Agentic sessions generated from a seed: a few shared system prompts, turns that append, occasional large reads.
+"""Generates agentic sessions from a seed: a few shared system prompts, turns that append, occasional large reads.
 
 The shape follows public coding-agent and conversation traces: outputs of a few hundred tokens with a long tail, think
 times of seconds to a minute, a prompt that grows with each turn, one request in ten with 20,000 or more new tokens.
@@ -17,9 +17,9 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 BLOCK_TOKENS = 64
 SYSTEM_PROMPTS = (1_536, 2_560, 3_584, 6_144)  # tokens
 SESSION_IDS = 1 << 24  # block ids that one session may use
-MAX_INPUT_TOKENS = 100_000  # a session ends before its prompt would be longer
+MAX_INPUT_TOKENS = 100_000  # longest prompt of a session, which ends before
 MAX_OUTPUT_TOKENS = 2_000
-OPENINGS = ("read", "files", "question")  # in turn: every class occurs among the first three sessions
+OPENINGS = ("read", "files", "question")  # in turn, so that every class occurs among the first three sessions
 READ_TOKENS = (20_500, 34_000)  # a repository is read: heavy
 FILES_TOKENS = (6_500, 14_000)  # a few files: medium in a first turn
 MEAN_TURNS = 10
@@ -33,11 +33,11 @@ class Turn:
     input_tokens: int
     output_tokens: int
     blocks: tuple[range, ...]
-    think_s: float  # before this turn
+    think_s: float  # time before this turn
 
 
 def session_turns(seed: int, number: int) -> Iterator[Turn]:
-    """The turns of session `number`; the same seed and number give the same session."""
+    """Yield the turns of session `number`; the same seed and number give the same session."""
     draw = random.Random(f"{seed}:{number}")  # noqa: S311 - traffic, not secrets
     system = draw.randrange(len(SYSTEM_PROMPTS))
     tokens = SYSTEM_PROMPTS[system] + opening_tokens(draw, OPENINGS[number % len(OPENINGS)])
@@ -59,19 +59,19 @@ def opening_tokens(draw: random.Random, kind: str) -> int:
 
 
 def appended_tokens(draw: random.Random) -> int:
-    """Added by a turn to the previous answer: the output of a tool, rarely another large read."""
+    """Draw the tokens that a turn adds to the previous answer: the output of a tool, rarely another large read."""
     if draw.random() < LATE_READ_SHARE:
         return draw.randint(*READ_TOKENS)
     return min(12_000, int(draw.lognormvariate(math.log(700), 1.0)) + 10)
 
 
 def output_tokens(draw: random.Random) -> int:
-    """Median 230, mean about 340."""
+    """Draw an output length: median 230, mean about 340."""
     return max(4, min(MAX_OUTPUT_TOKENS, int(draw.lognormvariate(math.log(230), 0.9))))
 
 
 def blocks_of(number: int, system: int, tokens: int) -> tuple[range, ...]:
-    """Shared blocks of the system prompt, then blocks of the session."""
+    """Return the shared blocks of the system prompt, then blocks of the session."""
     shared = SYSTEM_PROMPTS[system] // BLOCK_TOKENS
     first = (system + 1) * 1_000
     first_of_session = (number + 1) * SESSION_IDS
@@ -81,7 +81,8 @@ def blocks_of(number: int, system: int, tokens: int) -> tuple[range, ...]:
 
 
 def generate(seed: int = 1, duration_s: float = 1_200.0, every_s: float = 6.0, answer_s: float = 4.0) -> LoadedTrace:
-    """Sessions that start every `every_s` seconds on average; arrivals assume that an answer takes `answer_s`."""
+    """Generate sessions that start every `every_s` seconds on average; arrivals assume that an answer takes
+    `answer_s`."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
     requests: list[TraceRequest] = []
     start = 0.0

@@ -66,18 +66,18 @@ class TraceEntry:
 
 
 def store() -> Path:
-    """The folder of uploads, each named by the hash of its content."""
+    """Return the folder of uploads, each named by the hash of its content."""
     return Path(settings.DATA_DIR) / "traces"
 
 
 def folder() -> Path | None:
-    """WEIR_TRACE_DIR, if set."""
+    """Return WEIR_TRACE_DIR, if set."""
     text = env.text("WEIR_TRACE_DIR")
     return Path(text) if text else None
 
 
 def entries(*, with_built_in: bool = False) -> list[TraceEntry]:
-    """Every trace, by name. `with_built_in`: with the summaries of built-in traces, 0.3 s once a process."""
+    """Return every trace, by name. `with_built_in`: with the summaries of built-in traces, 0.3 s once a process."""
     rows = {row.name: row for row in Trace.objects.all()}
     found = {
         name: TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1] if with_built_in else None)
@@ -96,7 +96,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> TraceEntry:
-    """A trace with its summary; may read the file. NoSuchTrace, BadTrace."""
+    """Return a trace with its summary; may read the file. Raises NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1])
     if name.startswith(RECORDED):
@@ -107,14 +107,14 @@ def entry(name: str) -> TraceEntry:
 
 
 def load(name: str, seed: int) -> LoadedTrace:
-    """The trace; the seed sets what its file leaves open (arrivals in a bucket, starts of sessions)."""
+    """Load the trace; the seed sets what its file leaves open (arrivals in a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()
     return registry.read(content(name), seed)
 
 
 def content(name: str) -> bytes:
-    """The file of a trace that is not built in. NoSuchTrace, BadTrace, Busy."""
+    """Return the file of a trace that is not built in. Raises NoSuchTrace, BadTrace, Busy."""
     if name.startswith(RECORDED):
         return _recorded_lines(name)
     row = _row(name)
@@ -126,7 +126,7 @@ def content(name: str) -> bytes:
 
 
 def sha256(name: str) -> str:
-    """The SHA-256 of the file, or of a built-in trace's requests. Raises NoSuchTrace, BadTrace."""
+    """Return the SHA-256 of the file, or of a built-in trace's requests. Raises NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return _built_in(name)[0]
     return _row(name).sha256
@@ -134,13 +134,14 @@ def sha256(name: str) -> str:
 
 @cache
 def _built_in(name: str) -> tuple[str, Summary]:
-    """SHA-256 and summary of a built-in trace, which stays as it is while a process runs."""
+    """Return SHA-256 and summary of a built-in trace, which stays as it is while a process runs."""
     requests = generated.BUILT_IN[name]().requests
     return hashlib.sha256(repr(requests).encode()).hexdigest(), summarise(requests)
 
 
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
-    """Store a trace; (row, whether it is new). The same content again is accepted. BadTrace, NameTaken, Busy."""
+    """Store a trace; return (row, whether it is new). The same content again is accepted. Raises BadTrace, NameTaken,
+    Busy."""
     check_name(name)
     sha256 = hashlib.sha256(data).hexdigest()
     known = Trace.objects.filter(name=name, source="upload").first()
@@ -148,7 +149,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
         return known, False
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
-    # Before the transaction: meanwhile no other process could write to SQLite.
+    # This happens before the transaction, during which no other process could write to SQLite.
     kind, summary = _looked_at(data)
     _write(store() / sha256, data)
     values = {"format": kind, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
@@ -162,7 +163,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
 
 
 def keep(name: str, actor: Actor) -> str:
-    """The name of a trace that does not change: of a copy of recorded traffic, else the same name.
+    """Return the name of a trace that does not change: of a copy of recorded traffic, else the same name.
 
     The same recording is stored once. NoSuchTrace, BadTrace.
     """
@@ -177,13 +178,13 @@ def keep(name: str, actor: Actor) -> str:
 
 
 def check_name(name: str) -> None:
-    """BadTrace: the name cannot be used in a path or a URL."""
+    """Raise BadTrace if the name cannot be used in a path or a URL."""
     if not NAME.fullmatch(name):
         raise BadTrace(0, "name", name, NAME_RULE)
 
 
 def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
-    """Recorded traces by name; empty while Redis is away, as the other traces stay usable."""
+    """Return recorded traces by name; empty while Redis is away, as the other traces stay usable."""
     try:
         return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}
     except redis.RedisError:
@@ -191,7 +192,7 @@ def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
 
 
 def _recorded_lines(name: str) -> bytes:
-    """The recording as it is now, as a file."""
+    """Return the current recording as a file."""
     pool = name.removeprefix(RECORDED)
     try:
         lines = recorded_traffic.lines_of(pool)
@@ -204,7 +205,7 @@ def _recorded_lines(name: str) -> bytes:
 
 
 def _looked_at(data: bytes) -> tuple[str, Summary]:
-    """(format, summary); a large file is read beside the web process. BadTrace, Busy."""
+    """Return (format, summary); a large file is read beside the web process. Raises BadTrace, Busy."""
     seen = read(data) if len(data) <= SMALL else computed(read, data)
     if isinstance(seen, BadTrace):
         raise seen
@@ -212,7 +213,7 @@ def _looked_at(data: bytes) -> tuple[str, Summary]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Atomic: a reader never sees a part of the file."""
+    """Write atomically: a reader never sees a part of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".part{os.getpid()}")
     part.write_bytes(data)
@@ -220,7 +221,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _row(name: str) -> Trace:
-    """The row of an upload, or of a file in the folder as it is now."""
+    """Return the row of an upload, or of a file in the folder as it is now."""
     row = Trace.objects.filter(name=name).first()
     if row is not None and row.source == "upload":
         return row
@@ -248,13 +249,13 @@ def _read_in(name: str, path: Path) -> Trace:
     }
     try:
         return Trace.objects.update_or_create(name=name, defaults=values)[0]
-    except DatabaseError as error:  # a full disk: the trace can be read all the same
+    except DatabaseError as error:  # On a full disk the trace can be read all the same.
         log.warning("trace.summary_lost", trace=name, error=str(error))
         return Trace(name=name, **values)
 
 
 def _folder_path(name: str) -> Path:
-    """The path of a file of that name. A name that matches NAME cannot leave the folder."""
+    """Return the path of a file of that name. A name that matches NAME cannot leave the folder."""
     root = folder()
     return root / name if root is not None and NAME.fullmatch(name) else Path("/nonexistent")
 
@@ -269,7 +270,7 @@ def _folder_files() -> Iterator[Path]:
 
 
 def _format_of(path: Path) -> str:
-    """Empty: the file is not a trace or cannot be read."""
+    """Return the format; empty if the file is not a trace or cannot be read."""
     try:
         with path.open("rb") as file:
             return registry.detect(file.read(registry.HEAD_BYTES))

@@ -10,14 +10,14 @@ class Trace(models.Model):
     source = models.CharField(max_length=8, choices=[(s, s) for s in ("upload", "folder")])
     sha256 = models.CharField(max_length=64)  # digest of the content
     bytes = models.PositiveBigIntegerField()
-    mtime_ns = models.BigIntegerField(default=0)  # file in WEIR_TRACE_DIR; it is read again when this changes
+    mtime_ns = models.BigIntegerField(default=0)  # modification time in WEIR_TRACE_DIR; a changed file is read again
     summary = models.JSONField(default=dict)
     actor = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ["name"]
-        db_table = "experiments_trace"  # the app that it was first in
+        db_table = "experiments_trace"  # name of the app that it was first in
 
     def __str__(self) -> str:
         return self.name

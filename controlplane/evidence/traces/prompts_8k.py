@@ -1,4 +1,5 @@
-"""Long prompts without sessions at random intervals, ten a second: the load of DWDP's publication (8K in, 1K out)."""
+"""Generates long prompts without sessions at random intervals, ten a second: the load of DWDP's publication (8K in, 1K
+out)."""
 
 import random
 

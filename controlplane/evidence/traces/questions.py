@@ -1,6 +1,7 @@
-"""Questions about documents with the published statistics of LEval and LooGLE, one a second: the load of Tutti's page.
+"""Generates questions about documents with the published statistics of LEval and LooGLE, one a second: the load of
+Tutti's page.
 
-Lengths are assumed there, as the publication names none; hits are the published ones.
+Lengths are assumed, as the publication names none; hits are the published ones.
 """
 
 import math
@@ -17,7 +18,7 @@ LOADS = {"leval": LEVAL, "loogle": LOOGLE}
 
 def generate(load: Load, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
     asked = questions(load, seed, requests)
-    of_document = math.ceil(load.longest / BLOCK_TOKENS)  # block ids
+    of_document = math.ceil(load.longest / BLOCK_TOKENS)  # block ids per document
     own, at, made = (1 + max(one.document for one in asked)) * of_document, 0.0, []
     for number, (question, gap) in enumerate(zip(asked, gaps(seed, requests), strict=True)):
         whole, rest = divmod(question.tokens, BLOCK_TOKENS)

@@ -1,4 +1,4 @@
-"""What routers have recorded (docs/redis.md), as it is in Redis now."""
+"""Reads the traffic that routers have recorded (docs/redis.md) from Redis."""
 
 import time
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import TrafficEntry
 
-PAGE = 500  # entries at a time
+PAGE = 500  # entries read at a time
 
 # Counted in Redis: pages that list traces need three numbers, not 30 MB. Page by page, because a script blocks Redis.
-# The ids of a stream begin with the time in ms.
+# Ids of a stream begin with the time in ms.
 _COUNT = """
 local found, last = {}, ''
 local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
@@ -39,8 +39,8 @@ class RecordedTraffic:
 
 
 def recorded() -> dict[str, RecordedTraffic]:
-    """Recorded traffic by pool. Raises redis.RedisError."""
-    counted: dict[bytes, tuple[int, int, int]] = {}  # count, ms of the first, ms of the last
+    """Return recorded traffic by pool. Raises redis.RedisError."""
+    counted: dict[bytes, tuple[int, int, int]] = {}  # (count, ms of the first, ms of the last)
     start = "-"
     while True:
         page: Any = connect().eval(_COUNT, 1, redis_keys.TRAFFIC, start, str(PAGE))
@@ -59,13 +59,13 @@ def recorded() -> dict[str, RecordedTraffic]:
 
 
 def lines_of(pool: str) -> list[bytes]:
-    """The entries of the pool as JSON, oldest first, without unreadable ones. Raises redis.RedisError."""
+    """Return the entries of the pool as JSON, oldest first, without unreadable ones. Raises redis.RedisError."""
     name = pool.encode()
     return [raw for found, raw in _entries() if found == name and _is_readable(raw)]
 
 
 def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]:
-    """(the newest `count` readable entries of the pool, oldest first; the id of the newest entry of all pools).
+    """Return (the newest `count` readable entries of the pool, oldest first; the id of the newest entry of all pools).
 
     With that id as `until`, later entries are left out. Raises redis.RedisError.
     """
@@ -86,7 +86,7 @@ def _is_readable(raw: bytes) -> bool:
 
 
 def _entries() -> Iterator[tuple[bytes, bytes]]:
-    """(pool, entry) of every pool."""
+    """Yield (pool, entry) of every pool."""
     start = "-"
     while True:
         page: Any = connect().xrange(redis_keys.TRAFFIC, start, "+", count=PAGE)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 
-MAX_INTERVALS = 100_000  # adding takes time with their number; blocks of real traces are numbered densely
+MAX_INTERVALS = 100_000  # Adding takes time with their number; blocks of real traces are numbered densely.
 
 
 class TooFragmented(Exception):
@@ -15,7 +15,7 @@ class BlockIntervals:
         self._stops: list[int] = []
 
     def matched(self, run: range) -> int:
-        """The number of ids of `run` in the set, from its start up to the first missing one."""
+        """Count the ids of `run` in the set, from its start up to the first missing one."""
         place = bisect_right(self._starts, run.start) - 1
         if place < 0:
             return 0

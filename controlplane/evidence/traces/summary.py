@@ -8,14 +8,15 @@ from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
 
-# Of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their meaning.
+# Thresholds of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their
+# meaning.
 HEAVY_NEW_TOKENS = 20_000
 WARM_HIT_SHARE = 0.5
 WARM_NEW_TOKENS = 5_000
 
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
-    """For each request, in order, the prompt tokens in whole blocks that earlier requests have had."""
+    """Return, for each request in order, the prompt tokens in whole blocks that earlier requests have had."""
     seen = BlockIntervals()
     hits = []
     for request in requests:
@@ -36,7 +37,7 @@ def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
 
 
 def classify(input_tokens: int, hit_tokens: int) -> str:
-    """The class under these thresholds. It is the same in every arm, so arms compare the same requests."""
+    """Return the class under these thresholds. It is the same in every arm, so arms compare the same requests."""
     new = input_tokens - hit_tokens
     if new >= HEAVY_NEW_TOKENS:
         return "heavy"
@@ -46,7 +47,7 @@ def classify(input_tokens: int, hit_tokens: int) -> str:
 
 
 def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
-    """Class by request index."""
+    """Return the class by request index."""
     return {
         request.index: classify(request.input_tokens, hit)
         for request, hit in zip(requests, ideal_hits(requests), strict=True)
@@ -54,12 +55,12 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 
 
 def summary_of(trace: LoadedTrace) -> Summary:
-    """Summarise a file, with what of it is not read. BadTrace."""
+    """Summarise a file, with its unread parts. Raises BadTrace."""
     return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
 
 
 def read(data: bytes) -> tuple[str, Summary] | BadTrace:
-    """(format, summary) of a file; an error is handed back, as it comes from another process."""
+    """Return (format, summary) of a file; an error is returned, as it comes from another process."""
     try:
         trace = registry.read(data, seed=1)
         return trace.format, summary_of(trace)
@@ -68,7 +69,7 @@ def read(data: bytes) -> tuple[str, Summary] | BadTrace:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Summarise one request or more. Raises BadTrace when block numbers are too sparse."""
+    """Summarise one request or more. Raises BadTrace if block numbers are too sparse."""
     try:
         hits = ideal_hits(requests)
     except TooFragmented:

@@ -6,7 +6,7 @@ from itertools import chain
 
 
 class BadTrace(Exception):
-    """An invalid trace: the line (from 1; 0: the whole file), the field, its value, the allowed values."""
+    """An invalid trace: the line (from 1; 0 for the whole file), the field, its value, the allowed values."""
 
     def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
         self.line, self.field, self.allowed = line, field, allowed
@@ -23,7 +23,7 @@ class BadTrace(Exception):
 
 
 def _again(line: int, field: str, value: str, allowed: str) -> BadTrace:
-    """Make an error anew that comes from another process; its value is a text already."""
+    """Rebuild an error from another process, whose value is a text already."""
     error = BadTrace(line, field, None, allowed)
     error.value = value
     error.args = (f"{error.path}: {value} ({allowed})",)
@@ -39,11 +39,11 @@ def _short(value: object, limit: int = 80) -> str:
 class MeasuredLatency:
     """Latencies that the router recorded for a request."""
 
-    at: float  # arrival, Unix
+    at: float  # arrival, Unix s
     pool: str
     model: str
-    policy: str  # deciding policy; "" when unknown
-    version: int  # version of the policy, 0 when unknown
+    policy: str  # deciding policy; empty if unknown
+    version: int  # version of the policy; 0 if unknown
     ttft_ms: float | None  # streamed answers only
     tpot_ms: float | None
 
@@ -54,15 +54,15 @@ class TraceRequest:
 
     index: int  # position in the trace, the same in every replay of it
     at_s: float  # arrival after the trace's start
-    session: str  # "" when unknown; the turns of a session follow one another
+    session: str  # empty if unknown; the turns of a session follow one another
     input_tokens: int
     output_tokens: int  # at least 1
     blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
     block_tokens: int  # tokens per block
-    think_s: float  # from the end of the session's previous answer to this request
+    think_s: float  # time from the end of the session's previous answer to this request
     measured: MeasuredLatency | None = None  # set for recorded traffic
-    band: int = 0  # band of priority
-    tenant: str = ""  # shares a router's queue fairly with the others; "" when unknown
+    band: int = 0  # priority band
+    tenant: str = ""  # shares a router's queue fairly with the others; empty if unknown
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)
@@ -71,8 +71,8 @@ class TraceRequest:
 @dataclass(frozen=True, slots=True)
 class LoadedTrace:
     format: str
-    requests: tuple[TraceRequest, ...]  # by arrival
-    pacing: str  # "closed_loop" or "timestamps": what `auto` means for it
+    requests: tuple[TraceRequest, ...]  # sorted by arrival
+    pacing: str  # meaning of `auto`: "closed_loop" or "timestamps"
     ignored: tuple[str, ...] = ()  # fields of the file that no request keeps
     left_out: int = 0  # requests of the file that are not played
 
@@ -80,11 +80,11 @@ class LoadedTrace:
 @dataclass(frozen=True, slots=True)
 class Summary:
     requests: int
-    sessions: int  # 0 when unknown
-    duration_s: float  # from the first arrival to the last
+    sessions: int  # 0 if unknown
+    duration_s: float  # time from the first arrival to the last
     mean_input_tokens: float
     mean_output_tokens: float
-    ideal_hit_share: float  # 0–1 share of prompt tokens that an unbounded prefix cache holds
-    heavy_share: float  # 0–1 share of requests with at least HEAVY_NEW_TOKENS that it does not hold
-    ignored: tuple[str, ...] = ()  # as in LoadedTrace; summaries of before do not tell
+    ideal_hit_share: float  # share of prompt tokens that an unbounded prefix cache holds, 0–1
+    heavy_share: float  # share of requests with at least HEAVY_NEW_TOKENS that it does not hold, 0–1
+    ignored: tuple[str, ...] = ()  # as in LoadedTrace; empty in older summaries
     left_out: int = 0

@@ -62,10 +62,10 @@ class TraceRow:
     requests: int | None
     duration_s: float | None
     size: str
-    unread: str  # why its lengths are unknown; empty when they are known
+    unread: str  # why its lengths are unknown; empty if they are known
     ideal_hits: str = ""
     heavy: str = ""
-    lost: str = ""  # what of the file is not played; empty: all of it is
+    lost: str = ""  # unplayed parts of the file; empty if all is played
 
 
 def _row(entry: library.TraceEntry) -> TraceRow:
@@ -80,7 +80,7 @@ def _row(entry: library.TraceEntry) -> TraceRow:
 
 
 def _lost(summary: Summary | None) -> str:
-    """What of a file is neither kept nor played, in words."""
+    """Say which parts of a file are neither kept nor played."""
     parts = []
     if summary and summary.ignored:
         parts.append(f"Ignored columns: {', '.join(summary.ignored)}")

@@ -23,7 +23,7 @@ from router.contract.problem import InvalidDocument
 from router.policy.schema import document as documents
 from router.policy.types import ParsedPolicy
 
-TRIES = 5  # points drawn per trial at most, since some are not valid documents
+TRIES = 5  # most points drawn per trial, since some are not valid documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Tried:
     """A trial that has ended. Numbers start at 1."""
 
     number: int
-    values: JsonObject  # by path of the parameter
+    values: JsonObject  # values by path of the parameter
     goals: Goals
 
 
@@ -49,7 +49,7 @@ class TuningInputs:
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
     objectives: tuple[str, ...] = goals.OBJECTIVES
-    time_limit_s: float | None = None  # longest search, wall clock; None: no limit
+    time_limit_s: float | None = None  # longest search, wall clock; None for no limit
     kept: tuple[Tried, ...] = ()  # trials of an earlier run with the same inputs
 
 
@@ -65,7 +65,7 @@ Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
 
 
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
-    """`on_progress` gets each new trial; its exceptions propagate. Raises NotInstalled."""
+    """Compute a tuning. `on_progress` gets each new trial; its exceptions propagate. Raises NotInstalled."""
     with _players(job.workers) as play:
         live = documents.parse(job.document)
         before = play([_on_search(job, live)])[0]
@@ -101,7 +101,7 @@ def _on_check(job: TuningInputs, policy: ParsedPolicy) -> Playing:
 def _searched(
     job: TuningInputs, search: Search, limits: GoodputLimits, play: Play, on_progress: Callable[[Tried], None]
 ) -> dict[int, Tried]:
-    """Search in batches of one point per worker. Results are told in the order drawn, so timing does not matter."""
+    """Search in batches of one point per worker. Results are reported in the order drawn, so timing does not matter."""
     tried: dict[int, Tried] = {}
     tries, end = TRIES * job.trials, time.monotonic() + (job.time_limit_s or math.inf)
     while len(tried) < job.trials and tries > 0 and (not tried or time.monotonic() < end):
@@ -123,7 +123,7 @@ def _searched(
 def _measured(
     job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits, play: Play
 ) -> Iterator[Tried]:
-    """The trials of a batch; kept ones, which the search draws again, are not simulated again."""
+    """Yield the trials of a batch; kept ones, which the search draws again, are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
     missing = [_on_search(job, policy) for number, (_, policy) in batch.items() if number not in kept]
@@ -136,7 +136,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
-    """Draw a point. The policy is None if it is not a valid document, which the search is told."""
+    """Draw a point. The policy is None if it is not a valid document, which is reported to the search."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))

@@ -1,4 +1,4 @@
-"""What the page of a tuning shows: a picture of the trials, and its winners in words."""
+"""The page of a tuning: a picture of the trials, and its winners in words."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ class AxisRange:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Three to eight round numbers on the axis: multiples of 1, 2 or 5 times a power of ten."""
+        """Return three to eight round numbers on the axis: multiples of 1, 2 or 5 times a power of ten."""
         least = (self.high - self.low) / 8
         power = 10.0 ** math.floor(math.log10(least))
         step = next(power * each for each in (1, 2, 5, 10) if power * each >= least)
@@ -60,7 +60,7 @@ class AxisRange:
 class ShownTrial:
     number: int
     kind: str  # trial, front or winner
-    values: JsonObject  # by title of the parameter
+    values: JsonObject  # values by title of the parameter
     goals: GoalValues
 
 
@@ -81,7 +81,7 @@ class ShownEffect:
 class ShownWinner:
     trial: int
     reasons: str
-    changes: list[tuple[str, str, str]]  # title of the parameter, live, tuned
+    changes: list[tuple[str, str, str]]  # (title of the parameter, live, tuned)
     effects: list[ShownEffect]
 
 
@@ -154,7 +154,7 @@ def _titled(values: JsonObject) -> JsonObject:
 
 
 def _bounds(dimension: Dimension) -> str:
-    """Heavy threshold: 5,000 to 80,000, logarithmic"""
+    """Say the bounds: Heavy threshold: 5,000 to 80,000, logarithmic."""
     name = _named(dimension.path)
     if dimension.choices:
         return f"{name}: {', '.join(map(str, dimension.choices))}"
@@ -184,7 +184,7 @@ def _effect(row: WinnerEffect) -> ShownEffect:
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
-    """TTFT p90 on x, TPOT p90 on y, goodput as the size. Points without both times are left out."""
+    """Draw TTFT p90 on x, TPOT p90 on y, goodput as the size. Points without both times are left out."""
     named = [
         *((str(each.number), each.kind, each.goals) for each in trials),
         *([("live", "live", live)] if live else []),
@@ -217,7 +217,8 @@ def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | 
 
 
 def _with_places(points: Iterable[Point]) -> list[Point]:
-    """The points, each label where it covers none before it: right above, right below, left above or left below."""
+    """Return the points, each label where it covers none before it: right above, right below, left above or left
+    below."""
     placed: list[Point] = []
     for point in points:
         left = -10 - _label_width(point)

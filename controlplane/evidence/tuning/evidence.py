@@ -1,4 +1,4 @@
-"""What a tuning found and what it did not test, in words: for its page, the API and the note of a draft."""
+"""The findings of a tuning and what it did not test, in words: for its page, the API and the note of a draft."""
 
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.previews.analysis import trust
@@ -12,7 +12,7 @@ from fleet.counted import percent, signed, significant
 from fleet.models import Pool
 
 TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
-GOALS = {"ttft": "ttft_p90_ms", "tpot": "tpot_p90_ms", "goodput": "goodput"}  # by objective
+GOALS = {"ttft": "ttft_p90_ms", "tpot": "tpot_p90_ms", "goodput": "goodput"}  # metric by objective
 REASONS = {
     "ttft": "lowest TTFT p90",
     "tpot": "lowest TPOT p90",
@@ -43,7 +43,7 @@ def shown(metric: str, value: float | None) -> str:
 
 
 def differing(row: WinnerEffect) -> tuple[str, str] | None:
-    """(difference, interval) of a winner's metric; a share differs by points. None without an interval."""
+    """Return (difference, interval) of a winner's metric; a share differs by points. None without an interval."""
     metric = row["metric"]
     if row["difference"] is None or row["low"] is None or row["high"] is None:
         return None
@@ -55,7 +55,7 @@ def differing(row: WinnerEffect) -> tuple[str, str] | None:
 
 
 def effect_text(row: WinnerEffect) -> str:
-    """One metric of a winner on the held-out requests."""
+    """Say one metric of a winner on the held-out requests."""
     metric, differs = row["metric"], differing(row)
     levels = f"{TITLES[metric][0]}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}"
     if differs is None:
@@ -64,7 +64,7 @@ def effect_text(row: WinnerEffect) -> str:
 
 
 def note(tuning: Tuning, winner: Winner) -> str:
-    """The note of the draft."""
+    """Return the note of the draft."""
     result = tuning.result or {}
     held_out = winner["check"]["n"]
     return "\n".join(

@@ -22,7 +22,7 @@ _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
 
 
 def _typed(field: Field) -> Field:
-    """The field as people type it: a share in whole percent."""
+    """Return the field as people type it: a share in whole percent."""
     if field.unit != "share":
         return field
     low, high = (round(100 * limit) for limit in field.range)
@@ -63,11 +63,11 @@ class TuningForm:
 
     @property
     def chosen(self) -> Mapping[str, str]:
-        """Pool and trace as typed."""
+        """The pool and trace as typed."""
         return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
 
     def asked(self) -> services.AskedTuning:
-        """PolicyInvalid names every wrong field."""
+        """Return the request. PolicyInvalid names every wrong field."""
         numbers = {field.name: self._number(field) for field in NUMBERS}
         ranges = [self._range(path) for path in self._checked()]
         objectives = self._objectives()
@@ -97,7 +97,7 @@ class TuningForm:
         return by_path(self._problems)
 
     def summary(self) -> list[tuple[str, str]]:
-        """(title of the field or empty, message)"""
+        """Return (title of the field or empty, message)."""
         rows = [(self._title(problem.path), problem.text) for problem in self._problems]
         return rows or [("", self.message)] * bool(self.message)
 
@@ -109,7 +109,7 @@ class TuningForm:
         return next((each.title for each in NUMBERS if each.name == field), field.capitalize())
 
     def fields(self) -> list[tuple[Field, str, str]]:
-        """(field, value, error)"""
+        """Return (field, value, error)."""
         errors = self.errors()
         return [(field, self._text(field), errors.get(field.name, "")) for field in NUMBERS]
 

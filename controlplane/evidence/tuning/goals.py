@@ -26,10 +26,10 @@ class GoodputLimits:
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    n: int  # requests
+    n: int  # number of requests
     answered: int
-    ttft_p90_ms: float | None  # None: more than a tenth had no answer, which counts as infinitely slow
-    tpot_p90_ms: float | None  # answers with two tokens or more; None: there was none
+    ttft_p90_ms: float | None  # None if more than a tenth had no answer, which counts as infinitely slow
+    tpot_p90_ms: float | None  # answers with two tokens or more; None if there was none
     goodput: float  # share of all requests that were answered within the limits
 
     @property
@@ -56,13 +56,13 @@ def goals_of(requests: Sequence[Simulated], limits: GoodputLimits) -> Goals:
 
 
 def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> GoodputLimits:
-    """The limits asked for, else the live version's p90; infinite if it has none."""
+    """Return the requested limits, else the live version's p90; infinite if it has none."""
     ttft_p90, tpot_p90, _ = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
     return GoodputLimits(ttft_limit_ms or ttft_p90, tpot_limit_ms or tpot_p90)
 
 
 def ttft_ms(request: Simulated) -> float:
-    """Infinite without an answer."""
+    """Return the TTFT; infinite without an answer."""
     return math.inf if request.outcome != "ok" or request.ttft_s is None else request.ttft_s * 1000
 
 
@@ -83,7 +83,7 @@ def _p90(values: Sequence[float]) -> float | None:
 
 
 def front(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> list[int]:
-    """The Pareto front: no other point is at least as good in every objective and better in one."""
+    """Return the Pareto front: no other point is at least as good in every objective and better in one."""
     costs = {number: _cost(goals, objectives) for number, goals in points.items()}
     return [number for number, cost in costs.items() if not any(_beats(other, cost) for other in costs.values())]
 
@@ -99,7 +99,7 @@ def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> dict[int, list[str]]:
-    """The points of the front to check, each with what it is best in: an objective or the balance of all."""
+    """Return the points of the front to check, each with what it is best in: an objective or the balance of all."""
     costs = {number: _cost(points[number], objectives) for number in front(points, objectives)}
     found: dict[int, list[str]] = {}
     if not costs:
@@ -123,7 +123,8 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 def effects(
     live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
 ) -> dict[int, list[WinnerEffect]]:
-    """Effects of each winner against live on the same requests; the intervals hold jointly for all winners."""
+    """Return the effects of each winner against live on the same requests; the intervals hold jointly for all
+    winners."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
     latencies: tuple[tuple[GoalMetric, Any], ...] = (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms))
@@ -146,7 +147,7 @@ def effects(
 def _columns(
     outcomes: Mapping[str, Sequence[Simulated]], of: Any
 ) -> tuple[dict[str, list[float]], list[tuple[int, str | int]]]:
-    """(columns, session of each row). A row is a request; those without a value in a column are left out."""
+    """Return (columns, session of each row). A row is a request; those without a value in a column are left out."""
     rows = list(zip(*([of(request) for request in requests] for requests in outcomes.values()), strict=True))
     whole = [i for i, row in enumerate(rows) if None not in row]
     columns = {name: [rows[i][column] for i in whole] for column, name in enumerate(outcomes)}

@@ -14,7 +14,7 @@ def all_objectives() -> list[str]:
 
 
 class Tuning(PolicyJob):
-    """`done` counts trials; its result is Tuned.result and `not_tested`."""
+    """A tuning. `done` counts trials; its result is Tuned.result and `not_tested`."""
 
     TASK = "tuning.run"
     AT_ONCE = 1
@@ -22,13 +22,13 @@ class Tuning(PolicyJob):
     policy = models.ForeignKey(Policy, on_delete=models.CASCADE, related_name="tunings")
     seed = models.PositiveIntegerField()
     workers = models.PositiveSmallIntegerField()
-    limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as asked for; null: the live version's p90
+    limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as requested; null for the live version's p90
     objectives = models.JSONField(default=all_objectives)
-    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest search; null: no limit
+    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest search; null for no limit
     held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
     space = models.JSONField()  # [Dimension.as_dict, …]
-    total = models.PositiveIntegerField()  # trials
-    drafted = models.PositiveIntegerField(null=True, blank=True)  # the latest trial whose values became a draft
+    total = models.PositiveIntegerField()  # number of trials
+    drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial whose values became a draft
 
     class Meta:
         ordering = ["-pk"]
@@ -41,8 +41,8 @@ class Trial(models.Model):
     """One point and its goals on the searched requests."""
 
     tuning = models.ForeignKey(Tuning, on_delete=models.CASCADE, related_name="trials")
-    number = models.PositiveIntegerField()  # from 1 on
-    values = models.JSONField()  # by path
+    number = models.PositiveIntegerField()  # numbered from 1
+    values = models.JSONField()  # values by path
     goals = models.JSONField()  # Goals.as_dict
 
     class Meta:

@@ -29,7 +29,7 @@ def run_tuning(tuning_id: int) -> None:
 
 
 def _perform(tuning: Tuning) -> dict[str, Any]:
-    """The values of the row once it is done."""
+    """Return the values of the row once it is done."""
     pool = policy_job.pool_of(tuning)
     twin = twin_of(pool)
     part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])

@@ -12,7 +12,7 @@ from router.contract.json_value import JsonObject
 
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
-ENDLESS = 1e9  # instead of infinity, which Optuna's models do not accept
+ENDLESS = 1e9  # stand-in for infinity, which Optuna's models do not accept
 WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # goals of a point that is not a valid document
 AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
 
@@ -30,12 +30,13 @@ def is_installed() -> bool:
 class Drawn:
     """A point to try."""
 
-    trial: Any  # Optuna's
-    values: JsonObject  # by path
+    trial: Any  # Optuna's trial
+    values: JsonObject  # values by path
 
 
 class Search:
-    """Deterministic: the same seed and the same answers in the same order draw the same points. Raises NotInstalled."""
+    """A deterministic search: the same seed and the same answers in the same order draw the same points. Raises
+    NotInstalled."""
 
     def __init__(
         self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES

@@ -16,7 +16,7 @@ _PLAIN = (
 
 
 def as_dict(tuning: Tuning) -> TuningView:
-    """The tuning as the API returns it, without its trials."""
+    """Return the tuning as the API does, without its trials."""
     shown = ("path", "low", "high", "log", "choices")
     values: dict[str, Any] = {
         "id": tuning.pk,

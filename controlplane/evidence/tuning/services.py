@@ -63,9 +63,9 @@ FIELDS: Mapping[str, Field] = {
 
 @dataclass(frozen=True, slots=True)
 class AskedTuning:
-    pool: str = ""  # empty: the one with the most recorded requests
-    trace: str = ""  # empty: previews.source.choose
-    parameters: Sequence[Range] = field(default=())  # empty: the parameters of the strategy
+    pool: str = ""  # empty for the pool with the most recorded requests
+    trace: str = ""  # empty for previews.source.choose
+    parameters: Sequence[Range] = field(default=())  # empty for the parameters of the strategy
     trials: int = FIELDS["trials"].default
     workers: int = FIELDS["workers"].default
     seed: int = 1
@@ -133,12 +133,12 @@ def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
 
 
 def cut(count: int, held_out: float) -> int:
-    """The number of requests to search on."""
+    """Return the number of requests to search on."""
     return round((1 - held_out) * count)
 
 
 def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Continue from the trials so far; False unless the tuning failed or was cancelled. ChangedMeanwhile."""
+    """Continue from the trials so far; False unless the tuning failed or was cancelled. Raises ChangedMeanwhile."""
     with as_seen(tuning, if_match):
         if not jobs.resume(tuning):
             return False
@@ -166,7 +166,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     _check_no_draft(policy)
     document = documents.apply_overrides(live.upgraded, winner["values"])
     draft = open_draft(policy, actor)
-    if draft.revision > 1 or draft.opened_by != actor.name:  # opened by another person a moment ago
+    if draft.revision > 1 or draft.opened_by != actor.name:  # Another person opened it a moment ago.
         raise _open(policy, draft)
     draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
     draft.note = evidence.note(tuning, winner)

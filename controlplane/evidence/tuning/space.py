@@ -25,13 +25,13 @@ WIDE = 100.0  # ratio of the bounds from which the scale is logarithmic
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A parameter as asked for; None: the parameter's own bound."""
+    """A parameter as requested; None is the parameter's own bound."""
 
     path: str
     low: float | None = None
     high: float | None = None
-    step: float | None = None  # between values, starting at the lower bound; None: any value
-    log: bool | None = None  # search on a logarithmic scale; None: if the bounds are WIDE
+    step: float | None = None  # distance between values, from the lower bound; None for any value
+    log: bool | None = None  # logarithmic scale; None to use it if the bounds are WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Dimension:
     whole: bool = False
     log: bool = False
     shift: float = 0.0  # added before the logarithm, for a lower bound of zero
-    choices: tuple[Any, ...] = ()  # instead of bounds
-    step: float = 0.0  # 0: any value
+    choices: tuple[Any, ...] = ()  # values instead of bounds
+    step: float = 0.0  # 0 for any value
 
     def value_at(self, position: float) -> int | float:
-        """`position`: 0 is the lower bound, 1 the upper one."""
+        """Return the value at a position between 0 (lower bound) and 1 (upper bound)."""
         low, high = self.low + self.shift, self.high + self.shift
         raw = low * (high / low) ** position if self.log else low + (high - low) * position
         if self.step:
@@ -57,7 +57,7 @@ class Dimension:
         return int(bounded) if self.whole else float(bounded)
 
     def position_of(self, value: float) -> float | None:
-        """The inverse; None outside the bounds."""
+        """Return the position of a value; None outside the bounds."""
         if not self.low <= value <= self.high:
             return None
         low, high, at = self.low + self.shift, self.high + self.shift, value + self.shift
@@ -79,7 +79,7 @@ class BadSpace(Exception):
 
 
 def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
-    """The parameters asked for, else those of the strategy. BadSpace names every problem."""
+    """Return the requested parameters, else those of the strategy. BadSpace names every problem."""
     known = searchable(strategy)
     ranges = tuple(asked) or tuple(map(Range, by_default(known)))
     problems, found = [], []
@@ -99,7 +99,7 @@ def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...
 
 
 def by_default(known: Iterable[str]) -> list[str]:
-    """Paths of the parameters that are searched by default."""
+    """Return the paths of the parameters that are searched by default."""
     return [path for path in known if path.startswith(DEFAULT)]
 
 
@@ -157,7 +157,8 @@ def _wrong_step(at: str, parameter: Parameter, asked: Range, width: float) -> Pr
 
 
 def suggested(parameter: Parameter, value: Any) -> tuple[float, float]:
-    """Bounds around the current value: a factor of AROUND each way if the parameter's range allows, else its range."""
+    """Return bounds around the current value: a factor of AROUND each way if the parameter's range allows, else its
+    range."""
     low, high = parameter.range
     if not value or high < max(low, 1.0) * AROUND**2:
         return low, high

@@ -24,7 +24,7 @@ from router.policy.schema import document as documents
 
 @require_http_methods(["GET", "POST"])
 def tunings_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The tunings of a policy; a POST starts one."""
+    """Show the tunings of a policy; a POST starts one."""
     policy = find(name)
     if request.method == "POST":
         return _start(request, policy)
@@ -66,7 +66,7 @@ def tuning_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """The state of a tuning, for htmx."""
+    """Answer htmx with the state of a tuning."""
     return _shown(request, find_job(Tuning, name, number), "tuning/_state.html")
 
 

@@ -1,5 +1,5 @@
-"""How far a result of the twin is expected to be from a warm engine, by the source of its constants. docs/twin.md says
-what each number is known from."""
+"""The expected error of the twin against a warm engine, by the source of its constants. docs/twin.md names the basis of
+each number."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -30,9 +30,10 @@ BUILT_IN: Mapping[str, ExpectedError] = {
     "profile": ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=0.20),
     "transferred": ExpectedError(tpot=0.15, e2e=0.15, ttft_mean=0.20, ttft_p99=None),
 }
-# A sweep measures single requests and equal groups; less than this is not known of a load that mixes them.
+# A sweep measures single requests and equal groups; no smaller error is known for a load that mixes them.
 LEAST_SWEEP = ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=None)
-# Half of what equal runs of a real engine differ by (docs/twin.md); less is not known of a fit to traffic.
+# Half of the difference between equal runs of a real engine (docs/twin.md); no smaller error is known of a fit to
+# traffic.
 LEAST_TRAFFIC = ExpectedError(tpot=0.02, e2e=0.02, ttft_mean=0.05, ttft_p99=0.30)
 
 EXPERTS = (
@@ -44,7 +45,8 @@ TIERS = "the TTFT p99 of KV in memory or on disk below the GPU is not reproduced
 
 
 def of_built_in(basis: Basis, family: str = "") -> ExpectedError:
-    """`family`: of the models whose measured tables the constants are from; empty: they are from a fit."""
+    """Return the error of built-in constants. `family`: models whose measured tables they come from; empty if they come
+    from a fit."""
     if family not in EXPECTED:
         return BUILT_IN[basis]
     tpot, e2e, ttft = EXPECTED[family]
@@ -75,7 +77,7 @@ def of_calibration(row: "Calibration") -> ExpectedError:
 
 
 def described(expected: ExpectedError | None) -> str:
-    """The expected error in words; empty for results of older versions."""
+    """Say the expected error; empty for results of older versions."""
     if not expected:
         return ""
     values = {
@@ -90,7 +92,7 @@ def described(expected: ExpectedError | None) -> str:
 
 
 def cautions(models: list[EngineModel], family: str = "") -> tuple[str, ...]:
-    """What stays wrong, whatever the constants."""
+    """Return what stays wrong, whatever the constants."""
     found = {
         EXPERTS: family in ("moe", "latent") or any(model.law.experts_s for model in models),
         LATENT: family == "latent",

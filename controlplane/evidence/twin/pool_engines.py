@@ -1,4 +1,4 @@
-"""The engines of a pool, by the pool's row or by its part of a fleet document. Pure."""
+"""Models the engines of a pool, from the pool's row or its part of a fleet document. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ def launch_of(pool: AnyPool, kind: Kind, ordinal: int) -> Launch:
 
 
 def models_of(pool: AnyPool, ordinals: Iterable[int]) -> dict[int, TwinModel]:
-    """By ordinal; empty: only a calibration tells them. UnknownProfile."""
+    """Return models by ordinal; empty if only a calibration knows them. Raises UnknownProfile."""
     kind = KINDS[pool.kind]
     spec = build(kind.spec, pool.engine)
     model = twin_model_of(kind, spec)
@@ -39,7 +39,7 @@ def models_of(pool: AnyPool, ordinals: Iterable[int]) -> dict[int, TwinModel]:
 
 
 def fleet_of(pool: AnyPool, models: Mapping[int, EngineModel]) -> TwinFleet:
-    """Equal instances share one model. Each data-parallel rank is an engine of its own."""
+    """Return a fleet in which equal instances share one model. Each data-parallel rank is an engine of its own."""
     shared: dict[EngineModel, EngineModel] = {}
     kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
     spec = build(kind.spec, pool.engine)

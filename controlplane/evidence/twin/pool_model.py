@@ -1,4 +1,4 @@
-"""A pool as a model for the twin: its engines, the source of their constants, the features left out."""
+"""Models a pool for the twin: its engines, the source of their constants, the features left out."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,13 +38,13 @@ class NotModelled(Exception):
 class Modelled:
     fleet: TwinFleet
     basis: str  # "profile": built-in constants; "transferred": those of another model; "calibrated": measured
-    about: str  # one line
+    about: str  # description in one line
     cautions: tuple[str, ...]  # features that the twin leaves out, and doubts about its constants
     expected: ExpectedError
 
 
 def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
-    """`store`: options of the store that its instances share, instead of its own. NotModelled."""
+    """Model the pool. `store`: options that replace those of the store that its instances share. Raises NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
         raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another")
@@ -58,17 +58,17 @@ def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
 
 
 def given(options: JsonObject, changes: JsonObject) -> JsonObject:
-    """An option of null gets its default again."""
+    """Apply changes of options; null restores a default."""
     return {name: value for name, value in {**options, **changes}.items() if value is not None}
 
 
 def is_calibrated(pool: Pool) -> bool:
-    """A measurement takes precedence over built-in constants."""
+    """True if the pool is calibrated: a measurement takes precedence over built-in constants."""
     return not KINDS[pool.kind].simulated and calibrations.of_pool(pool) is not None
 
 
 def _ordinals(pool: Pool) -> list[int]:
-    """Ordinals of the instances that should run; of all replicas if the pool never started."""
+    """Return the ordinals of the instances that should run; of all replicas if the pool never started."""
     rows = pool.instances.filter(retired="").order_by("ordinal")
     if not rows.exists():
         return list(range(pool.replicas))
@@ -103,7 +103,7 @@ def _known(
 
 
 def store_of(pool: Pool) -> Pool | None:
-    """The pool of the store that its instances share; None: they share none, or it is gone."""
+    """Return the pool of the store that its instances share; None if they share none, or it is gone."""
     kind = KINDS[pool.kind]
     names = kind.needs(build(kind.spec, pool.engine))
     stores = [known.name for known in KINDS.values() if known.twin_store is not None]
@@ -111,7 +111,7 @@ def store_of(pool: Pool) -> Pool | None:
 
 
 def _store(name: str, engine: EngineModel, changes: JsonObject) -> StoreModel | None:
-    """The store as the pool of that name runs it; None if there is none any more."""
+    """Return the store as the pool of that name runs it; None if it no longer exists."""
     pool = Pool.objects.filter(name=name, removed=False).first()
     kind = KINDS.get(pool.kind) if pool is not None else None
     if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:
@@ -146,7 +146,7 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
 
 
 def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]) -> StoreModel | None:
-    """The store of its own pool, or of the memory that the instances provide."""
+    """Return the store of a pool of its own, or of the memory that the instances provide."""
     engine = next(iter(models.values()))
     if engine.transfers is None:
         return None
@@ -157,7 +157,7 @@ def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]
 
 
 def _to_measure(pool: Pool) -> str:
-    """An instance of the pool, preferably a ready one."""
+    """Return the name of an instance of the pool, preferably a ready one."""
     ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
     return ready.name if ready is not None else f"{pool.name}-0"
 
@@ -179,7 +179,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         kv_blocks=limits["kv_blocks"],
         limits=Limits(*sizes, batching, async_scheduling=is_async),
         api_s=row.constants[API],
-        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as a part of the steps
+        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # A sweep measures it as a part of the steps.
         window=limits["window"],
         kv_events=bool(wire.events),
         role=wire.role,
@@ -192,7 +192,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
 
 
 def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
-    """Features of engines with these options."""
+    """Return features of engines with these options."""
     engines = fleet.instances.values()
     kv = getattr(spec, "kv", "none")
     if kv == "none":
@@ -208,7 +208,7 @@ def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
 
 
 def _published(fleet: TwinFleet) -> tuple[str, ...]:
-    """Rates that a calibration does not measure."""
+    """Return rates that a calibration does not measure."""
     texts = []
     for engine in fleet.instances.values():
         if engine.transfers is not None:

@@ -1,6 +1,6 @@
-"""What a prompt token costs a fleet: the GPU time of its arithmetic. Pure.
+"""The cost of a prompt token to a fleet: the GPU time of its arithmetic. Pure.
 
-A law holds for one endpoint, which may be a data-parallel rank: it has its share of the instance's GPUs.
+A law holds for one endpoint; a data-parallel rank has its share of the instance's GPUs.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from router.contract import ranks
 class PromptCost:
     """The mean over the endpoints that compute prompts."""
 
-    gpu_s: float  # per token; of an engine without GPUs, its own seconds
+    gpu_s: float  # time per token; for an engine without GPUs, its own seconds
     has_gpus: bool
 
 

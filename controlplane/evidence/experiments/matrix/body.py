@@ -54,14 +54,14 @@ class MatrixIn(Strict):
         return len(self.traces) * len(self.loads) * len(self.arms) * len(self.seeds)
 
     def cells(self) -> Iterator[tuple[int, ExperimentIn]]:
-        """(index of the trace, the experiment) for each trace and load."""
+        """Yield (index of the trace, the experiment) for each trace and load."""
         shared = {name: getattr(self, name) for name in SHARED}
         for index, trace in enumerate(self.traces):
             for load in self.loads:
                 name = f"{self.name[:80]}: {trace[:30]} × {load:g}"[:120]
                 yield (
                     index,
-                    # Its parts are valid; only the number of arms may exceed that of an experiment
+                    # Its parts are valid; only the number of arms may exceed that of an experiment.
                     ExperimentIn.model_construct(
                         **shared, name=name, trace=trace, load_factor=load, mode="twin", time_scale=1.0
                     ),

@@ -7,11 +7,12 @@ from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE, TRTLLM
 from router.contract.json_value import Json, JsonObject
 
-HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
+HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # the default may differ
 
 
 def connectors(rate: float, store: str) -> Iterator[tuple[str, dict[str, JsonObject]]]:
-    """(name, fleet of an arm) for transfers at a rate; `store`: a pool of the kind sim-store, empty: there is none."""
+    """Yield (name, fleet of an arm) for transfers at a rate. `store`: a pool of the kind sim-store; empty if there is
+    none."""
     link: JsonObject = {"kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
     yield "NIXL", {"engine": {"kv": NIXL, **link}}
     yield "Mooncake P2P", {"engine": {"kv": MOONCAKE_P2P, **link}}
@@ -39,7 +40,7 @@ D: list[Json] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in 
 
 
 def split(prefill: int, instances: int = 8) -> JsonObject:
-    """A fleet in which `prefill` instances prefill and the others decode."""
+    """Return a fleet in which `prefill` instances prefill and the others decode."""
     return {
         "name": f"static {prefill}P{instances - prefill}D",
         "strategy": "round_robin_pd",
@@ -59,17 +60,17 @@ OFFLOADS: list[Json] = [
     {
         "name": "conditional offload",
         "strategy": "conditional_offload",
-        # else nothing is moved until something has been moved
+        # Otherwise nothing is moved until something has been moved.
         "overrides": {**HEAVY_OF_DESIGN, "strategy.assumed_transfer_gb_per_s": 9.7},
         "fleet": _NIXL,
     },
     {"name": "PPD", "strategy": "ppd", "fleet": _NIXL},
 ]
-FLEET_OF_DESIGN: JsonObject = {"gpu": "h20_sxm", "model_profile": "Qwen3-30B-A3B", "tp": 1}  # its author's, 8 of them
+FLEET_OF_DESIGN: JsonObject = {"gpu": "h20_sxm", "model_profile": "Qwen3-30B-A3B", "tp": 1}  # the author's; 8 of them
 
 
 def on_fleet_of_design(arm: Any) -> JsonObject:
-    """The arm on the engines with which the design's author measured; its other settings stay."""
+    """Return the arm on the engines with which the design's author measured; its other settings stay."""
     fleet = arm.get("fleet", {})
     return {**arm, "fleet": {"replicas": 8, **fleet, "engine": {**FLEET_OF_DESIGN, **fleet.get("engine", {})}}}
 
@@ -94,7 +95,8 @@ _TIER_SIZES = ("dram_gb", "ssd_gb")
 
 
 def tiers(fleet: Mapping[str, Json], engine: Mapping[str, Json]) -> list[Json]:
-    """HBM alone, and four tiers below it. `engine`: options of all; sizes of the tiers in place of the usual ones."""
+    """Compare HBM alone with four tiers below it. `engine`: options of all arms; sizes of the tiers replace the usual
+    ones."""
     arms: list[Json] = []
     for name, below in _BELOW_HBM.items():
         own = {option: engine.get(option, value) for option, value in below.items()}
@@ -105,7 +107,7 @@ def tiers(fleet: Mapping[str, Json], engine: Mapping[str, Json]) -> list[Json]:
 
 
 def disaggregated(prefills: int, decodes: int, sides: Mapping[str, Json], both: Mapping[str, Json]) -> list[Json]:
-    """A pair, x prefill and y decode instances, and as many that do both: prompts first, or in chunks.
+    """Compare a pair, x prefill and y decode instances, and as many that do both: prompts first, or in chunks.
 
     `sides`: options of engines that move KV; `both`: of all.
     """
@@ -143,7 +145,7 @@ def _context_group(name: str, mode: str) -> JsonObject:
 
 
 def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
-    """Name to (what is compared, arms)."""
+    """Return name → (what is compared, arms)."""
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {
         "design": (

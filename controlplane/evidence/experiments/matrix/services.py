@@ -55,7 +55,7 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
 
 
 def cancel_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
-    """Cancel the matrix; the number of cells that were stopped. ChangedMeanwhile."""
+    """Cancel the matrix; return the number of cells that were stopped. Raises ChangedMeanwhile."""
     with _held(matrix, if_match) as matrix:
         found = [cell for cell in matrix.cells.all() if jobs.cancel(cell, actor.name, cancelled_by=actor.name)]
         for cell in found:
@@ -70,7 +70,8 @@ def _held(matrix: Matrix, if_match: str | None) -> AbstractContextManager[Matrix
 
 
 def resume_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
-    """Queue failed and cancelled cells again, without their finished runs; the number of cells. ChangedMeanwhile."""
+    """Queue failed and cancelled cells again, without their finished runs; return their number. Raises
+    ChangedMeanwhile."""
     now = timezone.now()
     with _held(matrix, if_match) as matrix:
         cells = list(matrix.cells.filter(status__in=AGAIN))

@@ -17,9 +17,9 @@ from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
 
 class CellSummary(msgspec.Struct, frozen=True):
-    """Experiment.summary of an experiment that has ended."""
+    """The summary of an ended experiment, as in Experiment.summary."""
 
-    values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts stay whole
+    values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts are whole numbers
     best_or_tied: dict[str, dict[str, list[str]]] = {}  # class → metric → arms
 
 
@@ -53,7 +53,7 @@ def state_of(cells: Sequence[Experiment]) -> MatrixState:
 
 
 def _status_of(cells: Sequence[Experiment]) -> str:
-    """The matrix's status: active if a cell is, else the worst of the cells."""
+    """Return the matrix's status: active if a cell is, else the worst of the cells."""
     found = {cell.status for cell in cells}
     if found <= set(ENDED):
         return next(status for status in (FAILED, CANCELLED, DONE) if status in found)
@@ -62,24 +62,24 @@ def _status_of(cells: Sequence[Experiment]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    number: int  # number of the experiment
+    number: int  # experiment's number
     trace: str
     load: float
     value: float | None
     text: str
     mark: str  # "best", "tied" or ""
-    shade: int  # from 0, the best value of the cell, to 4, twice as bad or worse
+    shade: int  # from 0 (best value of the cell) to 4 (twice as bad or worse)
 
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
     arm: str
     cells: tuple[HeatCell, ...]
-    best_or_tied: int  # cells
+    best_or_tied: int  # number of cells
 
 
 def heat(cells: Sequence[Experiment], request_class: str, metric: str) -> list[HeatRow]:
-    """A row for each arm, a column for each cell."""
+    """Return a row for each arm, with a column for each cell."""
     columns = [(cell, _column(cell, request_class, metric)) for cell in cells]
     rows = []
     for arm in cells[0].arms if cells else ():
@@ -112,7 +112,7 @@ def _heat_cell(
 
 
 def _shade(value: float | None, known: Sequence[float], better: str) -> int:
-    """The shade, by how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
+    """Return the shade, by how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
     if value is None or not better or len(known) < 2:
         return 0
     best = min(known) if better == "lower" else max(known)
@@ -127,7 +127,7 @@ COLUMNS = ("experiment", "trace", "load", "arm", "class", "metric", "value", "be
 
 
 def rows_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
-    """A row for each cell, arm, class and metric, for exports."""
+    """Yield a row for each cell, arm, class and metric, for exports."""
     for cell in cells:
         summary = _summary(cell)
         for request_class, metrics in summary.values.items():

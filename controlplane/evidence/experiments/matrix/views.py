@@ -54,7 +54,7 @@ def find(number: int) -> Matrix:
 
 @require_GET
 def page(request: HttpRequest, number: int) -> HttpResponse:
-    """`class` and `metric` come from the URL."""
+    """Show a matrix; `class` and `metric` come from the URL."""
     matrix = find(number)
     cells = list(matrix.cells.all())
     request_class, metric = request.GET.get("class", ""), request.GET.get("metric", "")
@@ -111,7 +111,7 @@ def _start(request: HttpRequest) -> HttpResponse:
 
 
 def raw_body(request: HttpRequest) -> JsonObject:
-    """The form as a body of the API."""
+    """Return the form as a body of the API."""
     form = request.POST
 
     def text(name: str) -> str:

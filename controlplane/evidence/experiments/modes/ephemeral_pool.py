@@ -27,18 +27,18 @@ from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 
 READY_S = 120.0
-READY_REAL_S = 1_800.0  # a real engine loads its weights first
+READY_REAL_S = 1_800.0  # time limit for a real engine, which loads its weights first
 ROUTERS_S = 20.0
 GONE_S = 30.0
-TRIES = 3  # failed starts of one instance with which the run fails
+TRIES = 3  # failed starts of one instance after which the run fails
 SAMPLE_TOKENS = 2_000
-LARGEST = 16 * 1024 * 1024  # bytes of an engine's answer
+LARGEST = 16 * 1024 * 1024  # largest answer of an engine, bytes
 MOST_CONTEXT_TOKENS = 100_000_000
-NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # away, not HTTP, not JSON
+NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # The engine is away, or its answer is not HTTP or JSON.
 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
-    """Start the pool and publish the policy of the arm; returns once the routers can send requests to it."""
+    """Start the pool and publish the policy of the arm; return once the routers can send requests to it."""
     kept = provenance.fleet_of(experiment, arm.name)
     if kept is None:
         raise RunFailed(NO_RECORD)
@@ -60,7 +60,7 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 
 def put_policy(run: Run, arm: Arm) -> None:
-    """Publish the arm's policy; called again if Redis has lost it."""
+    """Publish the arm's policy, again if Redis has lost it."""
     value = PolicyValue(
         pool=run.pool_name,
         policy=arm.policy or arm.strategy,
@@ -120,7 +120,7 @@ def _log(instance: Instance | None) -> str:
 
 
 def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
-    """Until every live router runs the version of the arm and knows the instances."""
+    """Wait until every live router runs the version of the arm and knows the instances."""
     end = time.monotonic() + ROUTERS_S
     while True:
         names = live_routers()
@@ -144,13 +144,13 @@ def _has_taken_up(router: str, pool: str, version: int) -> bool:
 
 
 def router_urls() -> list[str]:
-    """The URLs of the live routers, from their status in Redis."""
+    """Return the URLs of the live routers, from their status in Redis."""
     statuses = values_of(RouterStatus, redis_keys.router_key, live_routers())
     return [status.url for status in statuses.values() if status.url]
 
 
 def context_tokens(pool: Pool) -> int:
-    """The context window of the model from its engine, else CONTEXT_TOKENS."""
+    """Return the context window of the model as its engine reports it, else CONTEXT_TOKENS."""
     try:
         listed = _json_of(_first(pool), "/v1/models", timeout_s=10)["data"]
         window = int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
@@ -160,7 +160,7 @@ def context_tokens(pool: Pool) -> int:
 
 
 def bytes_per_token(pool: Pool) -> float:
-    """Bytes per token, by the kind or measured with the engine's tokenizer."""
+    """Return the bytes per token, set by the kind or measured with the engine's tokenizer."""
     known = KINDS[pool.kind].bytes_per_token
     if known is not None:
         return known
@@ -176,12 +176,12 @@ def bytes_per_token(pool: Pool) -> float:
 
 
 def _json_of(instance: Instance, path: str, body: Any = None, *, timeout_s: float) -> Any:
-    """The JSON answer of an engine. Raises an error of NO_ANSWER."""
+    """Return the JSON answer of an engine. Raises an error of NO_ANSWER."""
     return json.loads(asyncio.run(_answer_of(instance, path, body, timeout_s)))
 
 
 async def _answer_of(instance: Instance, path: str, body: Any, timeout_s: float) -> bytes:
-    """The body; one above LARGEST is cut off, and then not JSON. Redirects are not followed."""
+    """Return the body, cut off above LARGEST and then not JSON. Redirects are not followed."""
     found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with (
         asyncio.timeout(timeout_s),
@@ -204,7 +204,7 @@ def _first(pool: Pool) -> Instance:
 
 
 def endpoint_names(pool: Pool) -> list[str]:
-    """As answers name them: each data-parallel rank has a name of its own."""
+    """Return the endpoints' names as in answers: each data-parallel rank has a name of its own."""
     rows = pool.instances.order_by("ordinal")
     return [name for row in rows for name in endpoints(row.name, row.facts.dp)]
 
@@ -214,7 +214,7 @@ def instance_urls(pool: Pool) -> list[str]:
 
 
 def owner_of(run: Run) -> str:
-    """The owner that marks a run's pool."""
+    """Return the owner that marks a run's pool."""
     return f"run {run.pk}"
 
 
@@ -228,7 +228,7 @@ def remove_abandoned() -> None:
 
 
 def _is_abandoned(pool: Pool) -> bool:
-    """True if its run has ended or does not exist."""
+    """True if the pool's run has ended or does not exist."""
     kind, _, number = pool.ephemeral_owner.partition(" ")
     if kind != "run" or not number.isdigit():
         return False

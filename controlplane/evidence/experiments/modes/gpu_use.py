@@ -1,4 +1,4 @@
-"""GPU use during a replay: what the nodes of its pool report with each heartbeat, in a file that grows with the run.
+"""GPU use during a replay: the nodes' reports of each heartbeat, in a file that grows with the run.
 
 The use of a whole GPU counts, whatever else runs on it.
 """
@@ -16,8 +16,8 @@ from controlplane.evidence.experiments.results.output.report import shown
 from fleet.models import Node
 from fleet.snapshot import node_views
 
-STEP_S = 5.0  # as often as nodes report
-MOST_POINTS = 720  # per GPU; beyond it every second point is dropped, also in the future
+STEP_S = 5.0  # reporting interval of nodes
+MOST_POINTS = 720  # points per GPU; beyond it every second point is dropped, also in the future
 NONE = "no GPU on this node"
 
 
@@ -34,13 +34,14 @@ class GpuOverTime(Struct, frozen=True):
 
 
 class GpusOverTime(Struct, frozen=True):
-    gpus: dict[str, GpuOverTime]  # by node/number
-    absent: dict[str, str]  # node → why it has no values
+    gpus: dict[str, GpuOverTime]  # use by node/number
+    absent: dict[str, str]  # reason for missing values by node
 
 
 @dataclass(slots=True)
 class GpuSeries:
-    """Of one GPU; `points`: seconds after the start (wall clock), share of time in which it computed, bytes in use."""
+    """The growing series of a GPU; `points`: seconds after the start (wall clock), busy share of the time, bytes in
+    use."""
 
     name: str
     memory_bytes: int
@@ -58,12 +59,12 @@ class GpuUse:
     nodes: tuple[str, ...]
     path: Path
     step_s: float = STEP_S
-    _series: dict[str, GpuSeries] = field(default_factory=dict)  # by node/number
-    _absent: dict[str, str] = field(default_factory=dict)  # node → why it has no values
+    _series: dict[str, GpuSeries] = field(default_factory=dict)  # series by node/number
+    _absent: dict[str, str] = field(default_factory=dict)  # reason for missing values by node
     _looked_s: float | None = None
 
     def look(self, at_s: float) -> None:
-        """Read the nodes once a step. OSError, DatabaseError."""
+        """Read the nodes once a step. Raises OSError and DatabaseError."""
         if self._looked_s is not None and at_s - self._looked_s < self.step_s:
             return
         self._looked_s = at_s
@@ -95,13 +96,13 @@ class GpuUse:
         return GpusOverTime({name: series.so_far() for name, series in self._series.items()}, self._absent)
 
     def facts(self) -> GpuUseFacts:
-        """The run's means and peaks, without the series."""
+        """Return the run's means and peaks, without the series."""
         gpus = {name: MeanPeak(gpu.mean, gpu.peak) for name, gpu in self.so_far().gpus.items()}
         return GpuUseFacts(gpus, self._absent)
 
 
 def described(facts: RunFacts) -> str:
-    """For the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or why there is none."""
+    """Say GPU use for the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or why there is none."""
     if not (use := facts.gpu_use):
         return "–"
     gpus = [f"{name}: mean {shown(one.mean, '%')}, peak {shown(one.peak, '%')}" for name, one in use.gpus.items()]

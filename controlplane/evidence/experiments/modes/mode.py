@@ -22,17 +22,17 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Mode:
     name: str
-    title: str  # in the form
-    badge: str  # on each of its pages; empty if its times are measured
-    scales_time: bool  # engines can run faster than real time
-    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
+    title: str  # title in the form
+    badge: str  # badge on each of its pages; empty if its times are measured
+    scales_time: bool  # whether engines can run faster than real time
+    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # performs a run; raises RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # checks a pool and a time scale before an experiment starts
-    # Of a pool as an arm changes it, the changes, and their path
+    # Checks a pool as an arm changes it: the pool, the changes, their path
     check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
-    simulated: bool  # its record holds the models of the engines
+    simulated: bool  # whether its record holds the models of the engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
     warnings: Callable[[Run, WholeRunResults], list[str]]  # warnings about a run and its results
-    time: Callable[[Experiment], str]  # the clock of its latencies
+    time: Callable[[Experiment], str]  # clock of its latencies
     about: Callable[[Experiment], dict[str, str]]  # lines of the report
     columns: tuple[Column, ...]
     columns_note: str

@@ -29,7 +29,7 @@ from fleet.models import Pool
 from router.contract.problem import Problem
 
 LOOK_S = 0.25
-OVERHEAD_S = 12.0  # to start the pool of a run and to remove it
+OVERHEAD_S = 12.0  # time to start and remove the pool of a run
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
@@ -114,7 +114,7 @@ def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
-    """The time of the load and of starting the pools; a slow fleet takes longer."""
+    """Estimate the seconds left from the load and the starts of pools; a slow fleet takes longer."""
     each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
     left = sum(each for run in runs if run.status not in ENDED)
     for run in runs:

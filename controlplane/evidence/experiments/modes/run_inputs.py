@@ -1,4 +1,4 @@
-"""The parts of a run that every mode shares: its inputs, and the mark that it was performed."""
+"""The parts of a run that all modes share: its inputs, and the mark that it was performed."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from fleet.jobs import RUNNING
 
-CONTEXT_TOKENS = 131_072  # if the engine does not report its context window
+CONTEXT_TOKENS = 131_072  # default for an engine that does not report its context window
 
 NO_RECORD = "the experiment has no record of its fleet, because an older version queued it: start it again"
 
 
 class RunFailed(Exception):
-    """The cause, with the log lines that show it."""
+    """A failed run: the cause, with the log lines that show it."""
 
     def __init__(self, cause: str, log: str = "") -> None:
         super().__init__(cause)
@@ -26,7 +26,7 @@ class RunFailed(Exception):
 
 
 def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
-    """The trace as it was when the experiment started. RunFailed, TraceError, BadTrace."""
+    """Load the trace as it was when the experiment started. Raises RunFailed, TraceError, BadTrace."""
     record = provenance.record_of(experiment)
     if record is None:
         raise RunFailed(NO_RECORD)
@@ -37,7 +37,7 @@ def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
 
 
 def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], context: int) -> list[TraceRequest]:
-    """The requests in the window, at the load factor. A higher load plays the same window in less time."""
+    """Return the requests in the window, at the load factor. A higher load plays the same window in less time."""
     within = registry.window(requests, experiment.duration_s, context)
     if not within:
         raise RunFailed(f"no request of {experiment.trace} begins in its first {experiment.duration_s:g} s and fits")
@@ -52,7 +52,8 @@ def begin(run: Run, total: int, facts: RunFacts) -> None:
 
 
 def performed(run: Run) -> None:
-    """Mark the run as performed, with its facts: every request has its record, so a dying worker loses nothing now."""
+    """Mark the run as performed, with its facts: every request has its record, so a dying worker loses nothing from now
+    on."""
     run.facts["records_sha256"] = provenance.records_sha256(run)
     of_this_start(run).update(facts=run.facts)
 
@@ -64,5 +65,5 @@ def was_performed(run: Run) -> bool:
 
 
 def of_this_start(run: Run) -> Any:
-    """The run's row, unless it has ended."""
+    """Return the run's row, unless it has ended."""
     return Run.objects.filter(pk=run.pk, status=RUNNING, started_at=run.started_at)

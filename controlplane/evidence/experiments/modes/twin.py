@@ -1,4 +1,5 @@
-"""Twin: each run simulates the pool under the policy of its arm, in virtual time, without engines and routers."""
+"""The mode twin: each run simulates the pool under the policy of its arm, in virtual time, without engines and
+routers."""
 
 import hashlib
 import time
@@ -84,7 +85,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
 
 
 def model_of(experiment: Experiment, arm: Arm) -> Modelled:
-    """The recorded fleet of an arm. Raises RunFailed."""
+    """Return the recorded fleet of an arm. Raises RunFailed."""
     kept = provenance.fleet_of(experiment, arm.name)
     if kept is None or not kept.twin:
         raise RunFailed(NO_RECORD)
@@ -92,7 +93,7 @@ def model_of(experiment: Experiment, arm: Arm) -> Modelled:
 
 
 def context_tokens(fleet: TwinFleet) -> int:
-    """The context window that every instance has."""
+    """Return the context window that every instance has."""
     return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 
@@ -136,7 +137,7 @@ def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float | None:
-    """Seconds left at the pace so far; all runs have about the same number of requests."""
+    """Estimate the seconds left at the pace so far; all runs have about the same number of requests."""
     each = max((run.total for run in runs), default=0)
     played = sum(each if run.status in ENDED else run.done for run in runs)
     took = sum(((run.ended_at or now) - run.started_at).total_seconds() for run in runs if run.started_at)
@@ -156,7 +157,7 @@ def _about(experiment: Experiment) -> dict[str, str]:
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:
-    """This fact of each tier below the GPU that has it."""
+    """Say this fact for each tier below the GPU that has it."""
     known = {name: tier[key] for name, tier in (run.measured.tiers or {}).items() if key in tier}
     return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
 

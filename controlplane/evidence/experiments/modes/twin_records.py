@@ -56,7 +56,8 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def token_facts(outcome: TwinOutcome) -> dict[str, float]:
-    """Mean time to the second token, ms, mean interruptions of an answer by other prompts, and mean transfers of KV."""
+    """Return the mean time to the second token (ms), mean interruptions of an answer by other prompts, and mean
+    transfers of KV."""
     answered = [one for one in outcome.requests if one.outcome == "ok"]
     second = [one.second_s for one in answered if one.second_s is not None]
     facts = {"second_token_ms": round(fmean(second) * 1000, 3)} if second else {}
@@ -70,7 +71,7 @@ KV_BUCKETS = 256
 
 
 class InstanceKv(Struct, frozen=True):
-    usage: list[float]  # means of equal stretches
+    usage: list[float]  # means over intervals of equal length
     mean: float
     peak: float  # peak over single seconds
 
@@ -81,7 +82,7 @@ class KvOverTime(Struct, frozen=True):
 
 
 def kv_over_time(outcome: TwinOutcome) -> KvOverTime:
-    """KV usage of each instance, in at most KV_BUCKETS stretches."""
+    """Return the KV usage of each instance, in at most KV_BUCKETS intervals."""
     longest = max((len(use.kv_usage) for use in outcome.instances.values()), default=0)
     each_s = max(1, math.ceil(longest / KV_BUCKETS))
     used = {name: use.kv_usage for name, use in outcome.instances.items() if use.kv_usage}
@@ -103,6 +104,6 @@ def _stretches(samples: Sequence[float], length: int) -> Iterator[Sequence[float
 
 
 def kv_usage(outcome: TwinOutcome) -> dict[str, float]:
-    """Mean and peak share of the KV blocks over all seconds and instances, 0–1; empty without samples."""
+    """Return mean and peak share of the KV blocks over all seconds and instances, 0–1; empty without samples."""
     shares = [share for use in outcome.instances.values() for share in use.kv_usage]
     return {"mean": round(fmean(shares), 4), "peak": round(max(shares), 4)} if shares else {}

@@ -1,6 +1,6 @@
-"""A lean streaming HTTP/1.1 client on connections that are kept alive.
+"""A lean streaming HTTP/1.1 client on keep-alive connections.
 
-A replay streams thousands of tokens a second beside the engines that it measures, so it parses nothing per token: the
+A replay streams thousands of tokens a second beside the engines that it measures, so nothing is parsed per token: the
 client records when the first content and the last byte came and keeps the end of the response.
 """
 
@@ -15,7 +15,7 @@ from router.contract.net.addresses import ENGINES
 from router.contract.net.http_client import HttpClientProtocol
 from router.contract.net.outgoing import connect
 
-KEEP_BYTES = 4_096  # at the end of a response: a stream's usage chunk or an error's JSON
+KEEP_BYTES = 4_096  # kept end of a response: a stream's usage chunk or an error's JSON
 IDLE_KEPT = 256
 
 
@@ -25,14 +25,14 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True)
 class ReplayAnswer:
-    """One HTTP response; times are of time.perf_counter()."""
+    """An HTTP response; times are of time.perf_counter()."""
 
     sent_at: float
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
-    first_at: float = 0.0  # first content of a stream, else first byte of the body; 0 when there was none
-    last_at: float = 0.0  # last byte
-    tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes, at least
+    first_at: float = 0.0  # first content of a stream, else first byte of the body; 0 without any
+    last_at: float = 0.0  # time of the last byte
+    tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes or more
 
 
 class _ReplayConnection(HttpClientProtocol):
@@ -80,7 +80,7 @@ def _has_content(beginning: bytearray) -> bool:
 
 
 class ReplayClient:
-    """Requests to one server."""
+    """A client of one server."""
 
     def __init__(self, base_url: str, connect_timeout_s: float = 5.0) -> None:
         parts = urlsplit(base_url)
@@ -99,7 +99,7 @@ class ReplayClient:
         keep: int = KEEP_BYTES,
         timeout_s: float = 600.0,
     ) -> ReplayAnswer:
-        """The whole response, of any status. Raises NoAnswer, and TimeoutError after `timeout_s`."""
+        """Return the whole response, of any status. Raises NoAnswer, and TimeoutError after `timeout_s`."""
         message = self._head(method, path, len(body), headers or {}) + body
         async with asyncio.timeout(timeout_s):
             while self._idle:
@@ -109,7 +109,7 @@ class ReplayClient:
                 try:
                     return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    if not connection.stale:  # only on a stale connection is it certain that nothing was sent before
+                    if not connection.stale:  # Only on a stale connection is it certain that nothing was sent before.
                         raise
             return await self._exchange(await self._connect(), message, keep)
 
@@ -132,7 +132,7 @@ class ReplayClient:
     async def _exchange(self, connection: _ReplayConnection, message: bytes, keep: int) -> ReplayAnswer:
         try:
             return await connection.exchange(message, keep)
-        finally:  # when cancelled, closing tells the server to stop
+        finally:  # After a cancellation, closing tells the server to stop.
             if connection.finish() and len(self._idle) < IDLE_KEPT:
                 self._idle.append(connection)
             else:

@@ -17,18 +17,18 @@ PATH = "/v1/completions"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The outcome of a request. Token counts are None when the response has none."""
+    """The outcome of a request. Token counts are None if the response has none."""
 
     outcome: str  # "ok", "client_error", "error" or "refused"
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
     error: str = ""
-    cached_from: tuple[int, int, int, int] | None = None  # device, host memory, disk, elsewhere
+    cached_from: tuple[int, int, int, int] | None = None  # tokens from device, host memory, disk, elsewhere
 
 
 class CachedTiers(Struct, frozen=True):
-    """Tiers with SGLang's names."""
+    """Cached tokens by tier, under SGLang's names."""
 
     device: int | None = None
     host: int | None = None
@@ -47,7 +47,7 @@ class CompletionUsage(Struct, frozen=True):
 
 
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
-    """A body that requests exactly `max_tokens` tokens, streamed, with usage at the end."""
+    """Return a body that requests exactly `max_tokens` tokens, streamed, with usage at the end."""
     return orjson.dumps(
         {
             "model": model,
@@ -62,7 +62,7 @@ def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
 
 
 def ending_of(answer: ReplayAnswer) -> Ending:
-    """The outcome from the status and the last events, judged as routers judge them."""
+    """Return the outcome from the status and the last events, judged as routers judge them."""
     tail = bytes(answer.tail)
     if answer.status != 200:
         label = VERDICTS[of_routers_answer(answer.status, error_code(tail))].label
@@ -80,14 +80,14 @@ def ending_of(answer: ReplayAnswer) -> Ending:
 
 
 def _usage_of(reported: JsonObject | None) -> CompletionUsage:
-    """Empty without a usage of a known shape."""
+    """Return the usage; empty if its shape is unknown."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(reported or {}, CompletionUsage)
     return CompletionUsage()
 
 
 def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | None:
-    """Cached tokens by place; those in none of the tiers came from elsewhere."""
+    """Return cached tokens by place; those in none of the tiers came from elsewhere."""
     tiers = details.cached_tokens_details
     if tiers is None or tiers == CachedTiers():
         return None
@@ -96,7 +96,7 @@ def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | Non
 
 
 def error_code(body: bytes) -> object:
-    """The code of an OpenAI-shaped error; None without one."""
+    """Return the code of an OpenAI-shaped error; None without one."""
     try:
         return orjson.loads(body)["error"]["code"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -104,7 +104,7 @@ def error_code(body: bytes) -> object:
 
 
 def error_text(body: bytes) -> str:
-    """The message of an OpenAI-shaped error, otherwise the start of the body."""
+    """Return the message of an OpenAI-shaped error, otherwise the start of the body."""
     try:
         error = orjson.loads(body)["error"]
         return str(error["message"])[:500]

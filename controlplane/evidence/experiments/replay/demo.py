@@ -19,8 +19,8 @@ from controlplane.evidence.traces.generated import BLOCK_TOKENS, Turn, session_t
 from controlplane.evidence.traces.types import TraceRequest
 
 SESSIONS = 48
-FIRST_STARTS_S = 1.5  # between the starts of the first sessions, so that every class occurs within seconds
-AWAY_S = 2.0  # pause before the next attempt when the router does not answer
+FIRST_STARTS_S = 1.5  # interval between the first sessions, so that every class occurs within seconds
+AWAY_S = 2.0  # pause before the next attempt if the router does not answer
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class Demo:
     """The traffic of one process."""
 
     client: ReplayClient
-    model: str  # "": ask the router
+    model: str  # model name; empty to ask the router
     seed: int
-    numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order in which sessions begin
+    numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order of beginning
     sent: int = 0
     answered: int = 0
-    trouble: str = ""  # last reported, so that an outage is one line
+    trouble: str = ""  # last reported trouble, so that an outage takes one line
 
 
 async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = "") -> None:
@@ -45,7 +45,7 @@ async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = ""
 
 
 async def _sessions_in_turn(demo: Demo, slot: int) -> None:
-    """One session after another, with a pause between them."""
+    """Run one session after another, with a pause between them."""
     await asyncio.sleep(slot * FIRST_STARTS_S)
     pause = random.Random(f"{demo.seed}:pause:{slot}")  # noqa: S311 - traffic, not secrets
     while True:
@@ -71,7 +71,7 @@ async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
 
 
 async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> str:
-    """Send the request once; why it must be sent again, empty if it was answered."""
+    """Send the request once; return why it must be sent again, empty if it was answered."""
     try:
         demo.model = demo.model or await first_model(demo.client)
         demo.sent += 1
@@ -91,7 +91,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
 
 
 async def first_model(client: ReplayClient) -> str:
-    """The first model that the router names; NoAnswer when it names none."""
+    """Return the first model that the router names. Raises NoAnswer if it names none."""
     answer = await client.request("GET", "/v1/models", keep=1 << 16, timeout_s=10)
     with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
         return str(orjson.loads(bytes(answer.tail))["data"][0]["id"])
@@ -99,7 +99,7 @@ async def first_model(client: ReplayClient) -> str:
 
 
 def _tell(demo: Demo, trouble: str) -> str:
-    """Print a change between working and not working once; returns `trouble`."""
+    """Print a change between working and not working once; return `trouble`."""
     if bool(trouble) != bool(demo.trouble):
         print(f"demo traffic: {'waiting: ' + trouble if trouble else 'flowing'}", flush=True)
     demo.trouble = trouble
@@ -107,7 +107,7 @@ def _tell(demo: Demo, trouble: str) -> str:
 
 
 def main(url: str, sessions: int, seed: int, model: str = "") -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+    """Run until SIGTERM or SIGINT; return the exit status."""
 
     async def until_stopped() -> None:
         loop = asyncio.get_running_loop()
@@ -122,6 +122,6 @@ def main(url: str, sessions: int, seed: int, model: str = "") -> int:
     return 0
 
 
-# `manage.py up` starts this module instead of `manage.py demo_traffic`: without Django it takes 30 MB less.
+# `manage.py up` starts this module instead of `manage.py demo_traffic`, as it takes 30 MB less without Django.
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], SESSIONS, seed=1))

@@ -12,28 +12,28 @@ from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.results.records import Record, cached_by_place
 from controlplane.evidence.traces.types import TraceRequest
 
-ANSWER_LIMIT_S = 1_800.0  # engine time per response
-ANSWER_LIMIT_LEAST_S = 60.0  # wall clock
+ANSWER_LIMIT_S = 1_800.0  # limit per response, engine time
+ANSWER_LIMIT_LEAST_S = 60.0  # shortest limit, wall clock
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedLoad:
-    """The requests and their pacing. Times are the engine's; the replay runs `time_scale` times as fast."""
+    """The requests and their pacing, in the engine's time; the replay runs `time_scale` times as fast."""
 
-    requests: Sequence[TraceRequest]  # by arrival
+    requests: Sequence[TraceRequest]  # sorted by arrival
     pacing: str  # "timestamps" or "closed_loop"
-    duration_s: float  # in a closed loop, no request begins after it
+    duration_s: float  # time after which no request begins in a closed loop
     time_scale: float
     model: str
     writer: PromptWriter
     headers: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[int, str] = field(default_factory=dict)  # by request index
+    classes: Mapping[int, str] = field(default_factory=dict)  # class by request index
     request_ids: str = "replay"  # prefix of x-request-id; the request's index follows
 
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """Read from another thread while the replay runs."""
+    """The progress of a replay, read from another thread while it runs."""
 
     done: int = 0
     sent: int = 0
@@ -51,7 +51,8 @@ class _Play:
         return self.start + at_s / self.load.time_scale
 
     def client_of(self, request: TraceRequest) -> ReplayClient:
-        """All turns of a session go to one router, as through a load balancer with kept connections."""
+        """Return the client of the request's router: all turns of a session go to one router, as with a sticky load
+        balancer."""
         key = sum(request.session.encode()) if request.session else request.index
         return self.clients[key % len(self.clients)]
 
@@ -77,7 +78,7 @@ async def play(
 async def _by_clock(run: _Play) -> None:
     async with asyncio.TaskGroup() as tasks:
         for request in run.load.requests:
-            body = _body(run, request)  # made before the request is due, to send it on time
+            body = _body(run, request)  # made before the request is due, so that it is sent on time
             await _until(run.due(request.at_s))
             tasks.create_task(_send(run, request, body, run.due(request.at_s)))
 
@@ -169,7 +170,7 @@ def _ms(seconds: float | None, scale: float) -> float | None:
 
 
 def per_token(first: float | None, whole: float | None, tokens: int | None) -> float | None:
-    """Seconds per token after the first; None if not measured."""
+    """Return the seconds per token after the first; None if not measured."""
     if first is None or whole is None or not tokens or tokens < 2:
         return None
     # A response that came in one read says nothing about the engine's speed.

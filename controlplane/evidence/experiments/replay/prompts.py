@@ -1,6 +1,6 @@
 """Prompts with a trace's lengths and prefix identity: equal block ids give equal texts.
 
-A three-letter word and its space are four bytes: one token of the sim's tokenizer, and about one of a real one.
+A three-letter word and its space are four bytes: one token of the sim's tokenizer, and about one of a real tokenizer.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ WORDS = tuple(b" " + word.encode() for word in _WORDS.split())  # one for each v
 
 @lru_cache(maxsize=4_096)
 def text_of(key: str, size: int) -> bytes:
-    """`size` bytes of words that depend only on `key`; shorter texts of a key are prefixes of longer ones."""
+    """Return `size` bytes of words that depend only on `key`; shorter texts of a key are prefixes of longer ones."""
     words = -(-size // WORD_BYTES)
     digest = hashlib.shake_128(key.encode()).digest(words)
     return b"".join(map(WORDS.__getitem__, digest))[:size]
@@ -41,7 +41,7 @@ class PromptWriter:
     bytes_per_token: float = float(WORD_BYTES)
 
     def write(self, request: TraceRequest) -> str:
-        """The texts of the blocks, cut or filled up to the request's length."""
+        """Join the texts of the blocks, cut or filled up to the request's length."""
         size = round(request.input_tokens * self.bytes_per_token)
         block = round(request.block_tokens * self.bytes_per_token)
         parts = [text_of(f"{self.salt}b{block_id}", block) for block_id in request.block_ids()]

@@ -1,4 +1,4 @@
-"""Runs a replay in a thread and an event loop of its own, which the caller can watch and stop."""
+"""Runs a replay in a thread with its own event loop, which the caller can watch and stop."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ STOP_S = 5.0
 
 @dataclass(slots=True)
 class ReplayFacts:
-    """What a replay measures besides the requests."""
+    """The measurements of a replay besides the requests."""
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0
-    sim_lag_p99_s: float | None = None  # wall clock; None when no engine reports it
-    machine_busy: float | None = None  # 0–1 share of all CPUs
+    sim_lag_p99_s: float | None = None  # wall clock; None if no engine reports it
+    machine_busy: float | None = None  # busy share of all CPUs, 0–1
 
     def as_dict(self) -> dict[str, float | None]:
         return {
@@ -40,7 +40,7 @@ class ReplayFacts:
 
 
 class ReplayThread:
-    """Call `start`, watch `progress` until `ended_within`, `stop` if needed, then `finish`."""
+    """A replay in a thread. Call `start`, watch `progress` until `ended_within`, `stop` if needed, then `finish`."""
 
     def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
         self.progress = ReplayProgress()
@@ -61,12 +61,13 @@ class ReplayThread:
     def stop(self) -> None:
         """Stop; requests in flight are recorded as cancelled."""
         if self._loop is not None and self._task is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
+            with contextlib.suppress(RuntimeError):  # The loop may just have ended by itself.
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(STOP_S)
 
     def finish(self) -> ReplayFacts:
-        """The measurements; raises the error that ended the replay, e.g. OSError when a record could not be written."""
+        """Return the measurements, or raise the error that ended the replay, e.g. OSError if a record could not be
+        written."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -110,12 +111,12 @@ async def _watch_lag(urls: Sequence[str], lags: list[float]) -> None:
 
 
 def lag_in(page: bytes) -> list[float]:
-    """The values of the lag gauge in a metrics page."""
+    """Return the values of the lag gauge in a metrics page."""
     return [float(line.rsplit(b" ", 1)[1]) for line in page.split(b"\n") if line.startswith(LAG_GAUGE)]
 
 
 def _machine_cpu() -> tuple[float, float] | None:
-    """(busy, all) jiffies since boot; None without /proc."""
+    """Return (busy, all) jiffies since boot; None without /proc."""
     try:
         numbers = [float(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Arms of different experiments that played the same load, as one comparison."""
+"""Compares arms of different experiments that played the same load."""
 
 import copy
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from controlplane.evidence.experiments.results.assemble import make
 from controlplane.evidence.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
 
-MOST = 6  # distinguishable in a chart
+MOST = 6  # arms distinguishable in a chart
 
 
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:
-    """The arms named by texts such as 12:lpwl. Raises InvalidInput."""
+    """Return the arms named by texts such as 12:lpwl. Raises InvalidInput."""
     if not 2 <= len(set(asked)) == len(asked) <= MOST:
         raise invalid("arm", ", ".join(asked), "different arms, each as EXPERIMENT:ARM", f"2 to {MOST}")
     found = [_chosen(text, index) for index, text in enumerate(asked)]
@@ -42,7 +42,7 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
 
 
 def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
-    """The load that was played, without the seeds: only seeds that both have are paired."""
+    """Return the load that was played, without the seeds: only seeds common to both are paired."""
     record = provenance.record_of(experiment)
     if record is None:
         return None
@@ -51,7 +51,7 @@ def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
 
 
 def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Results]:
-    """(an unsaved experiment with these arms, its results)."""
+    """Return (an unsaved experiment with these arms, its results)."""
     first = arms[0][0]
     whole = Experiment(name="Comparison", status=DONE, mode=first.mode, time_scale=first.time_scale, slo=first.slo)
     whole.trace, whole.arms, whole.seeds = first.trace, [], first.seeds
@@ -75,7 +75,7 @@ def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Result
 
 
 def candidates(like: Experiment, limit: int = 200) -> list[str]:
-    """Arms that can be compared with those of an experiment, newest first."""
+    """Return arms that can be compared with those of an experiment, newest first."""
     load = _load(like)
     rows = Experiment.objects.filter(status__in=ENDED, trace=like.trace).order_by("-pk").defer("summary")[:limit]
     return [f"{row.pk}:{arm['name']}" for row in rows if load and _load(row) == load for arm in row.arms]

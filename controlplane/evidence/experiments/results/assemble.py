@@ -38,12 +38,12 @@ from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
 SCHEMA = 6
-LARGE = 2**20  # bytes of records; what is made of more is made beside the web process
+LARGE = 2**20  # bytes of records from which results are computed beside the web process
 
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
-    """The results of every arm, with differences once the experiment has ended; cached until a run changes. `beat` is
-    called every second or two, and may raise to stop."""
+    """Return the results of every arm, with differences once the experiment has ended; cached until a run changes.
+    `beat` is called every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
@@ -119,7 +119,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
 
 
 def _figures(arms: Sequence[str], files: Sequence[RunFile], slo: Slo) -> FiguresOfArms:
-    """Figures of many records that a page asks for are computed beside the web process. Busy."""
+    """Compute the figures, beside the web process if a page asks for many records. Raises Busy."""
     if sum(each.size for each in files) > LARGE:
         return computing.computed_once(figures.figures, arms, files, slo)
     return figures.figures(arms, files, slo)
@@ -132,14 +132,14 @@ def _compared(
     expected: Sequence[Expectation],
     beat: Callable[[], None],
 ) -> ArmComparison:
-    """Resampling that a page asks for happens beside the web process. Busy."""
+    """Compare the arms; a page's resampling happens beside the web process. Raises Busy."""
     if computing.ASKER.get() is None:
         return figures.compared(arms, files, slo, expected, beat)
     return computing.computed(figures.compared, arms, files, slo, expected)
 
 
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
-    """The overall verdict; none before the experiment has ended well."""
+    """Return the overall verdict; none before the experiment has ended well."""
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
@@ -157,7 +157,7 @@ def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list
 
 
 def engine_model_of(runs: Sequence[Run]) -> EngineModelFacts | None:
-    """The engine model of the runs; None for a replay, and until the first run has begun."""
+    """Return the engine model of the runs; None for a replay, and until the first run has begun."""
     twin = next((twin for run in runs if (twin := run.measured.twin)), None)
     return cast(EngineModelFacts, msgspec.to_builtins(twin)) if twin else None
 
@@ -169,7 +169,8 @@ def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
 
 
 def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], found: ArmFigures) -> ArmResults:
-    """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
+    """Return the results of one arm: quantiles over the requests of all its seeds, whole-run results as means over
+    seeds."""
     whole, each = found.whole, found.by_seed
     tokens_per_s = summarize.mean(run["output_tokens_per_s"] for run in each.values())
     tokens_per_gpu_s, dollars_per_million = _cost(experiment, arm.name, runs, tokens_per_s)
@@ -195,7 +196,7 @@ def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], found: ArmFigure
 def _cost(
     experiment: Experiment, arm: str, runs: Sequence[Run], output_tokens_per_s: float | None
 ) -> tuple[float | None, float | None]:
-    """The cost by current prices."""
+    """Return the cost by current prices."""
     endpoints = max((run.measured.instances or [] for run in runs), key=len, default=[])
     return economics.of_arm(provenance.fleet_of(experiment, arm), endpoints, output_tokens_per_s, selectors.prices())
 

@@ -14,8 +14,8 @@ UNKNOWN = (None, None)
 def of_arm(
     fleet: RecordedFleet | None, endpoints: Collection[str], output_tokens_per_s: float | None, prices: Prices
 ) -> tuple[float | None, float | None]:
-    """(tokens per GPU and second, dollars per million tokens): unknown without GPUs, and for options that are no longer
-    known."""
+    """Return (tokens per GPU and second, dollars per million tokens); None without GPUs, and for options that are no
+    longer known."""
     if fleet is None or not output_tokens_per_s:
         return UNKNOWN
     try:

@@ -1,4 +1,4 @@
-"""Kept results of an experiment: numbers behind a link stay as they were first shown, wrong ones excepted."""
+"""The stored results of an experiment: numbers behind a link stay as first shown, except wrong ones."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,8 @@ import msgspec
 
 from router.contract import ranks
 
-FIRST_KEPT = 3  # older results had other statistics
-FIRST_PRICED_BY_INSTANCE = 6  # before, each data-parallel rank was priced as a whole instance
+FIRST_KEPT = 3  # first version kept; older results had other statistics
+FIRST_PRICED_BY_INSTANCE = 6  # older results priced each data-parallel rank as a whole instance
 COSTS = ("tokens_per_gpu_s", "dollars_per_million")
 
 
@@ -22,7 +22,7 @@ class KeptResults(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> KeptResults | None:
-    """None without a readable file."""
+    """Read the file; None if there is no readable one."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeptResults)
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def read(path: Path) -> KeptResults | None:
 
 
 def with_kept_numbers(made: Any, kept: KeptResults) -> Any:
-    """The results as first shown, plus what a newer version of Weir adds."""
+    """Return the results as first shown, with additions of newer versions of Weir."""
     if kept.schema < FIRST_KEPT:
         return made
     first = kept.results if kept.schema >= FIRST_PRICED_BY_INSTANCE else _without_costs_of_ranks(kept.results)
@@ -46,7 +46,7 @@ def with_first_numbers(made: Any, kept: Any) -> Any:
 
 
 def _without_costs_of_ranks(results: Any) -> Any:
-    """Without the costs of arms whose endpoints are ranks, and without what was judged by them."""
+    """Remove the costs of arms whose endpoints are ranks, and the judgements based on them."""
     wrong = {arm["name"] for arm in results["arms"] if _has_ranks(arm)}
     if not wrong:
         return results
@@ -64,7 +64,7 @@ def _has_ranks(arm: Any) -> bool:
 
 
 def _is_by_cost(row: Any, arms: set[str]) -> bool:
-    """A row without an arm is judged in every arm."""
+    """True for a row judged by cost in one of these arms; a row without an arm is judged in every arm."""
     named = {row.get("arm"), row.get("relative_to")} - {"", None}
     return row.get("metric") in COSTS and not (row.get("arm") and arms.isdisjoint(named))
 

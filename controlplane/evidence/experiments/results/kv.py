@@ -20,7 +20,7 @@ class InstanceUse(Struct, frozen=True):
     """The use of an instance or a GPU over time: a row of the heat map."""
 
     id: str
-    usage: list[float | None]  # None: not reported
+    usage: list[float | None]  # None if not reported
     mean: float
     peak: float
 
@@ -29,7 +29,7 @@ class RunUse(Struct, frozen=True):
     arm: str
     seed: int
     bucket_s: float
-    of: int  # instances in all
+    of: int  # number of all instances
     instances: list[InstanceUse]
 
 
@@ -41,11 +41,11 @@ class RunGpus(Struct, frozen=True):
     arm: str
     seed: int
     gpus: list[NamedGpu]
-    absent: dict[str, str]  # nodes without values, and why
+    absent: dict[str, str]  # reason for missing values by node
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:
-    """KV usage of the `limit` fullest instances of each run that recorded it, by name."""
+    """Return the KV usage of the `limit` fullest instances of each run that recorded it, by name."""
     kept = [(run, _read(run.kv_path, KvOverTime)) for run in _runs(experiment, arm, seed)]
     return [
         RunUse(run.arm, run.seed, found.bucket_s, len(found.instances), _fullest(found.instances, limit))
@@ -60,7 +60,7 @@ def _fullest(instances: dict[str, InstanceKv], limit: int) -> list[InstanceUse]:
 
 
 def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGpus]:
-    """GPU use of each run that recorded it, and why some nodes have no values."""
+    """Return the GPU use of each run that recorded it, and why some nodes have no values."""
     kept = [(run, _read(run.gpu_path, GpusOverTime)) for run in _runs(experiment, arm, seed)]
     return [
         RunGpus(
@@ -75,7 +75,7 @@ def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGp
 
 
 def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
-    """GPU use in the form of `kv_of`."""
+    """Return the GPU use in the form of `kv_of`."""
     found = []
     for run in gpu_use_of(experiment, "", seed):
         step_s = median_low([max(1.0, b - a) for gpu in run.gpus for a, b in pairwise(gpu.at_s)] or [STEP_S])
@@ -86,7 +86,8 @@ def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
 
 
 def _evenly(at_s: list[float], values: list[float], step_s: float) -> list[float | None]:
-    """The newest value at the end of each step; None if it is older than two steps, as the node did not report."""
+    """Return the newest value at the end of each step; None if it is older than two steps, as the node did not
+    report."""
     ends = [step_s * (number + 1) for number in range(int(at_s[-1] // step_s) + 1)]
     newest = [(end, bisect_left(at_s, end) - 1) for end in ends]
     return [values[i] if i >= 0 and end - at_s[i] <= 2 * step_s else None for end, i in newest]

@@ -1,4 +1,4 @@
-"""The metrics of an experiment: what each is, how it is computed, and what its intervals come from. Pure.
+"""The metrics of an experiment: the meaning of each, how it is computed, and the basis of its intervals. Pure.
 
 A metric is one entry here; results, comparisons, expectations, pages, reports and REST follow from it. Only metrics of
 whole runs are computed elsewhere (summarize.run_results and economics), as they need more than the requests.
@@ -35,7 +35,7 @@ class Ratio:
     """A sum over requests divided by another sum. Every request that was sent counts, answered or not."""
 
     part: Part  # (numerator, denominator) of one request
-    total: Callable[[Collection[Sequence[Record]]], float] | None = None  # from the runs, in place of the denominator
+    total: Callable[[Collection[Sequence[Record]]], float] | None = None  # from the runs, instead of the denominator
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Metric:
     unit: str
     better: Literal["lower", "higher", ""]
     value: Value | None = None  # value for one class; None for a metric of whole runs only
-    ratio: Ratio | None = None  # what its intervals come from
+    ratio: Ratio | None = None  # basis of its intervals
     quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation
     needs_slo: bool = False
@@ -61,7 +61,7 @@ class Metric:
 
 
 def quantile_key(latency: str, share: float) -> str:
-    """ttft, 0.9 → ttft_p90_ms."""
+    """Return the key of a quantile: ttft, 0.9 → ttft_p90_ms."""
     return f"{latency}_p{share * 100:g}_ms"
 
 
@@ -80,7 +80,7 @@ def known(records: Iterable[Record], latency: str) -> list[float]:
 
 
 def _ttft_share(key: str, title: str, field: str) -> Metric:
-    """The share of a record's field in the TTFT, known only in the twin."""
+    """Return the metric of a record's field as a share of the TTFT, known only in the twin."""
 
     def value(of: ClassRequests) -> float | None:
         parts = [(part, r.ttft_ms) for r in of.records if (part := getattr(r, field)) is not None and r.ttft_ms]
@@ -95,7 +95,7 @@ def _ttft_share(key: str, title: str, field: str) -> Metric:
 
 
 def _within_slo(of: ClassRequests) -> float | None:
-    """The share of requests within the SLO; refused and failed ones, and client errors, are not."""
+    """Return the share of requests within the SLO; refused and failed ones, and client errors, are not."""
     counted = len(of.records) - of.count("cancelled")
     return round(_good(of) / counted, 6) if of.slo and counted and of.took_s else None
 
@@ -114,7 +114,7 @@ def _is_good(record: Record, slo: Slo) -> tuple[float, float]:
 
 
 def _hit_ratio(of: ClassRequests) -> float | None:
-    """0–1, over answers that report both."""
+    """Return the cached share of the prompts, 0–1, over answers that report both."""
     reporting = [r for r in of.records if r.prompt_tokens and r.cached_tokens is not None]
     prompt = sum(r.prompt_tokens or 0 for r in reporting)
     return round(sum(r.cached_tokens or 0 for r in reporting) / prompt, 6) if prompt else None

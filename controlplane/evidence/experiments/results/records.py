@@ -9,46 +9,46 @@ from typing import get_args, get_type_hints
 import msgspec
 import orjson
 
-LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # `<key>_ms` of a record, and its title
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # title by key; a record has `<key>_ms`
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """A request as its client saw it. Times are wall clock × time scale, except `late_wall_ms`."""
 
-    index: int  # index of the request in its trace
+    index: int  # index in the trace
     session: str
-    sent_s: float  # after the start
-    late_wall_ms: float  # how much too late it was sent
-    input_tokens: int  # in the trace
+    sent_s: float  # time after the start
+    late_wall_ms: float  # delay of the sending
+    input_tokens: int  # length in the trace
     ttft_ms: float | None
     tpot_ms: float | None  # None for a single token, or if all tokens came at once
     e2e_ms: float | None
-    prompt_tokens: int | None  # counted by the engine
+    prompt_tokens: int | None  # as counted by the engine
     cached_tokens: int | None
     output_tokens: int | None
     instance: str
-    routed_class: str  # assigned by the router
-    trace_class: str  # by an unbounded cache, so the same in every arm
+    routed_class: str  # class assigned by the router
+    trace_class: str  # class by an unbounded cache, so equal in every arm
     policy_version: str
-    status: int  # HTTP, 0 without an answer
+    status: int  # HTTP status, 0 without an answer
     outcome: (
         str  # ok, client_error, error, refused or cancelled; client errors are errors in records of earlier versions
     )
     error: str
     # Parts of the TTFT; unknown in a replay
-    queue_ms: float | None = None  # in the queues of the router and the engine
-    kv_ms: float | None = None  # until KV came from another instance, a store or a tier
-    prefill_ms: float | None = None  # the rest: computing, and the engine's API
+    queue_ms: float | None = None  # time in the queues of the router and the engine
+    kv_ms: float | None = None  # wait for KV from another instance, a store or a tier
+    prefill_ms: float | None = None  # remaining time: computing, and the engine's API
     # `cached_tokens` by place; unknown in a replay if the engine does not report it
     cached_device: int | None = None
     cached_host: int | None = None
     cached_disk: int | None = None
-    cached_pulled: int | None = None  # from another instance, or a store that instances share
+    cached_pulled: int | None = None  # tokens from another instance, or a store that instances share
 
 
 def cached_by_place(tokens: Sequence[int]) -> dict[str, int]:
-    """Fields of a record; `tokens`: device, host memory, disk, pulled."""
+    """Return fields of a record; `tokens`: device, host memory, disk, pulled."""
     return dict(zip(("cached_device", "cached_host", "cached_disk", "cached_pulled"), tokens, strict=True))
 
 
@@ -76,7 +76,7 @@ class Appender:
 
 
 def read(path: Path) -> list[Record]:
-    """Every complete record; empty without a file. A truncated last line is ignored."""
+    """Return every complete record; empty without a file. A truncated last line is ignored."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

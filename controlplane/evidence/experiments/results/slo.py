@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from controlplane.evidence.experiments.results.records import LATENCIES, Record
 
-Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all": classes without their own
+Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
 
 NO_SLO: Slo = {}
 
@@ -21,6 +21,6 @@ def _holds(record: Record, limits: Mapping[str, float], latency: str) -> bool:
 
 
 def seconds(records: Iterable[Record]) -> float:
-    """Seconds from the first request of a run to the end of the last, in the engine's time."""
+    """Return the seconds from the first request of a run to the end of the last, in the engine's time."""
     spans = [(record.sent_s, record.sent_s + (record.e2e_ms or 0.0) / 1000) for record in records]
     return max(end for _, end in spans) - min(sent for sent, _ in spans) if spans else 0.0

@@ -21,7 +21,7 @@ def of_class(records: Sequence[Record], request_class: str) -> list[Record]:
 
 
 def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> ClassResults:
-    """The metrics of a class, by key, and counts; None for an unknown value. `took_s`: by the runs."""
+    """Return the metrics of a class by key, and counts; None for an unknown value. `took_s`: duration of the runs."""
     requests = ClassRequests(records, slo, took_s)
     results: ClassResults = {
         "cancelled": requests.count("cancelled"),
@@ -31,7 +31,7 @@ def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 
 
 
 def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float | None, dict[str, int]]:
-    """(prompt tokens of the busiest instance ÷ their mean, prompt tokens of each): 1 is even."""
+    """Return (prompt tokens of the busiest instance ÷ their mean, prompt tokens of each); 1 is even."""
     tokens: Counter[str] = Counter(dict.fromkeys(instances, 0))
     for record in records:
         if record.instance and record.outcome == "ok":
@@ -42,7 +42,7 @@ def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float 
 
 
 def output_tokens_per_s(records: Sequence[Record]) -> float | None:
-    """From the first request to the last answer, in the time of the engine."""
+    """Return the rate from the first request to the last answer, in the time of the engine."""
     ended = [r.sent_s + (r.e2e_ms or 0.0) / 1000 for r in records if r.outcome == "ok"]
     if not ended:
         return None
@@ -51,7 +51,7 @@ def output_tokens_per_s(records: Sequence[Record]) -> float | None:
 
 
 def came_at_once(records: Sequence[Record]) -> int:
-    """The number of answers whose tokens all came in one read, so that their TPOT is unknown."""
+    """Count the answers whose tokens all came in one read, so that their TPOT is unknown."""
     return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
 
 
@@ -62,7 +62,7 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
 def run_results(
     records: Sequence[Record], instances: Sequence[str], slo: Slo = NO_SLO, spans: Sequence[float] = ()
 ) -> WholeRunResults:
-    """The results of the records of one run, or of several that took `spans`."""
+    """Return the results of the records of one run, or of several that took `spans`."""
     took = sum(spans) or seconds(records)
     evenness, tokens = balance(records, instances)
     return {
@@ -78,15 +78,15 @@ def run_results(
 
 
 def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | None:
-    """The value of a metric in the results of one arm."""
+    """Return the value of a metric in the results of one arm."""
     if METRICS[metric].per_class:
         return arm["classes"][request_class].get(metric)
     return cast(float | None, arm.get(metric))
 
 
 def levels(results: Results, request_class: str) -> dict[tuple[str, str], float | None]:
-    """(arm, metric) → the value over the requests that are compared, infinite where a quantile falls on unanswered
-    ones; of a metric that is not compared, over all requests of the arm."""
+    """Return (arm, metric) → the value over the compared requests, infinite where a quantile falls on unanswered ones;
+    for a metric that is not compared, over all requests of the arm."""
     known = {
         (arm["name"], metric.key): value_of(arm, request_class, metric.key)
         for arm in results["arms"]
@@ -102,7 +102,7 @@ def levels(results: Results, request_class: str) -> dict[tuple[str, str], float 
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the known values."""
+    """Return the mean of the known values."""
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 4) if known else None
 

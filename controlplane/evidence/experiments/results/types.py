@@ -1,6 +1,6 @@
 """The results of an experiment as they are stored, sent and shown. None is unknown, or infinite for a difference.
 
-Times in ms: of the engine's clock in a replay, of virtual time in the twin.
+Times in ms are of the engine's clock in a replay, of virtual time in the twin.
 """
 
 from typing import Annotated, Any, Literal, NotRequired
@@ -93,7 +93,7 @@ class Ecdf(TypedDict):
     n: int
 
 
-ClassResults = dict[str, int | float | None]  # by key: the metrics of METRICS, and counts
+ClassResults = dict[str, int | float | None]  # metrics of METRICS, and counts, by key
 
 
 class WholeRunResults(TypedDict):

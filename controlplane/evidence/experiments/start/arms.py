@@ -19,19 +19,19 @@ from router.policy.strategies import STRATEGIES
 class Base:
     """The policy of an arm before its overrides."""
 
-    number: int  # number of the version, 0 for a strategy's default document
+    number: int  # number of the version; 0 for a strategy's default document
     document: dict[str, Any]
 
 
 Check = Callable[[FleetChanges, str], list[Problem]]  # checks the changes of a fleet; the text is their path
-# (policy, version or None for the live one) → its document. LookupError with a message when there is none.
+# (policy, version or None for the live one) → its document; raises LookupError with a message if there is none
 Versions = Callable[[str, int | None], Base]
 
 
 def resolve(
     asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str, check_fleet: Check
 ) -> tuple[list[Arm], list[Problem]]:
-    """The valid arms, and every problem of the others. `pool_policy`: the policy of arms that name none."""
+    """Return the valid arms, and every problem of the others. `pool_policy`: the policy of arms that name none."""
     arms: list[Arm] = []
     problems: list[Problem] = []
     for index, item in enumerate(asked):
@@ -46,7 +46,7 @@ def resolve(
 
 
 def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
-    """A strategy, a policy (its live version), policy@live or policy@number; then key=value words."""
+    """Read a strategy, a policy (its live version), policy@live or policy@number, followed by key=value words."""
     first, *words = text.split() or [""]
     asked = _named(first, path)
     if isinstance(asked, Problem):
@@ -88,7 +88,7 @@ def _named(text: str, path: str) -> dict[str, Any] | Problem:
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or null; anything else is a text."""
+    """Read a number, true, false or null; anything else is a text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -22,7 +22,7 @@ from router.contract.problem import Problem
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
-ARMS_MAX = 6  # distinguishable in a chart
+ARMS_MAX = 6  # arms distinguishable in a chart
 
 
 def _checked(field: fields.Field) -> BeforeValidator:
@@ -133,7 +133,7 @@ def _kind_of(item: Any) -> str:
     return TEXT if isinstance(item, str) else OBJECT
 
 
-TEXT, OBJECT = "|text", "|object"  # handlers.py leaves out of a path what begins with a bar
+TEXT, OBJECT = "|text", "|object"  # handlers.py leaves parts that begin with a bar out of a path
 OneArm = Annotated[Annotated[str, Tag(TEXT)] | Annotated[ArmIn, Tag(OBJECT)], Discriminator(_kind_of)]
 
 

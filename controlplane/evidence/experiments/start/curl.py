@@ -15,19 +15,19 @@ DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "p
 
 
 def body_of(asked: ExperimentIn) -> JsonObject:
-    """The body for the API, without optional fields that have their defaults."""
+    """Return the body for the API, without optional fields that have their defaults."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
     return {key: _plain(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
 
 
 def _plain(value: Any) -> Any:
-    """600, not 600.0."""
+    """Return whole numbers without a fraction: 600, not 600.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
-    """A command for a shell on this machine."""
+    """Return a command for a shell on this machine."""
     url = request.build_absolute_uri("/api/v1/experiments")
     token = Path(settings.DATA_DIR) / "token"
     body = json.dumps(body_of(asked), ensure_ascii=False)
@@ -40,7 +40,7 @@ def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
 
 
 def example_body() -> JsonObject:
-    """An experiment that a fresh installation simulates in seconds."""
+    """Return an experiment that a fresh installation simulates in seconds."""
     return {
         "name": "Strategies on agentic sessions",
         "trace": "agentic-demo",

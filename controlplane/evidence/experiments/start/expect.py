@@ -12,7 +12,7 @@ _NEED_SLO = [key for key, metric in METRICS.items() if metric.needs_slo]
 
 
 def check(items: Sequence[ExpectIn], arms: Collection[str], has_slo: bool) -> list[Problem]:
-    """`arms`: empty if an arm is invalid, which is reported separately."""
+    """Return the problems of expectations. `arms` is empty if an arm is invalid, which is reported separately."""
     return [
         Problem(f"expect.{index}.{field}", getattr(item, field), message)
         for index, item in enumerate(items)

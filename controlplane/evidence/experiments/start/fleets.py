@@ -1,4 +1,4 @@
-"""Makes each arm's fleet, the pool with the arm's changes: as documents, and as models that a record keeps."""
+"""Makes each arm's fleet, the pool with the arm's changes: as documents, and as models that a record stores."""
 
 import copy
 import hashlib
@@ -29,15 +29,15 @@ from fleet.spec.sections import MAX_REPLICAS
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields from a pool's document
+CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
 LAW = "law_type"  # law of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
-INFINITE = "Infinity"  # JSON has no such number
+INFINITE = "Infinity"  # JSON has no such number.
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
 
 
 def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem]:
-    """The pool with an arm's changes, or what is wrong with them."""
+    """Return the pool with an arm's changes, or what is wrong with them."""
     made = _changed(pool, changes, path)
     if isinstance(made, list):
         return made
@@ -45,7 +45,7 @@ def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem
 
 
 def _check_store(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
-    """Problems of the options of the store that the instances share."""
+    """Return problems of the options of the store that the instances share."""
     if not changes.store:
         return []
     store = store_of(pool)
@@ -70,7 +70,7 @@ def _changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Proble
     made = copy.copy(pool)
     made.engine = engine
     made.replicas = replicas or running(pool)
-    made.pk = 0  # it has no rows of instances: all its replicas count as running
+    made.pk = 0  # Without rows of instances, all its replicas count as running.
     return made
 
 
@@ -84,13 +84,14 @@ def _check_replicas(kind: Kind, spec: Any, replicas: int | None, present: int, p
 
 
 def running(pool: Pool) -> int:
-    """The number of the pool's instances that should run."""
+    """Return the number of the pool's instances that should run."""
     rows = pool.instances.filter(retired="")
     return rows.filter(desired="running").count() if rows.exists() else pool.replicas
 
 
 def snapshot(pool: Pool, changes: FleetChanges, *, simulated: bool) -> RecordedFleet:
-    """Everything about the fleet that a run depends on; `pool`: with the changes of the arm. NotModelled."""
+    """Return everything about the fleet that a run depends on; `pool` has the changes of the arm. Raises
+    NotModelled."""
     configured = {name: getattr(pool, name) for name in CONFIGURED}
     found = RecordedFleet(pool.name, **configured, options=_options(pool, pool.engine))
     if not simulated:
@@ -128,9 +129,9 @@ def recorded(modelled: Modelled) -> RecordedTwin:
 
 
 def modelled(kept: RecordedTwin) -> Modelled:
-    """The recorded fleet, whatever has changed in the pool and the built-in constants since."""
+    """Return the recorded fleet, whatever has changed in the pool and the built-in constants since."""
     models = [
-        # Not strict: infinity is stored as a text
+        # Not strict, as infinity is stored as a text.
         replace(
             msgspec.convert(model, EngineModel, strict=False),
             law=msgspec.convert(model["law"], LAWS[model.get(LAW, Law.__name__)], strict=False),
@@ -142,7 +143,7 @@ def modelled(kept: RecordedTwin) -> Modelled:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can store it."""
+    """Return the value as JSON can store it."""
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -151,5 +152,5 @@ def plain(value: Any) -> Any:
 
 
 def pool_of(kept: RecordedFleet) -> Pool:
-    """An unsaved row with the recorded configuration."""
+    """Return an unsaved row with the recorded configuration."""
     return Pool(name=kept.pool, **{name: getattr(kept, name) for name in CONFIGURED})

@@ -1,4 +1,4 @@
-"""Typed arms as the pages of results say them, so that a form shows what its keys mean."""
+"""Says typed arms as the pages of results do, so that a form shows what its keys mean."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from router.contract.json_value import Json
 
 
 def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
-    """(name, policy with its changes) of the arms that are valid but for their fleet; empty if one cannot be read."""
+    """Return (name, policy with its changes) of the arms, whose fleets are not checked; empty if one cannot be read."""
     try:
         asked = [arm if isinstance(arm, str) else ArmIn.model_validate(arm) for arm in arms]
     except ValidationError:

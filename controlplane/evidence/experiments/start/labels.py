@@ -29,7 +29,7 @@ class LabelledProblem:
     """A problem as the page shows it."""
 
     field: str  # field of the form
-    part: str  # part of the field, empty for all of it
+    part: str  # part of the field; empty for all of it
     message: str
 
     @property
@@ -43,7 +43,7 @@ class LabelledProblem:
 
 
 def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
-    """Problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
+    """Label problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
@@ -63,7 +63,7 @@ def _labelled(path: Sequence[str], message: str, raw: JsonObject, choices: Colle
 
 
 def _within(path: str) -> str:
-    """The title of a policy parameter; any other key as typed."""
+    """Return the title of a policy parameter; any other key as typed."""
     changed = path.removeprefix("overrides.")
     return PARAMETERS[changed].title if changed in PARAMETERS else changed
 

@@ -31,9 +31,9 @@ from router.contract.problem import by_path
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
-OBJECTS = ("expect", "slo")  # typed as JSON
-MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # folded on a new form
-BODY_CHARS = 8_000  # length of ?body=, as long as a URL may be
+OBJECTS = ("expect", "slo")  # fields typed as JSON
+MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # fields folded on a new form
+BODY_CHARS = 8_000  # longest ?body=, as a URL may be no longer
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 
@@ -59,7 +59,7 @@ def _start(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def curl(request: HttpRequest) -> HttpResponse:
-    """The command for the form as it is, or the form's problems."""
+    """Answer with the command for the form as it is, or the form's problems."""
     raw = raw_body(request.POST)
     try:
         command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
@@ -69,8 +69,8 @@ def curl(request: HttpRequest) -> HttpResponse:
 
 
 def raw_body(form: QueryDict) -> JsonObject:
-    """The form as a body of the API. An unreadable value stays text, which the check rejects with its path. A page that
-    offers an experiment sends the whole body in one field."""
+    """Return the form as a body of the API. An unreadable value stays text, which the check rejects with its path. A
+    page that offers an experiment sends the whole body in one field."""
     if whole := _text(form, "body"):
         return given if isinstance(given := object_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
@@ -98,7 +98,7 @@ def object_of(text: str) -> Any:
 
 
 def _prefilled(request: HttpRequest) -> JsonObject:
-    """The fields of an earlier experiment with ?from=, of a body of the API with ?body=, else of an example."""
+    """Return the fields of an earlier experiment with ?from=, of a body of the API with ?body=, else of an example."""
     earlier = request.GET.get("from", "")
     again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
     if again is not None and again.body:
@@ -110,7 +110,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
 
 
 def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
-    """The posted body; empty if it is not valid. It may leave out the pool, as links that fit every fleet do."""
+    """Return the posted body; empty if it is not valid. It may leave out the pool, as do links that fit every fleet."""
     given = object_of(request.GET.get("body", "")[:BODY_CHARS])
     if not isinstance(given, dict):
         return {}
@@ -151,18 +151,18 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
 
 
 def _is_more_given(raw: JsonObject) -> bool:
-    """Whether a field of "More settings" differs from the one of a new form."""
+    """Tell whether a field of "More settings" differs from that of a new form."""
     new = ExperimentIn.model_validate(example_body()).model_dump(mode="json", by_alias=True)
     return any(raw.get(name, new[name]) != new[name] for name in MORE)
 
 
 def list_of(raw: JsonObject, name: str) -> list[Json]:
-    """The list under this name; empty if there is none."""
+    """Return the list under this name; empty if there is none."""
     return found if isinstance(found := raw.get(name), list) else []
 
 
 def _plain(value: Any) -> str:
-    """A number for an input, without separators."""
+    """Return a number for an input, without separators."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -171,7 +171,7 @@ def arm_line(arm: Any) -> str:
 
 
 def _arm_choices() -> list[tuple[str, str]]:
-    """Strategies by their default documents, then the live version of each policy."""
+    """Return the strategies by their default documents, then the live version of each policy."""
     strategies = [(name, strategy.title) for name, strategy in STRATEGIES.items()]
     live = [
         (f"{policy.name}@{policies.live_version(policy).number}", f"Policy {policy.name}, live")

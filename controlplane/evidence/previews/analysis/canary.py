@@ -29,7 +29,8 @@ def arms(draft: ParsedPolicy) -> Arms:
 
 
 def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
-    """`played`: the requests of the canary; `pairs`: the same requests under the live version and under the draft."""
+    """Return what the guards see. `played`: the requests of the canary; `pairs`: the same requests under live and under
+    the draft."""
     limits = slow.limits((ours.request_class, ours.input_tokens, (ours.ttft_s or 0.0) * 1000) for ours, _ in pairs)
     tallies = Tallies(limits)
     for answer in answered(played, SALT):
@@ -46,7 +47,7 @@ def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
 
 
 def _truth(finding: GuardFinding, pairs: Sequence[Pair], limits: Limits) -> float | None:
-    """The true effect of a comparison, in the estimate's unit; None without answers under both versions."""
+    """Return the true effect of a comparison, in the estimate's unit; None without answers under both versions."""
     if finding.metric not in COMPARISONS:
         return None
     mine = of_class(pairs, finding.request_class)

@@ -22,7 +22,7 @@ from fleet.beside import beside
 from router.policy.types import ParsedPolicy
 
 FIRST = 400
-Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
+Traced = tuple[int, LoadedTrace, Prompts]  # (seed, trace, prompts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PreviewInputs:
     live: ParsedPolicy
     version: Version  # version of the live policy
     draft: ParsedPolicy
-    traces: tuple[tuple[int, LoadedTrace], ...]  # with their seeds
+    traces: tuple[tuple[int, LoadedTrace], ...]  # (seed, trace)
     first: int = FIRST  # requests of the first answer
 
 
@@ -50,8 +50,8 @@ class Computed:
 
 
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
-    """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
-    propagate."""
+    """Compute the preview. `send` gets the number of requests done, over all plays and seeds, and the first answer; its
+    exceptions propagate."""
     plays, names = _Plays(job, send), list(job.fleet.instances)
     drafts, lives = beside(plays.of_draft, plays.tell), plays.outcomes(0, job.live, job.draft)
     if plays.have_first:
@@ -70,11 +70,11 @@ class _Plays:
         self._first = _traced(*job.traces[0])
         self.have_first = len(self._first[1].requests) > job.first
         self._count = 2 * len(job.traces) + 1
-        self._over = memoryview(mmap(-1, 8 * self._count)).cast("Q")  # requests that have ended, by play; shared
+        self._over = memoryview(mmap(-1, 8 * self._count)).cast("Q")  # ended requests by play; shared
         self._process = os.getpid()
 
     def outcomes(self, side: int, policy: ParsedPolicy, shadow: ParsedPolicy | None = None) -> Iterator[TwinOutcome]:
-        """Of the first requests where there are more, then of each trace; `side`: 0 or 1."""
+        """Yield the outcome of the first requests where there are more, then of each trace; `side` is 0 or 1."""
         for at, given in enumerate(self._job.traces):
             play = self._begin(2 * at + side, _traced(*given) if at else self._first, policy, shadow)
             if self.have_first and not at:
@@ -82,13 +82,13 @@ class _Plays:
             yield play.outcome()
 
     def of_draft(self) -> Iterator[TwinOutcome]:
-        """The canary's comes last."""
+        """Yield the draft's outcomes; the canary's comes last."""
         job = self._job
         yield from self.outcomes(1, job.draft)
         yield self._begin(self._count - 1, self._first, job.live, arms=canary.arms(job.draft)).outcome()
 
     def tell(self) -> None:
-        """In this process only: the one beside it has no way to the caller."""
+        """Report progress. Only this process does: the one beside it has no way to the caller."""
         if os.getpid() == self._process:
             self._send(sum(self._over))
 
@@ -115,18 +115,18 @@ def _traced(seed: int, trace: LoadedTrace) -> Traced:
 
 
 def simulated(seeds: int, requests: int) -> int:
-    """The number of simulated requests: live and draft with every seed, and a canary."""
+    """Return the number of simulated requests: live and draft with every seed, and a canary."""
     return (2 * seeds + 1) * requests
 
 
 def part(trace: LoadedTrace, count: int) -> LoadedTrace:
-    """At most `count` requests: the newest of a recording, the first of any other trace."""
+    """Return at most `count` requests: the newest of a recording, the first of any other trace."""
     requests = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
     return replace(trace, requests=from_the_start(requests))
 
 
 def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
-    """The requests renumbered as a trace that starts at 0 s."""
+    """Renumber the requests as a trace that starts at 0 s."""
     start = requests[0].at_s
     return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
 

@@ -11,17 +11,18 @@ from controlplane.evidence.twin.simulation.types import Simulated
 
 WARM_UP = 0.5  # share of requests left out: the twin starts with empty caches, the fleet did not
 
-Version = tuple[str, int]  # policy and number
+Version = tuple[str, int]  # (policy, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    deviation: Deviation | None  # None: too few were measured
-    versions: tuple[Version, ...]  # under which they were measured; empty: the live one alone
+    deviation: Deviation | None  # None with too few measurements
+    versions: tuple[Version, ...]  # versions of the measurements; empty for the live one alone
 
 
 def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], pool: str, live: Version) -> Compared:
-    """The TTFT in the twin under the live version against the measured one, over requests that this version decided.
+    """Compare the TTFT in the twin under the live version with the measured one, over requests that this version
+    decided.
 
     With fewer than LOW_N of those, over all measured requests, naming their versions.
     """
@@ -40,7 +41,7 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
 
 
 def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> Deviation:
-    """Medians and the median ratio, which a few long waits hardly change."""
+    """Return medians and the median ratio, which a few long waits hardly change."""
     return {
         "metric": "ttft_ms",
         "measured": round(median(measured.ttft_ms or 0.0 for measured, _ in pairs), 3),

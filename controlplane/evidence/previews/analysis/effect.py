@@ -28,7 +28,8 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
-    """`live`, `draft`: an outcome for each seed; live's have the draft as shadow. Canary and saving are added later."""
+    """Return the effect. `live`, `draft`: an outcome for each seed; live's have the draft as shadow. Canary and saving
+    are added later."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
@@ -54,12 +55,12 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """The pairs of a class, by the class under the live version."""
+    """Return the pairs of a class, by the class under the live version."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
 def changed(live: Sequence[Simulated]) -> ChangedDecisions:
-    """How often the draft would have decided differently in the same situation."""
+    """Return how often the draft would have decided differently in the same situation."""
     hits, n = sum(request.shadow_changed for request in live), len(live)
     low, high = stats.wilson(hits, n)
     return {
@@ -82,14 +83,14 @@ def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[Instance
 
 
 def _class(pairs: Sequence[Pair]) -> ClassEffect | None:
-    """None without a request."""
+    """Return the effect on a class; None without a request."""
     if not pairs:
         return None
     return {"n": len(pairs), "metrics": [row for latency in LATENCIES for row in _rows(pairs, latency)]}
 
 
 def _rows(pairs: Sequence[Pair], latency: str) -> list[MetricEffect]:
-    """A row for each quantile, over the requests answered under both versions."""
+    """Return a row for each quantile, over the requests answered under both versions."""
     both = [
         (ours * 1000, theirs * 1000, a.session_key)
         for a, b in pairs
@@ -125,26 +126,27 @@ def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], float | No
 
 
 def _refused(requests: Sequence[Simulated]) -> int:
-    """Requests without an answer that are not at fault themselves."""
+    """Count unanswered requests, except client errors."""
     return sum(request.outcome not in ("ok", "client_error") for request in requests)
 
 
 def _hit_share(requests: Sequence[Simulated]) -> float | None:
-    """Cached share of the prompt tokens of answered requests, 0–1."""
+    """Return the cached share of the prompt tokens of answered requests, 0–1."""
     answered = [request for request in requests if request.outcome == "ok"]
     tokens = sum(request.input_tokens for request in answered)
     return round(sum(request.cached_tokens for request in answered) / tokens, 6) if tokens else None
 
 
 def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
-    """Prompt tokens computed for answered requests, per second of sending; the times of seeds add up."""
+    """Return the prompt tokens computed for answered requests per second of sending; the times of seeds add up."""
     span = _span_s(requests)
     new = sum(request.input_tokens - request.cached_tokens for request in requests if request.outcome == "ok")
     return round(new / span, 3) if span > 0 else None
 
 
 def saved_tokens_per_s(pairs: Sequence[Pair]) -> Bounds | None:
-    """The 95 % interval of the prompt tokens that only the live version computes; None with fewer than two sessions.
+    """Return the 95 % interval of the prompt tokens that only the live version computes; None with fewer than two
+    sessions.
 
     Sessions are independent, the requests of a session are not; a request counts when both versions answer it.
     """
@@ -175,6 +177,6 @@ def _span_s(requests: Sequence[Simulated]) -> float:
 
 
 def _kv_usage(outcomes: Sequence[TwinOutcome]) -> float | None:
-    """Mean over instances and time, 0–1."""
+    """Return the mean over instances and time, 0–1."""
     samples = list(chain.from_iterable(use.kv_usage for outcome in outcomes for use in outcome.instances.values()))
     return round(fmean(samples), 6) if samples else None

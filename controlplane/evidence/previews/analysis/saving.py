@@ -1,6 +1,6 @@
-"""What a draft saves a day at the preview's load: prompt tokens that it finds cached and live computes. Pure.
+"""A draft's savings a day at the preview's load: prompt tokens that it finds cached and live computes. Pure.
 
-It counts only those tokens' arithmetic, without attention and without the gain of faster answers.
+Only those tokens' arithmetic counts, without attention and without the gain of faster answers.
 """
 
 from controlplane.evidence.previews.analysis.types import Bounds, Saving, ValuePair
@@ -12,7 +12,7 @@ DAY_S, HOUR_S = 86_400, 3_600
 def saving_of(
     new_tokens_per_s: ValuePair, cost: PromptCost, gpu_hour: float, bounds: Bounds | None = None
 ) -> Saving | None:
-    """Negative if the draft computes more; without GPUs the dollars are unknown."""
+    """Return the saving; negative if the draft computes more. Without GPUs the dollars are unknown."""
     live, draft = new_tokens_per_s["live"], new_tokens_per_s["draft"]
     if live is None or draft is None:
         return None
@@ -28,6 +28,6 @@ def saving_of(
 
 
 def is_sure(saving: Saving) -> bool:
-    """Whether the interval excludes that nothing is saved; False for a saving without one."""
+    """Tell whether the interval excludes zero; False for a saving without an interval."""
     low, high = saving.get("low"), saving.get("high")
     return low is not None and high is not None and low * high > 0

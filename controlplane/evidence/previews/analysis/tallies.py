@@ -14,7 +14,7 @@ from router.pool.rollout import cell_of, hashed, is_candidate
 
 @dataclass(slots=True)
 class EndedRequest:
-    """One request that has ended."""
+    """A request that has ended."""
 
     at_s: float
     candidate: bool
@@ -33,7 +33,7 @@ def arm_and_cell(salt: str, session: str, share: float) -> tuple[bool, int]:
 
 
 def answered(requests: Sequence[Simulated], salt: str) -> Iterator[EndedRequest]:
-    """The requests in the order of their ends."""
+    """Yield the requests in the order of their ends."""
     for request in sorted(requests, key=_ends_s):
         yield EndedRequest(
             at_s=_ends_s(request),

@@ -17,7 +17,7 @@ TUNING = re.compile(r"(/policies/[a-z0-9-]+/tunings/\d+/)")
 
 @register.inclusion_tag("previews/_panel.html", takes_context=True)
 def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
-    """The panel in the editor. `preview_typed` and `preview_problems` are set after a refused start."""
+    """Return the panel in the editor. `preview_typed` and `preview_problems` are set after a refused start."""
     draft, typed = context["draft"], context.get("preview_typed", {})
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     problems = context.get("preview_problems", [])
@@ -26,7 +26,7 @@ def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("previews/_line.html", takes_context=True)
 def preview_line(context: dict[str, Any]) -> dict[str, Any]:
-    """The line on the review page: the preview of the document about to be published, if there is one."""
+    """Return the line on the review page: the preview of the document about to be published, if there is one."""
     draft = context["draft"]
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     current = found["preview"] is not None and found["shown"].status.current
@@ -35,7 +35,7 @@ def preview_line(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.simple_tag
 def previews_by_version(policy: Policy) -> dict[int, page.VersionPreview]:
-    """Previews of published versions by number; see of_version."""
+    """Return previews of published versions by number; see of_version."""
     return page.by_version(policy)
 
 
@@ -46,5 +46,5 @@ def of_version(previews: Mapping[int, page.VersionPreview], version: PolicyVersi
 
 @register.filter
 def linked(note: str) -> str:
-    """The note of a draft, with the tuning that it names as a link."""
+    """Return the note of a draft, with the tuning that it names as a link."""
     return mark_safe(TUNING.sub(r'<a href="\1">\1</a>', linebreaksbr(note)))  # noqa: S308 - linebreaksbr escapes

@@ -1,4 +1,4 @@
-"""What the Tutti page answers: one verdict, the tiers beside each other, four pictures."""
+"""The answer of the Tutti page: one verdict, the tiers beside each other, four pictures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class ServedTier:
     """One tier under the load."""
 
     name: str
-    served: Served  # the run in the middle
+    served: Served  # run with the median TTFT
     runs_s: tuple[float, ...]  # mean TTFT of each run, sorted
     shares: Shares
     capacity: float
@@ -244,7 +244,7 @@ def _placed(study: Study, row: ServedTier) -> tuple[Value, ...]:
 
 
 def _slack(inputs: TierInputs, study: Study) -> Iterator[Table]:
-    """Of a tier whose writes wait for reads."""
+    """Yield the slack of a tier whose writes wait for reads."""
     device, engine = study.tiers[inputs.tier].device, study.engine
     if device is None or device.contention != "slack":
         return
@@ -277,7 +277,7 @@ def _slack(inputs: TierInputs, study: Study) -> Iterator[Table]:
 
 
 def _left_out(inputs: TierInputs, study: Study) -> Iterator[Table]:
-    """Of a tier that the GPU controls."""
+    """Compare a tier that the GPU controls with each part of its design left out."""
     tier = study.tiers[inputs.tier]
     if tier.device is None or tier.device.metadata != "sgl":
         return

@@ -38,7 +38,7 @@ LLAMA = layout_of(profile())
 ENGINE = TieredEngine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
-# Lengths of another publication (HCache, EuroSys '25), and no tier has a value that was solved from figure 8.
+# Lengths of another publication (HCache, EuroSys '25); no tier has a value that was solved from figure 8.
 UNFITTED = Load(mean_tokens=16_340, documents=8)
 UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)
 
@@ -84,7 +84,7 @@ def _ttft(study: Study) -> Iterator[Figure]:
 
 
 def _below_others(study: Study) -> Iterator[Figure]:
-    """What the text of the publication says of figure 8; its own times give 68.9 and 77.7 %."""
+    """Yield the text's claims about figure 8; the publication's own times give 68.9 and 77.7 %."""
     tutti = study.ttft_s("ssd-tutti", RATE)
     for name, published in TTFT_BELOW.items():
         ours = (1 - tutti / study.ttft_s(name, RATE)) * 100
@@ -163,7 +163,8 @@ def _loads() -> Iterator[Figure]:
 
 
 def _dram_at_link() -> TierDevice:
-    """The crossover of figure 13 gives one number: a rate, or, at the link's rate, a set-up of a load."""
+    """Fit the crossover of figure 13, which gives one number: a rate, or, at the link's rate, a set-up time of a
+    load."""
     return replace(DRAM, setup_s=LAYER_PASS_S - LLAMA.bytes(0.979 * 32 * K) / DRAM.read_bytes_per_s)
 
 

@@ -26,7 +26,7 @@ LEAST_POOL = 1_000  # tokens of KV
 
 
 def _of_tier(title: str, maximum: float, help: str, unit: str = "", minimum: float = 0.0) -> Any:
-    """Instead of the value in the table of media."""
+    """Declare an option that replaces a value in the table of media."""
     words = f"{help} Empty: that of the tier."
     return option(None, kind="float", title=title, unit=unit, minimum=minimum, maximum=maximum, help=words)
 
@@ -197,7 +197,7 @@ class TierInputs:
     )
 
 
-MOST_SIMULATED = 4_000  # requests of all runs: what takes time is their product
+MOST_SIMULATED = 4_000  # requests of all runs, whose product determines the time
 
 GROUPS = (
     Group(
@@ -266,7 +266,7 @@ def profile_of(inputs: TierInputs) -> Profile:
 
 
 def pool_tokens(inputs: TierInputs, found: Profile) -> float:
-    """What the address lists of the tier leave of the KV pool."""
+    """Return the KV pool without the address lists of the tier."""
     tokens = float(inputs.hbm_tokens or kv_blocks(found, BLOCK_TOKENS) * BLOCK_TOKENS)
     device = device_of(inputs)
     per_gpu = layout_of(found).bytes(1)
@@ -289,7 +289,7 @@ def _tiers(inputs: TierInputs, kv_bytes: float = 1.0) -> dict[str, TierCapacity]
 
 
 def device_of(inputs: TierInputs) -> TierDevice | None:
-    """The chosen tier's, with the values given instead of its own."""
+    """Return the chosen tier's device, with given values instead of its own."""
     device = _tiers(inputs)[inputs.tier].device
     if device is None:
         return None
@@ -305,7 +305,7 @@ def device_of(inputs: TierInputs) -> TierDevice | None:
 
 
 def study_of(inputs: TierInputs) -> Study:
-    """The five tiers under one load; the chosen one with its own values, the others as published."""
+    """Return the five tiers under one load; the chosen one with the given values, the others as published."""
     found = profile_of(inputs)
     engine = TieredEngine(
         paged(law_of(found), inputs.attention),

@@ -1,8 +1,8 @@
-"""Prefix blocks of a request: their size, which few files state, and numbers for their ids."""
+"""The prefix blocks of a request: their size, which few files state, and numbers for their ids."""
 
 from controlplane.evidence.traces.formats import fields
 
-SIZES = (512, 256, 128, 64, 32, 16)  # tokens; the largest that fits all rows is taken
+SIZES = (512, 256, 128, 64, 32, 16)  # block sizes in tokens; the largest that fits all rows is taken
 LARGEST = 4_096
 HASH_BITS = 64
 
@@ -14,7 +14,7 @@ class BlockSize:
         self._left: tuple[int, ...] = (stated,) if stated else SIZES
 
     def check(self, row: fields.Row, field: str, blocks: int, input_tokens: int) -> None:
-        """As many blocks as the prompt fills, with or without the last one that it fills in part."""
+        """Check that a row has as many blocks as the prompt fills, with or without a partial last block."""
         left = tuple(size for size in self._left if input_tokens // size <= blocks <= -(-input_tokens // size))
         if not left:
             counts = (
@@ -29,7 +29,8 @@ class BlockSize:
 
 
 class BlockIds:
-    """Ids as they are, but hashes and texts as numbers by first appearance, behind all ids: numbers lie close."""
+    """Numbers for block ids: ids as they are, hashes and texts by first appearance behind all ids, so that numbers are
+    dense."""
 
     def __init__(self) -> None:
         self._numbers: dict[int | str, int] = {}

@@ -13,7 +13,7 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SESSION_GAP_S = 10.0
-SESSION_BLOCKS = 1 << 32  # ids are local to the session: this far apart they cannot meet
+SESSION_BLOCKS = 1 << 32  # distance between the ids of sessions, which are local to each
 
 
 def detects(head: str) -> bool:
@@ -22,7 +22,7 @@ def detects(head: str) -> bool:
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
-    sessions: dict[str, tuple[int, float]] = {}  # number and start
+    sessions: dict[str, tuple[int, float]] = {}  # number and start by session
     clock = 0.0
     requests, bounds, columns = [], fields.RunBounds(), Columns()
     for row in fields.json_rows(lines, columns):

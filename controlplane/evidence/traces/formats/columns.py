@@ -1,4 +1,4 @@
-"""Fields of a trace that are given, and those of them that are read: the others are named, none is dropped unsaid."""
+"""The fields that a trace gives, and those that are read: the others are named, and none is dropped silently."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ LONGEST_NAME = 40
 
 
 class Columns:
-    """Fields of one file."""
+    """The fields of one file."""
 
     __slots__ = ("given", "read")
 
@@ -16,7 +16,7 @@ class Columns:
         self.read: set[str] = set()
 
     def add(self, values: Mapping[str, object]) -> None:
-        """Fields of one row; a null says nothing that could be lost."""
+        """Add the fields of one row; a null loses nothing."""
         self.given.update(name for name, value in values.items() if value is not None)
 
     def ignored(self) -> tuple[str, ...]:

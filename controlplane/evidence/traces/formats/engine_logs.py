@@ -1,7 +1,7 @@
-"""Request logs of engines, among the other lines that they write.
+"""Request logs of engines, among other log lines.
 
-SGLang (`--log-requests`, as text or JSON) tells lengths and times; vLLM (`--enable-log-requests --enable-log-outputs`
-at the level DEBUG) tells the tokens too, so prefixes are known. Times of vLLM's lines are whole seconds without a year.
+SGLang (`--log-requests`, as text or JSON) has lengths and times; vLLM (`--enable-log-requests --enable-log-outputs` at
+the level DEBUG) has the tokens too, so prefixes are known. vLLM's times are whole seconds without a year.
 """
 
 import re
@@ -41,7 +41,7 @@ def read_sglang(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.Row]:
-    """What the log says of each finished request; the rest of it is of no use."""
+    """Yield the log's facts of each finished request and ignore other lines."""
     for number, line in enumerate(lines, start=1):
         if '"request.finished"' in line and "{" in line:
             values = fields.json_row(number, line[line.index("{") :], Columns()).values
@@ -53,7 +53,7 @@ def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.Row]:
 
 
 def _of_text(line: str) -> dict[str, Any]:
-    """The last `meta_info` of the line is the log's own: a prompt may hold any text before it."""
+    """Parse the last `meta_info` of the line, which is the log's own: a prompt may hold any text before it."""
     meta = line[line.rindex(META) :]
     found = {name: pattern.search(meta) for name, pattern in NUMBER.items()}
     numbers = {name: match[1] for name, match in found.items() if match}
@@ -63,7 +63,7 @@ def _of_text(line: str) -> dict[str, Any]:
 
 
 def _finished(row: fields.Row) -> TraceRequest | None:
-    """None without an answer."""
+    """Return the request; None without an answer."""
     took = row.seconds("e2e_latency")
     at = arrivals.moment(row, "timestamp") - took
     tokens, output = row.integer("prompt_tokens", 0), row.integer("completion_tokens", 0)
@@ -94,7 +94,8 @@ def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _asked(line: int, time: str, tokens: list[int], numbers: dict[tuple[int, ...], int]) -> TraceRequest:
-    """The year is a leap year, as the log has none; a log over New Year is refused by its length."""
+    """Return the request of a line. A leap year is assumed, as the log has none; a log over New Year is refused by its
+    length."""
     try:
         at = datetime.strptime(f"2000-{time}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
     except ValueError:

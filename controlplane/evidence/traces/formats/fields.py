@@ -1,4 +1,4 @@
-"""Reading one line of a trace: typed fields with limits, refused by name."""
+"""Reads one line of a trace: typed fields with limits, refused by name."""
 
 import json
 import math
@@ -22,7 +22,7 @@ MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line; each method reads a field. BadTrace."""
+    """A line; each method reads a field. Raises BadTrace."""
 
     line: int
     values: dict[str, Any]
@@ -44,7 +44,7 @@ class Row:
         return value
 
     def integers(self, field: str, value: Any, low: int, high: int) -> list[int]:
-        """`value`: of the field, or a part of it."""
+        """Return whole numbers. `value`: the field, or a part of it."""
         if not isinstance(value, list) or not all(type(item) is int and low <= item <= high for item in value):
             raise self.refused(field, value, f"a list of whole numbers from {low:,} to {high:,}")
         return value
@@ -56,14 +56,14 @@ class Row:
         return float(value)
 
     def seconds(self, field: str, *, per_second: float = 1.0) -> float:
-        """A time from 0 to a year, in seconds; `per_second` is how many of the field's units make one."""
+        """Return a time from 0 to a year, in seconds; `per_second` is how many of the field's units make one."""
         return self.number(field, MAX_TIME_S * per_second) / per_second
 
     def milliseconds(self, field: str) -> float | None:
         return None if self.values.get(field) is None else self.seconds(field, per_second=1000.0) * 1000
 
     def text(self, field: str) -> str:
-        """Empty when it is not there."""
+        """Return a text; empty if it is missing."""
         self.columns.read.add(field)
         value = self.values.get(field, "")
         if not isinstance(value, str) or len(value) > MAX_TEXT:
@@ -78,7 +78,7 @@ class Row:
         return name
 
     def check_blocks(self, field: str, blocks: int, input_tokens: int, block_tokens: int) -> None:
-        """As many blocks as the prompt fills, with or without the last one that it fills in part."""
+        """Check that there are as many blocks as the prompt fills, with or without a partial last block."""
         whole, all_of_it = input_tokens // block_tokens, -(-input_tokens // block_tokens)
         if not whole <= blocks <= all_of_it:
             allowed = f"{whole:,} or {all_of_it:,} blocks of {block_tokens} tokens for {input_tokens:,} input tokens"
@@ -86,7 +86,7 @@ class Row:
 
 
 def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[Row]:
-    """The JSON object of every line that is not blank; its fields go into `columns`."""
+    """Yield the JSON object of every line that is not blank; its fields are added to `columns`."""
     read = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -112,7 +112,7 @@ def json_row(number: int, line: str, columns: Columns) -> Row:
 
 
 def runs_of(ids: list[int]) -> tuple[range, ...]:
-    """Consecutive ids as ranges: [3, 4, 5, 9] → (range(3, 6), range(9, 10))."""
+    """Return consecutive ids as ranges: [3, 4, 5, 9] → (range(3, 6), range(9, 10))."""
     runs: list[range] = []
     for number in ids:
         if runs and runs[-1].stop == number:

@@ -1,4 +1,4 @@
-"""What gateways and tracers keep of requests: LiteLLM's spend logs and OpenTelemetry's spans. They tell no prefixes.
+"""Requests in the logs of gateways and tracers: LiteLLM's spend logs and OpenTelemetry's spans, without prefixes.
 
 Requests that failed, that a cache of the gateway answered, or that have no output are left out.
 """
@@ -11,7 +11,7 @@ from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from router.spans import names
 
-BLOCK_TOKENS = 64  # nominal
+BLOCK_TOKENS = 64  # nominal size
 INPUT = (names.INPUT, names.OLDER_INPUT)
 OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT)
 SESSION = (names.CONVERSATION, "session.id")
@@ -40,7 +40,8 @@ def detects_spans(head: str) -> bool:
 
 
 def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """One request for each outermost span with usage: a gateway's and an engine's span may tell of the same one."""
+    """Read one request for each outermost span with usage: a gateway's and an engine's span may describe the same
+    one."""
     columns = Columns()
     spans = [
         span for row in fields.json_rows(lines, columns) for span in _spans(row) if span.values.keys() & set(INPUT)
@@ -54,7 +55,7 @@ def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _of_span(span: fields.Row) -> TraceRequest | None:
-    """None without a prompt or an answer."""
+    """Return the request; None without a prompt or an answer."""
     tokens = span.integer(_first(span, INPUT), 0)
     output = span.integer(_first(span, OUTPUT), 0) if span.values.keys() & set(OUTPUT) else 0
     at = arrivals.moment(span, "startTimeUnixNano")
@@ -69,7 +70,7 @@ def _first(span: fields.Row, among: tuple[str, ...]) -> str:
 
 
 def _spans(row: fields.Row) -> Iterator[fields.Row]:
-    """Each span with its attributes beside its own fields; OTLP writes numbers of 64 bits as texts."""
+    """Yield each span with its attributes beside its own fields; OTLP writes numbers of 64 bits as texts."""
     for resource in _list(row, row.values, "resourceSpans"):
         for scope in _list(row, resource, "scopeSpans"):
             for span in _list(row, scope, "spans"):

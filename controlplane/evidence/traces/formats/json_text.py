@@ -1,4 +1,4 @@
-"""A file as lines: of a JSON document with a list, each entry is one at its own line number."""
+"""Splits a file into lines; each entry of a JSON document's list becomes a line at its own line number."""
 
 import io
 import json
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from controlplane.evidence.traces.types import BadTrace
 
-LIST = re.compile(r"\[\s*[{\]]")  # not a log whose lines begin with a date in brackets
+LIST = re.compile(r"\[\s*[{\]]")  # does not match a log whose lines begin with a date in brackets
 LISTS = ("data", "resourceSpans")  # fields of a document whose entries are the rows
 
 
 def lines_of(text: str) -> Iterable[str]:
-    """BadTrace: a JSON document that ends early."""
+    """Return the lines. Raises BadTrace for a JSON document that ends early."""
     begins = text.lstrip()
     if LIST.match(begins):
         return _entries(text, text.index("["))
@@ -30,7 +30,7 @@ def _is_json(line: str) -> bool:
 
 
 def _of_document(text: str) -> Iterable[str]:
-    """A document over several lines; what is none is a file of lines, refused by its reader."""
+    """Return the entries of a document over several lines; other texts stay lines, which their reader refuses."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def _of_document(text: str) -> Iterable[str]:
 
 
 def _entries(text: str, start: int) -> Iterator[str]:
-    """Blank lines keep the numbering."""
+    """Yield the entries; blank lines preserve the numbering."""
     decoder, at, line, written = json.JSONDecoder(), start + 1, 1 + text.count("\n", 0, start), 0
     while True:
         begins = at

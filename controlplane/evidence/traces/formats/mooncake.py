@@ -1,7 +1,7 @@
 """Requests with the ids of their prefix blocks, JSONL: Mooncake's traces, AIPerf's with delays, and Bailian's.
 
-The public ones of Mooncake give arrivals in ms, in buckets of three seconds, and blocks of 512 tokens; Bailian's give
-seconds and blocks of 16 tokens. A first line {"time_unit": "s", "block_tokens": 64} states what another file has.
+Mooncake's public traces have arrivals in ms, in buckets of three seconds, and blocks of 512 tokens; Bailian's have
+seconds and blocks of 16 tokens. A first line {"time_unit": "s", "block_tokens": 64} states another file's values.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from controlplane.evidence.traces.formats.blocks import LARGEST, BlockIds, Block
 from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
-SLOWEST_S = 60.0  # a file with a request less often than this is taken for one in a smaller unit
+SLOWEST_S = 60.0  # interval between requests above which a smaller unit is assumed
 STATED = ("time_unit", "block_tokens")
 
 
@@ -33,7 +33,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def read_delays(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Turns follow the previous answer by their delay, so a session plays as a closed loop."""
+    """Read a file in which turns follow the previous answer by their delay, so that a session plays as a closed
+    loop."""
     return _Reading("aiperf", "ms").trace(lines, seed)
 
 
@@ -43,11 +44,11 @@ def read_chats(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 @dataclass(slots=True)
 class _Reading:
-    """Reads one file."""
+    """The state of reading one file."""
 
     name: str
     documented: str  # unit of times, unless the file states another
-    unit: str = ""  # stated by the file
+    unit: str = ""  # unit stated by the file
     size: BlockSize = field(default_factory=lambda: BlockSize(0))
     ids: BlockIds = field(default_factory=BlockIds)
     bounds: fields.RunBounds = field(default_factory=fields.RunBounds)
@@ -63,7 +64,7 @@ class _Reading:
         return arrivals.loaded(self.name, arrivals.spread(requests, seed), columns, pacing=pacing)
 
     def _request(self, row: fields.Row) -> TraceRequest | None:
-        """Times are still in the file's unit. None: the line states what the file has."""
+        """Return a request with times in the file's unit; None if the line states the file's units."""
         if row.values.keys() & set(STATED) and "input_length" not in row.values:
             self._take_stated(row)
             return None
@@ -93,14 +94,14 @@ class _Reading:
             self.size = BlockSize(row.integer("block_tokens", 1, LARGEST))
 
     def _arrival(self, row: fields.Row, session: str, delay: float) -> float:
-        """A later turn may have a delay only."""
+        """Return the arrival; a later turn may have only a delay."""
         if row.values.get("timestamp") is None and session in self.latest:
             row.columns.read.add("timestamp")
             return self.latest[session] + delay
         return row.number("timestamp", arrivals.LATEST)
 
     def _blocks(self, row: fields.Row, tokens: int) -> tuple[range, ...]:
-        """Empty when the row says nothing of its prefix."""
+        """Return the blocks; empty if the row has no prefix."""
         row.columns.read.add("hash_ids")
         if row.values.get("hash_ids") is None:
             return ()
@@ -109,7 +110,8 @@ class _Reading:
         return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
     def _session(self, row: fields.Row) -> str:
-        """Some tools write it as a number. In a closed loop, a request without one is a session of its own."""
+        """Return the session, which some tools write as a number. In a closed loop, a request without one is a session
+        of its own."""
         if "chat_id" in row.values:
             return self._chat(row)
         name = row.values.get("session_id")
@@ -120,7 +122,7 @@ class _Reading:
         return given or (f"line-{row.line}" if self.name == "aiperf" else "")
 
     def _chat(self, row: fields.Row) -> str:
-        """The first chat of its conversation; -1 is nobody's number."""
+        """Return the first chat of its conversation; -1 is nobody's number."""
         chat = row.integer("chat_id", 0, fields.MAX_BLOCK)
         parent = row.integer("parent_chat_id", -1, fields.MAX_BLOCK) if "parent_chat_id" in row.values else -1
         return self.chats.setdefault(chat, self.chats.get(parent, str(chat)))

@@ -1,7 +1,7 @@
 """Traffic that routers recorded (docs/redis.md): JSONL, one finished request per line.
 
-Only requests that were answered are played, and of those only the ones whose number of output tokens is known. How long
-a client thought is not recorded, so arrivals are those of the clock.
+Only answered requests with a known number of output tokens are played. Clients' think times are not recorded, so
+arrivals are those of the clock.
 """
 
 from base64 import b64decode
@@ -24,7 +24,7 @@ def detects(head: str) -> bool:
 
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Block ids are numbers by first appearance; all requests have blocks of one size, the middle one of theirs."""
+    """Read a recording. Block ids are numbers by first appearance; all requests get blocks of their median size."""
     numbers: dict[bytes, int] = {}
     read_lines = 0
     requests, bounds, columns = [], fields.RunBounds(), Columns()
@@ -45,7 +45,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:
-    """A router that did not hear that Redis took its entries hands them over again; blank lines keep the numbering."""
+    """Yield each entry once, as a router sends entries again if it did not hear that Redis took them; blank lines
+    preserve the numbering."""
     seen: set[int] = set()
     for text in lines:
         key = hash(text.strip())
@@ -54,7 +55,7 @@ def _once(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _request(row: fields.Row, numbers: dict[bytes, int]) -> TraceRequest | None:
-    """None when it is not to be played; BadTrace all the same when it is no entry."""
+    """Return a request; None if it is not to be played. Raises BadTrace if it is no entry."""
     row.integer("schema", SCHEMA, SCHEMA)
     session = row.session(0)
     tokens = row.integer("input_tokens", 0)
@@ -81,7 +82,7 @@ def _request(row: fields.Row, numbers: dict[bytes, int]) -> TraceRequest | None:
 
 
 def _measured(row: fields.Row) -> MeasuredLatency:
-    """Earlier routers wrote neither the version nor the times."""
+    """Return the measured latency; earlier routers wrote neither the version nor the times."""
     return MeasuredLatency(
         at=row.number("at", MAX_AT_S, "Unix seconds"),
         pool=row.text("pool"),

@@ -21,9 +21,9 @@ HEAD_BYTES = 65_536
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
     title: str
-    detects: Callable[[str], bool]  # from the head of the file
-    read: Callable[[Iterable[str], int], LoadedTrace]  # from its lines and a seed
-    think_times: bool = False  # needed for a closed loop
+    detects: Callable[[str], bool]  # detects the format from the head of the file
+    read: Callable[[Iterable[str], int], LoadedTrace]  # reads its lines with a seed
+    think_times: bool = False  # think times, needed for a closed loop
 
 
 FORMATS: dict[str, TraceFormat] = {  # the first that detects a file reads it
@@ -49,7 +49,7 @@ def has_think_times(name: str) -> bool:
 
 
 def detect(head: bytes) -> str:
-    """The name of the format. BadTrace: unknown."""
+    """Return the name of the format. Raises BadTrace if it is unknown."""
     text = head[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
     for name, kind in FORMATS.items():
         if kind.detects(text):
@@ -59,7 +59,7 @@ def detect(head: bytes) -> str:
 
 
 def read(data: bytes, seed: int) -> LoadedTrace:
-    """The trace in these bytes, at least one request."""
+    """Return the trace in these bytes, at least one request."""
     if len(data) > MAX_BYTES:
         raise BadTrace(0, "", len(data), f"at most {MAX_BYTES:,} bytes")
     kind = FORMATS[detect(data)]
@@ -75,7 +75,7 @@ def read(data: bytes, seed: int) -> LoadedTrace:
 
 
 def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: int) -> list[TraceRequest]:
-    """The requests of the first `duration_s` that fit the model: a session ends where prompt and output exceed
+    """Return the requests of the first `duration_s` that fit the model: a session ends where prompt and output exceed
     `context_tokens`; a request without a session is left out."""
     ended: set[str] = set()
     kept = []
@@ -90,5 +90,6 @@ def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: 
 
 
 def faster(requests: Iterable[TraceRequest], factor: float) -> list[TraceRequest]:
-    """The same requests with `factor` times the rate of arrivals. Think times stay: people do not think faster."""
+    """Return the same requests with `factor` times the rate of arrivals. Think times stay: people do not think
+    faster."""
     return [replace(request, at_s=request.at_s / factor) for request in requests]

@@ -1,4 +1,4 @@
-"""Tables of lengths, CSV: Azure's LLM inference traces and BurstGPT's. They tell no prefixes.
+"""Tables of lengths as CSV: Azure's LLM inference traces and BurstGPT's, without prefixes.
 
 Azure's of 2023 and 2024 have a date in each row; BurstGPT's have seconds, and rows without an answer are failures.
 """
@@ -14,8 +14,8 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceReque
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
 SESSION = "Session ID"
-BLOCK_TOKENS = 64  # nominal
-SLOWEST_S = 600.0  # nights in BurstGPT have a request every few minutes
+BLOCK_TOKENS = 64  # nominal size
+SLOWEST_S = 600.0  # Nights in BurstGPT have a request every few minutes.
 
 
 def detects_azure(head: str) -> bool:
@@ -27,7 +27,7 @@ def detects_burst(head: str) -> bool:
 
 
 def read_azure(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """`seed` plays no part: the arrivals are exact."""
+    """Read Azure's tables; `seed` has no effect, as the arrivals are exact."""
     columns = Columns()
     requests = [_known(row, arrivals.moment(row, AZURE[0]), *AZURE[1:]) for row in _rows(lines, AZURE, columns)]
     return arrivals.loaded(
@@ -54,7 +54,7 @@ def _names(head: str) -> tuple[str, ...]:
 
 
 def _rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> Iterator[fields.Row]:
-    """The rows of a table by column; BadTrace."""
+    """Yield the rows of a table by column. Raises BadTrace."""
     reader = csv.reader(lines)
     header = tuple(name.strip() for name in next(reader, []))
     if not set(wanted) <= set(header):

@@ -7,22 +7,22 @@ from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.request import EngineRequest
 from router.prefix.approximate import PrefixIndex
 
-EPOCH = 1  # engines never restart here
+EPOCH = 1  # constant, as engines never restart here
 
 
 class ApproximateView:
     def __init__(self, endpoints: Sequence[SimEndpoint], block_size: int) -> None:
-        """`block_size`: of the chains, tokens."""
+        """Follow the endpoints. `block_size`: tokens per block of the chains."""
         self._index = PrefixIndex()
         self._block_size = block_size
         self._rounded_to = {endpoint.id: endpoint.model.limits.block_size for endpoint in endpoints}
         roundings = {*self._rounded_to.values()}
-        self._rounding = roundings.pop() if len(roundings) == 1 else None  # the common rounding; None: they differ
+        self._rounding = roundings.pop() if len(roundings) == 1 else None  # common rounding; None if they differ
         for endpoint in endpoints:
             self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
-        """Tokens by instance; instances without any are left out. Tiers are not known."""
+        """Return tokens by instance, without empty ones. Tiers are unknown."""
         prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
         if (rounding := self._rounding) is not None:
             return self._index.tokens(call.chain, size, block_size=rounding, most=prompt), None
@@ -33,15 +33,15 @@ class ApproximateView:
         return each, None
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """The instance computes the prompt, so it will hold it."""
+        """Expect the prompt in the cache of the instance that computes it."""
         self._index.insert(instance, EPOCH, call.chain)
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """Learn from the cached tokens that the engine reports."""
         size, cached = self._block_size, work.cached_tokens
-        # At least one token is computed, and a partial last block is never hit: neither is a sign of eviction.
+        # At least one token is computed, and a partial last block is never hit: neither indicates an eviction.
         is_complete = cached >= (work.prompt_tokens - 1) // size * size
         self._index.correct(instance, call.chain, len(call.chain) if is_complete else cached // size)
 
     def began(self, call: SimCall, instance: str) -> None:
-        """A first token says nothing about the cache."""
+        """Do nothing: a first token says nothing about the cache."""

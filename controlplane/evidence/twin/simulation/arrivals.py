@@ -1,4 +1,4 @@
-"""When requests are sent, as a replay sends them: by the clock, or session by session."""
+"""Sending times of requests, as in a replay: by the clock, or session by session."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,15 +6,15 @@ from itertools import groupby, pairwise
 
 from controlplane.evidence.traces.types import TraceRequest
 
-Arrival = tuple[float, TraceRequest]  # when, s
+Arrival = tuple[float, TraceRequest]  # (time in s, request)
 
 
 class Arrivals:
     def __init__(self, requests: Sequence[TraceRequest], pacing: str, duration_s: float = math.inf) -> None:
-        """`pacing`: "timestamps" or "closed_loop"; `duration_s`: end of a closed loop."""
+        """Schedule requests. `pacing`: "timestamps" or "closed_loop"; `duration_s`: end of a closed loop."""
         self._duration_s = duration_s if pacing == "closed_loop" else math.inf
         self._first: list[TraceRequest] = []
-        self._next: dict[int, TraceRequest] = {}  # by the index of the previous turn
+        self._next: dict[int, TraceRequest] = {}  # next request by the index of the previous turn
         if pacing == "closed_loop":
             self._in_turns(requests)
         else:
@@ -28,11 +28,11 @@ class Arrivals:
             self._next |= {before.index: turn for before, turn in pairwise(turns)}
 
     def first(self) -> Iterator[Arrival]:
-        """Requests that wait for no answer."""
+        """Yield the requests that wait for no answer."""
         yield from ((request.at_s, request) for request in self._first if request.at_s < self._duration_s)
 
     def after(self, request: TraceRequest, now: float) -> Arrival | None:
-        """The request that follows this one, which has just ended."""
+        """Return the request that follows this one, which has just ended."""
         following = self._next.get(request.index)
         if following is None or now + following.think_s >= self._duration_s:
             return None

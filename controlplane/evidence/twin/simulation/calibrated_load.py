@@ -1,4 +1,4 @@
-"""Whether a simulated load is one that the calibration of its engines knows. Pure."""
+"""Checks whether a simulated load is within the calibration of its engines. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from fleet.engine.load_range import Load, LoadRange, ServedRequest
 
 
 def outside_of(endpoints: Sequence[SimEndpoint], requests: Sequence[Simulated]) -> tuple[str, ...]:
-    """In words, of the engines whose range of load is known; empty: nothing that matters is beyond it."""
+    """Say which load is outside the known range of engines; empty if nothing significant is."""
     known = {one.id: one.model.calibrated for one in endpoints if one.model.calibrated is not None}
     served: defaultdict[str, list[ServedRequest]] = defaultdict(list)
     for one in requests if known else ():

@@ -1,4 +1,4 @@
-"""One request in the twin."""
+"""A request in the twin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ class Handover:
     sender: SimEndpoint
     receiver: SimEndpoint
     transfers: TransferModel
-    new_tokens: int  # computed by the sender
-    prefill: EngineRequest  # in the sender's engine
-    work: EngineRequest  # in the receiver's
-    asked_s: float = 0.0  # when the decoder first asked whether the prompt is computed
-    sent_s: float = 0.0  # when the decoder got the request, or could have pulled its KV
+    new_tokens: int  # tokens computed by the sender
+    prefill: EngineRequest  # work in the sender's engine
+    work: EngineRequest  # work in the receiver's engine
+    asked_s: float = 0.0  # time at which the decoder first asked whether the prompt is computed
+    sent_s: float = 0.0  # time at which the decoder got the request, or could have pulled its KV
     size: int = 0  # bytes moved
-    store: SharedStore | None = None  # the prompt goes through it: nothing is held for the decoder
-    is_held: bool = False  # the blocks can be pulled
-    pull_s: float | None = None  # as predicted, where the policy lets the receiver pull
-    sharing: int = 1  # pulls under way from the sender, with it
+    store: SharedStore | None = None  # store that the prompt goes through; nothing is then held for the decoder
+    is_held: bool = False  # whether the blocks can be pulled
+    pull_s: float | None = None  # predicted time, if the policy lets the receiver pull
+    sharing: int = 1  # pulls in progress from the sender, including this one
     pull_tokens: int = 0  # tokens that the receiver waits for; 0 once the handover is over
 
     def pull_begins(self, tokens: int, predicted_s: float) -> None:
@@ -37,7 +37,7 @@ class Handover:
         self.pull_s, self.sharing, self.pull_tokens = predicted_s, self.sender.pulls, tokens
 
     def pull_ends(self) -> None:
-        """The KV has come, or the request has failed; once, further calls change nothing."""
+        """End the pull, as the KV has come or the request has failed; further calls change nothing."""
         if self.pull_tokens:
             self.receiver.pull(self.sender, self.pull_tokens, -1)
             self.pull_tokens = 0
@@ -50,19 +50,19 @@ class SimCall:
     admission: Admission
     chain: Sequence[int]  # chain of its prompt
     session: str | None  # its name, or the one derived from the conversation
-    turn: int  # requests that came before
+    turn: int  # number of earlier requests
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
-    candidate: bool = False  # the candidate of two arms decides
+    candidate: bool = False  # whether the candidate of two arms decides
     arm_class: str = ""
-    handover: Handover | None = None  # its prompt is computed on another instance
-    alone: bool = False  # no other request on its instance until its first token
-    work: EngineRequest | None = None  # in the decoding engine
+    handover: Handover | None = None  # set if its prompt is computed on another instance
+    alone: bool = False  # True if no other request runs on its instance until its first token
+    work: EngineRequest | None = None  # work in the decoding engine
     media: Sequence[str] = ()  # media of that engine's tiers below the GPU
-    slot_s: float = 0.0  # when it was sent to an instance
-    ready_s: float = 0.0  # when the engine's API had passed it on
-    pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
+    slot_s: float = 0.0  # time at which it was sent to an instance
+    ready_s: float = 0.0  # time at which the engine's API had passed it on
+    pulled_s: tuple[float, float] | None = None  # times at which KV from the shared store was requested, and came
     transfers: int = 0  # KV transfers from another instance or the store
 
     @property
@@ -111,7 +111,8 @@ class SimCall:
         )
 
     def _waits(self, work: EngineRequest) -> tuple[float, float]:
-        """(for queues, for KV) until the first token; the rest of the TTFT is computing and the engine's API."""
+        """Return (queueing time, KV waiting time) until the first token; computing and the engine's API make up the
+        rest of the TTFT."""
         handover, queued_s = self.handover, self.admission.queued_s
         if handover is not None:
             prefill = handover.prefill

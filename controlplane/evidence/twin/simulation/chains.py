@@ -1,6 +1,6 @@
 """Prefixes of a trace as chains of block numbers: an equal number means an equal prompt up to there.
 
-The whole trace has one block size, its most frequent one: the trace tells nothing below its blocks anyway, and a prompt
+The whole trace has one block size, its most frequent one: the trace has no information below its blocks, and a prompt
 of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
 """
 
@@ -15,10 +15,10 @@ from fleet.engine.engine_model import EngineModel
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of a trace. Finding them takes as long as a tenth of a play, so several plays may share them."""
+    """The prompts of a trace. Finding them takes a tenth of the time of a play, so several plays may share them."""
 
     block_size: int  # tokens
-    chains: Mapping[int, list[int]]  # by the index of the request
+    chains: Mapping[int, list[int]]  # chain by the index of the request
 
 
 def prompts_of(requests: Sequence[TraceRequest]) -> Prompts:
@@ -37,14 +37,14 @@ class TraceChains:
         self._fresh = count(-1, -1)  # numbers of blocks that are never shared
 
     def whole(self, request: TraceRequest) -> list[int]:
-        """The full blocks of prompt and answer together."""
+        """Return the full blocks of prompt and answer together."""
         size = self.block_size
         chain = self.prompts[request.index][: request.input_tokens // size]
         more = (request.input_tokens + request.output_tokens) // size - len(chain)
         return chain + list(islice(self._fresh, more))
 
     def scaled(self, model: EngineModel) -> EngineModel:
-        """The same engine with blocks of that size, for the same number of tokens."""
+        """Return the same engine with blocks of that size, for the same number of tokens."""
         if self.block_size == model.limits.block_size:
             return model
         blocks = max(model.kv_tokens // self.block_size, 1)
@@ -52,7 +52,7 @@ class TraceChains:
 
 
 def _is_linked(chains: Iterable[list[int]]) -> bool:
-    """Whether each id always follows the same one: then it already stands for the prompt up to it."""
+    """Tell whether each id always follows the same one, so that it already stands for the prompt up to it."""
     before: dict[int, int] = {}
     for ids in chains:
         previous = [-1, *ids[:-1]]
@@ -62,8 +62,8 @@ def _is_linked(chains: Iterable[list[int]]) -> bool:
 
 
 def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
-    """Renumbered, so that it does."""
-    numbers: dict[tuple[int, int], int] = {}  # (block before, id)
+    """Renumber the blocks so that each number stands for the prompt up to it."""
+    numbers: dict[tuple[int, int], int] = {}  # number by (block before, id)
     return {
         index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]
         for index, ids in chains.items()

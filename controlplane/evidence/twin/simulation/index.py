@@ -1,4 +1,4 @@
-"""How much of a prompt each instance holds, as the router knows it: by KV events where there are any, else by the
+"""Estimates how much of a prompt each instance holds, as the router does: by KV events if there are any, else by the
 approximate index."""
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,17 @@ from fleet.engine.scheduler import VLLM
 
 class Index(Protocol):
     def held(self, call: SimCall) -> Held:
-        """Tokens by instance, and of them those on device, in host memory and on disk where some may be below the
-        device; instances without any are left out."""
+        """Return tokens by instance, without empty ones; and, where some may be below the device, those on device, in
+        host memory and on disk."""
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """The prompt was sent to the instance."""
+        """Note that the prompt was sent to the instance."""
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """The instance answered the request."""
+        """Note that the instance answered the request."""
 
     def began(self, call: SimCall, instance: str) -> None:
-        """The instance has computed the prompt."""
+        """Note that the instance has computed the prompt."""
 
 
 class NothingHeld:
@@ -34,13 +34,13 @@ class NothingHeld:
         return {}, None
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """The instance keeps nothing of the prompt."""
+        """Do nothing: the instance keeps nothing of the prompt."""
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """Nothing to learn."""
+        """Do nothing: there is nothing to learn."""
 
     def began(self, call: SimCall, instance: str) -> None:
-        """A first token says nothing about the cache."""
+        """Do nothing: a first token says nothing about the cache."""
 
 
 class MixedIndex:

@@ -1,7 +1,7 @@
 """The router's exact index, for instances with KV events: the blocks that engines hold, and those being computed.
 
-The router follows the events; here the engines' pools tell. The forecast of evictions until a request is admitted
-(router/prefix/forecast/cache_forecast.py) is left out.
+The router follows events; here the engines' pools report directly. The forecast of evictions until a request is
+admitted (router/prefix/forecast/cache_forecast.py) is left out.
 """
 
 from bisect import bisect_left
@@ -15,12 +15,13 @@ from fleet.engine.request import EngineRequest
 from router.policy.held import HeldByLevel
 
 Held = tuple[Mapping[str, int], Mapping[str, tuple[int, int, int]] | None]  # see Index.held
-FOLLOWED_ABOVE = 32  # instances; fewer are asked one after the other, which costs less than following them
-TIER_OF = {"GPU": 0, "CPU": 1, "DISK": 2}  # by medium, as the router counts them
+FOLLOWED_ABOVE = 32  # instances; asking fewer of them one by one costs less than following them
+TIER_OF = {"GPU": 0, "CPU": 1, "DISK": 2}  # tier by medium, as the router counts them
 
 
 class Holders:
-    """Of each block a mask of the instances that hold or compute it: of many instances, most hold equally much."""
+    """Stores, for each block, a mask of the instances that hold or compute it: of many instances, most hold equally
+    much."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -38,8 +39,8 @@ class Holders:
             self._of.pop(block, None)
 
     def held(self, chain: Sequence[int]) -> list[tuple[int, int]] | None:
-        """(leading blocks of the chain, who holds just these), ascending. None where somebody lacks a block in the
-        middle of what it holds."""
+        """Return (leading blocks of the chain, instances that hold just these), ascending. None if an instance lacks a
+        block in the middle of what it holds."""
         there, at, levels = self._of.get(chain[0], 0) if chain else 0, 0, []
         while there:
             end = self._alike(chain, at, there)
@@ -51,20 +52,20 @@ class Holders:
         return levels
 
     def _alike(self, chain: Sequence[int], at: int, there: int) -> int:
-        """Behind the last block that the same instances hold: chains are evicted from their end."""
+        """Return the index behind the last block that the same instances hold: chains are evicted from their end."""
         of, further = self._of, range(at + 1, len(chain))
         return at + 1 + bisect_left(further, True, key=lambda place: of.get(chain[place]) != there)
 
 
 @dataclass(slots=True)
 class KnownBlocks:
-    """Of an instance, whose engine's pool it follows where there are many."""
+    """The blocks of an instance, whose engine's pool it follows if there are many."""
 
     endpoint: SimEndpoint
     bit: int
     holders: Holders
     fresh: dict[SimCall, Sequence[int]] = field(default_factory=dict)  # blocks of each prompt that is being computed
-    expected: Counter[int] = field(default_factory=Counter)  # all of these
+    expected: Counter[int] = field(default_factory=Counter)  # count of all these blocks
 
     def stored(self, hashes: Sequence[int]) -> None:
         self.holders.add(hashes, self.bit)
@@ -91,14 +92,14 @@ class KnownBlocks:
             self.removed([block for block in fresh if not pool.holds(block)])
 
     def held(self, chain: Sequence[int]) -> int:
-        """Leading blocks that will be there when a request sent now is admitted."""
+        """Count the leading blocks that will be there when a request sent now is admitted."""
         held = self.endpoint.engine.pool.held(chain)
         while held < len(chain) and chain[held] in self.expected:
             held += 1
         return held
 
     def by_tier(self, chain: Sequence[int]) -> list[int]:
-        """The same on device, in host memory and on disk."""
+        """Count these blocks on device, in host memory and on disk."""
         engine = self.endpoint.engine
         held = [engine.pool.held(chain), 0, 0]
         for key in chain[held[0] :]:
@@ -111,7 +112,7 @@ class KnownBlocks:
 
 class KvEventView:
     def __init__(self, endpoints: Sequence[SimEndpoint], block_size: int) -> None:
-        """`block_size`: of the chains, tokens."""
+        """Follow the endpoints. `block_size`: tokens per block of the chains."""
         self._holders = Holders()
         self._known = [KnownBlocks(endpoint, 1 << place, self._holders) for place, endpoint in enumerate(endpoints)]
         self._instances = {known.endpoint.id: known for known in self._known}
@@ -148,4 +149,4 @@ class KvEventView:
         self._instances[instance].began(call)
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """The index already knew."""
+        """Do nothing: the index already knew."""

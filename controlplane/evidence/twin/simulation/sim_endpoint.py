@@ -1,4 +1,4 @@
-"""One instance: its engine, and its load as the router knows it."""
+"""An instance: its engine, and its load as the router knows it."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -42,7 +42,7 @@ class SimEndpoint:
     def __init__(
         self, name: str, position: int, model: EngineModel, scaled: EngineModel, store: SharedStore | None = None
     ) -> None:
-        """`model` as the router sees it; `scaled` has blocks of the trace's size."""
+        """Make an endpoint. `model` is as the router sees it; `scaled` has blocks of the trace's size."""
         self.id = name
         self.position = position
         self.model = model
@@ -58,14 +58,14 @@ class SimEndpoint:
         self.receives = model.transfers is not None or store is not None
         self.media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
         self.due_s: float | None = None  # next event of the engine
-        self.speed = ""  # its speed group
-        self.pace = 1.0  # against the fleet's median instance
+        self.speed = ""  # name of its speed group
+        self.pace = 1.0  # pace against the fleet's median instance
         self.group: Sequence[SimEndpoint] = (self,)  # ranks that step together
         # In flight, as the router counts
         self.requests = 0
-        self.prefill_tokens = 0  # new tokens of those without a first token yet
+        self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0
-        self.pulls = 0  # under way from it
+        self.pulls = 0  # pulls in progress from it
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.moving = 0  # KV transfers from here
         # As last sampled
@@ -76,14 +76,14 @@ class SimEndpoint:
         self.changes: set[str] = set()  # ids in its fleet that changed since the router looked
 
     def fits(self, request: EngineRequest) -> bool:
-        """Prompt and answer fit into the empty KV cache and the model's window."""
+        """Tell whether prompt and answer fit into the empty KV cache and the model's window."""
         tokens = request.prompt_tokens + request.output_tokens
         capacity = self.engine.pool.total * self.engine.limits.block_size
         return tokens <= capacity and (self.model.window is None or tokens <= self.model.window)
 
     @property
     def is_suspect(self) -> bool:
-        return False  # no instance ever fails here
+        return False  # No instance ever fails here.
 
     def refusal(self, now: float, open_s: float) -> str:
         return ""
@@ -96,7 +96,7 @@ class SimEndpoint:
         return Load(self.prefill_tokens, self.requests, self.kv_usage, self.model.kv_tokens, refused, self.pace)
 
     def view(self, refused: str) -> InstanceState:
-        """This endpoint as the policy sees it; rebuilt after a change."""
+        """Return this endpoint as the policy sees it; rebuilt after a change."""
         if self._view is None:
             model = self.model
             self._view = InstanceState(  # positional: twice as fast as by name
@@ -125,13 +125,13 @@ class SimEndpoint:
         self._touch()
 
     def began(self, new_tokens: int) -> None:
-        """The first token of a request with this many new tokens."""
+        """Note the first token of a request with this many new tokens."""
         self.prefill_tokens -= new_tokens
         self.decodes += 1
         self._decodes_changed()
 
     def ended(self) -> None:
-        """A request ended after its first token."""
+        """Note the end of a request after its first token."""
         self.requests -= 1
         self.decodes -= 1
         self._decodes_changed()
@@ -141,7 +141,7 @@ class SimEndpoint:
             one._touch()
 
     def pull(self, peer: "SimEndpoint", tokens: int, by: int) -> None:
-        """A pull from the peer begins (1) or is over (-1), as load of both (router/pool/load/pull.py)."""
+        """Begin (1) or end (-1) a pull from the peer, as load of both (router/pool/load/pull.py)."""
         peer.pulls += by
         self.pull_tokens += by * tokens
         self.prefill_tokens += by * tokens
@@ -160,11 +160,11 @@ class SimEndpoint:
 
     @property
     def is_settled(self) -> bool:
-        """Its metrics stay as they are until something happens to it."""
+        """True if its metrics stay the same until something happens to it."""
         return self.due_s is None and self.model.tiers is None
 
     def sample(self, now: float, number: int) -> None:
-        """Read the engine's metrics, for the sample of that number, from 0; those left out before are like the last."""
+        """Read the engine's metrics, for the sample of that number, from 0; omitted samples are like the last one."""
         engine = self.engine
         usage, waiting = round(engine.usage_at(now), 6), engine.waiting
         if usage != self.kv_usage or waiting != self.waiting:
@@ -179,13 +179,13 @@ class SimEndpoint:
         samples[3].append(engine.transferring)
 
     def _repeat(self, count: int) -> None:
-        """The last sample until there are so many."""
+        """Repeat the last sample until there are so many."""
         every: Iterable[list[Any]] = self._samples
         for samples in every:
             samples.extend(repeat(samples[-1] if samples else 0, count - len(samples)))
 
     def use(self, count: int) -> Use:
-        """`count`: of the samples taken."""
+        """Return the use over `count` samples."""
         self._repeat(count)
         usage, running, waiting, transferring = self._samples
         stats = self.engine.stats()

@@ -42,11 +42,11 @@ class SimRouter:
         self._paced_at = -PACES_S
         _group(endpoints)
         self._speeds = {endpoint.id: endpoint.speed for endpoint in endpoints}
-        self._uneven: dict[str, float] = {}  # paces that are not 1
+        self._uneven: dict[str, float] = {}  # paces other than 1
         laws = [endpoint.model.law for endpoint in endpoints]
         names = ("context_cost", "equal_cost_tokens")
         self._law = {name: fmean(getattr(law, name) for law in laws) for name in names} if laws else {}
-        # As a router reads it from the pool's entry, before anything was moved
+        # As a router reads it from the pool's entry before anything was moved
         moving = (endpoint.model.transfers for endpoint in endpoints)
         self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
         self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, **self._law)
@@ -56,18 +56,18 @@ class SimRouter:
         self.queue.follow(policy)
 
     def able(self, call: SimCall) -> bool:
-        """An instance could take the request if it had capacity; none of them ever fails here."""
+        """Tell whether an instance could take the request if it had capacity; none of them ever fails here."""
         return able(ANY, self._fleet_view.fleet({}, 0.0, 0.0), self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
-        """The session by its name, else by the conversation that the prompt continues."""
+        """Return the session by its name, else by the conversation that the prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
     def policy_of(self, call: SimCall) -> ParsedPolicy:
         return self._arms.candidate if self._arms is not None and call.candidate else self._policy
 
     def assign(self, call: SimCall) -> None:
-        """To an arm, for good."""
+        """Assign the request to an arm, for good."""
         if self._arms is not None:
             call.candidate = self._arms.takes(call.key, call.sent_s)
             cached = most(self._index.held(call)[0])
@@ -93,26 +93,26 @@ class SimRouter:
         )
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
-        """The request goes to this instance: bind the session, and expect the prompt in its cache if it computes it."""
+        """Note the instance of the request: bind the session, and expect the prompt in its cache if it computes it."""
         if not pulls:
             self._index.sent(call, endpoint.id)
         if call.session is not None:
             self._affinity.bind(call.session, endpoint.id, now, self._ttl_s, shared=False)
 
     def computes(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """The instance computes the prompt for a decoder."""
+        """Note that the instance computes the prompt for a decoder."""
         self._index.sent(call, endpoint.id)
 
     def pulled(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """The KV of the prompt has come from a peer; before, nobody who was sent there found it."""
+        """Note that the KV of the prompt has come from a peer; earlier requests did not find it there."""
         self._index.sent(call, endpoint.id)
 
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """The prompt has been computed there."""
+        """Note that the prompt has been computed there."""
         self._index.began(call, endpoint.id)
 
     def moved(self, handover: Handover, slot_s: float, now: float) -> None:
-        """The first token of an answer that was sent at `slot_s`, maybe after a KV transfer."""
+        """Note the first token of an answer that was sent at `slot_s`, perhaps after a KV transfer."""
         if handover.size:
             self._pace.transfer(handover.size * handover.sharing, now - handover.sent_s)
             if handover.pull_s is not None:
@@ -145,7 +145,7 @@ class SimRouter:
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:
-    """By speed, which equal laws and roles have in common, and by the ranks that step together."""
+    """Group endpoints by speed, which equal laws and roles share, and by the ranks that step together."""
     speeds: dict[tuple[object, str], str] = {}
     together: defaultdict[str, list[SimEndpoint]] = defaultdict(list)
     for endpoint in endpoints:
@@ -159,7 +159,7 @@ def _group(endpoints: Sequence[SimEndpoint]) -> None:
 
 
 def _prefix_key(call: SimCall) -> int:
-    """As the router's: of the block in which the prompt's first 1,024 bytes end. Block numbers are spread, since those
-    of different sessions may differ in their upper bits only."""
+    """Return the router's key: that of the block in which the prompt's first 1,024 bytes end. Block numbers are spread,
+    since those of different sessions may differ in their upper bits only."""
     beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
     return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

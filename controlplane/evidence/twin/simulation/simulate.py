@@ -29,8 +29,8 @@ from router.contract.connectors import MOONCAKE_STORE
 from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission import Admission, Wait
 
-SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
-PROGRESS_EVERY = 100  # requests
+SAMPLED_EVERY_S = 1.0  # interval between metric scrapes, as on a node
+PROGRESS_EVERY = 100  # requests between progress reports
 OFFLOADS = "offloads: each prompt is computed on the instance that decodes, no KV moves between instances"
 
 Event = tuple[float, int, Callable[[Any], None], Any]
@@ -62,7 +62,7 @@ def simulate(
 
 
 class Play:
-    """One play of a trace, as `simulate` describes it, that can stop on its way."""
+    """A play of a trace, as `simulate` describes it, that can stop on its way."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class Play:
     ) -> None:
         self._seed = seed
         self._total = len(requests)
-        self._awaited = {request.index for request in requests}  # their ends
+        self._awaited = {request.index for request in requests}  # requests whose end is awaited
         self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
-        self._draws = draws or {request.index: draw.random() for request in requests}  # the same under every policy
+        self._draws = draws or {request.index: draw.random() for request in requests}  # equal under every policy
         self._chains = TraceChains(prompts or prompts_of(requests))
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
@@ -101,7 +101,7 @@ class Play:
         self._now = 0.0
         self._ended_s = 0.0
         self._turns = 0
-        self._open = 0  # scheduled or in flight
+        self._open = 0  # requests scheduled or in flight
         self._over: list[Simulated] = []
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
@@ -111,7 +111,7 @@ class Play:
         self._post(0.0, self._sample, None)
 
     def first(self, count: int) -> TwinOutcome:
-        """The first requests of the trace, once they have ended; the play goes on where this stops."""
+        """Return the outcome of the first requests, once they have ended; the play continues from there."""
         later = {index for index in self._awaited if index >= count}
         self._awaited -= later
         self._go_on()
@@ -119,14 +119,14 @@ class Play:
         return self._outcome([one for one in self._over if one.index < count])
 
     def outcome(self) -> TwinOutcome:
-        """Of all requests."""
+        """Return the outcome of all requests."""
         self._go_on()
         if self._on_progress is not None:
             self._on_progress(len(self._over), self._total)
         return self._outcome(self._over)
 
     def _go_on(self) -> None:
-        """Until the awaited requests have ended."""
+        """Process events until the awaited requests have ended."""
         heap, awaited = self._heap, self._awaited
         while awaited and self._open:
             self._now, _, call, given = heappop(heap)
@@ -191,7 +191,7 @@ class Play:
             self._resume(call)
 
     def _resume(self, call: SimCall) -> None:
-        """After a wakeup, or at the end of its wait."""
+        """Resume a request after a wakeup, or at the end of its wait."""
         refusal = call.admission.resume(self._now)
         if refusal is None:
             self._choose(call)
@@ -302,7 +302,7 @@ class Play:
         self._take(endpoint)
 
     def _take(self, endpoint: SimEndpoint) -> None:
-        """What its engine has begun to wait for, and what has failed there."""
+        """Handle what the engine has begun to wait for, and what has failed there."""
         for work in endpoint.engine.take_pulls() if endpoint.receives else ():
             self._pull(endpoint, work)
         for work in endpoint.engine.take_failed() if endpoint.model.tiers is not None else ():
@@ -316,7 +316,7 @@ class Play:
             self._transfers.load(self._store, endpoint, work, self._now)
 
     def _fail(self, endpoint: SimEndpoint, work: EngineRequest) -> None:
-        """It ran out of GPU memory while it loaded its KV."""
+        """Fail a request that ran out of GPU memory while it loaded its KV."""
         call: SimCall = work.owner
         handover = call.handover
         leases = {endpoint: call.leased}
@@ -328,7 +328,7 @@ class Play:
                 self._transfers.let_go(handover, self._now)
         for involved, new_tokens in leases.items():
             if handover is None or handover.pull_s is None or involved is handover.sender:
-                self._sim_router.began(call, involved)  # nothing is expected where a pull has not come
+                self._sim_router.began(call, involved)  # Nothing is expected where a pull has not come.
             involved.began(new_tokens)
             involved.ended()
         self._end(call, "error", "out_of_memory")

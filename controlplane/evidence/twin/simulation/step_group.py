@@ -1,4 +1,4 @@
-"""Data-parallel ranks that step together, which the event queue calls as one."""
+"""Data-parallel ranks that step together and are one entry of the event queue."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ class StepGroup:
 
     @property
     def due_s(self) -> float | None:
-        """Next event of the group."""
+        """The next event of the group."""
         return self.endpoints[0].due_s
 
     @due_s.setter
@@ -23,7 +23,7 @@ class StepGroup:
 
 
 def step_groups(endpoints: Iterable[SimEndpoint]) -> dict[SimEndpoint, StepGroup]:
-    """The group of each endpoint that has one."""
+    """Return the group of each endpoint that has one."""
     found: dict[SimEndpoint, StepGroup] = {}
     for endpoint in endpoints:
         if len(endpoint.group) > 1 and endpoint not in found:

@@ -1,4 +1,4 @@
-"""What tiers below the GPU did in the twin, as facts of a run. Pure."""
+"""The activity of tiers below the GPU in the twin, as facts of a run. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from fleet.engine.tiers.sizes import drive_writes_per_day
 
 
 def tier_facts(outcome: TwinOutcome) -> tuple[dict[str, dict[str, float]], dict[str, float]] | None:
-    """(by tier: what it gave and took, and drive writes per day, of which drives are rated for 1 for five years; of
-    all: the time that steps waited for KV, and the most that waited to be written), summed over the instances. None
-    without KV below the GPU."""
+    """Return two summaries over the instances; None without KV below the GPU. By tier: what it gave and took, and drive
+    writes per day, for drives rated for 1 over five years. Of all: the time that steps waited for KV, and the most that
+    waited to be written."""
     used = [use.tiers for use in outcome.instances.values() if use.tiers is not None]
     stats = [tier for one in used for tier in one.tiers] + ([outcome.store] if outcome.store is not None else [])
     if not stats:

@@ -1,4 +1,4 @@
-"""KV transfers from the instance that computed a prompt to its decoder, as in fleet/simengine/kv/peers.py."""
+"""Transfers KV from the instance that computed a prompt to its decoder, as in fleet/simengine/kv/peers.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +10,19 @@ from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
 
 Post = Callable[[float, Callable[[Any], None], Any], None]
-HandoverAt = tuple[Handover, float]  # and a moment
+HandoverAt = tuple[Handover, float]  # (handover, time)
 
 
 class SimTransfers:
     def __init__(self, post: Post, changed: Callable[[SimEndpoint], None]) -> None:
-        """`post(when, call, given)`: adds an event; `changed`: the endpoint's engine has new work."""
+        """Connect to the play. `post(when, call, given)` adds an event; `changed`: the endpoint's engine has new
+        work."""
         self._post = post
         self._changed = changed
         self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # pairs that have met
 
     def ask(self, handover: Handover, now: float) -> None:
-        """The decoder has the request and asks the sender until the prompt is computed."""
+        """Have the decoder, which has the request, ask the sender until the prompt is computed."""
         handover.asked_s = now
         work = handover.work
         work.awaits_prefill, work.pull_tokens = True, work.prompt_tokens
@@ -46,14 +47,14 @@ class SimTransfers:
         self._changed(handover.receiver)
 
     def _found(self, asked: HandoverAt) -> None:
-        """The decoder learns that the prompt is computed."""
+        """Let the decoder learn that the prompt is computed."""
         handover, now = asked
         handover.receiver.engine.prefilled(handover.work, now)
         self._changed(handover.receiver)
 
     def pull(self, handover: Handover, now: float) -> None:
-        """The decoder has capacity for the blocks."""
-        if not handover.is_held:  # their hold time is over
+        """Pull the blocks, as the decoder has capacity for them."""
+        if not handover.is_held:  # Their hold time is over.
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
@@ -68,7 +69,7 @@ class SimTransfers:
         self._post(there_s, self._pulled, (handover, there_s))
 
     def let_go(self, handover: Handover, now: float) -> None:
-        """Free the blocks: not needed, or held for long enough."""
+        """Free the blocks, as they are not needed or were held for long enough."""
         if handover.is_held:
             handover.is_held = False
             self._free(handover, now)
@@ -83,7 +84,7 @@ class SimTransfers:
         self._come(handover, handover.work.prompt_tokens, now)
 
     def load(self, store: SharedStore, endpoint: SimEndpoint, work: EngineRequest, now: float) -> None:
-        """From the store that the instances share, what this one lacks of the prompt."""
+        """Load what this instance lacks of the prompt from the shared store."""
         size = endpoint.engine.limits.block_size
         here = work.computed // size
         tokens = store.held(work.chain, here, work.prompt_tokens // size) * size

@@ -1,4 +1,4 @@
-"""Input and results of the twin. Values only; seconds are virtual."""
+"""The input and results of the twin. Values only; seconds are virtual."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,44 +12,44 @@ from router.policy.types import ParsedPolicy
 
 @dataclass(frozen=True, slots=True)
 class TwinFleet:
-    instances: Mapping[str, EngineModel]  # by instance id, as the router knows it
+    instances: Mapping[str, EngineModel]  # instance id, as the router knows it, to model
     store: StoreModel | None = None  # store that all of them share
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """Two policies that share a fleet: a request of the candidate arm keeps it for as long as it waits."""
+    """Two policies that share a fleet. A request keeps its arm for as long as it waits."""
 
     candidate: ParsedPolicy
-    takes: Callable[[str, float], bool]  # session and arrival in s: whether the candidate decides
+    takes: Callable[[str, float], bool]  # whether the candidate decides, by session and arrival in s
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One request."""
+    """The outcome of one request."""
 
-    index: int  # in its trace
+    index: int  # index in the trace
     seed: int
     session: str
-    sent_s: float  # by the client
+    sent_s: float  # sending time at the client
     input_tokens: int
     output_tokens: int
     cached_tokens: int  # prompt tokens that the engine found cached
     ttft_s: float | None  # None without an answer
-    tpot_s: float | None  # None with a single token, too
-    e2e_s: float | None  # until the refusal, when refused
-    instance: str  # "" when refused
+    tpot_s: float | None  # None without an answer or with a single token
+    e2e_s: float | None  # time until the answer's end or the refusal
+    instance: str  # empty if refused
     request_class: str
-    # As routers say it: ok, refused, client_error (longer than KV cache or window), error (KV that is never free)
+    # As in routers: ok, refused, client_error (longer than KV cache or window), error (KV that is never free)
     outcome: str
-    code: str  # code of the refusal or error; "" when answered
-    queued_s: float  # in the router's queue
+    code: str  # code of the refusal or error; empty if answered
+    queued_s: float  # time in the router's queue
     shadow_changed: bool  # another instance or flow, or a refusal
-    # While two arms share the fleet:
-    candidate: bool = False  # the candidate decided
-    key: str = ""  # the session as the router knows it, else a name of its own
-    arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
-    second_s: float | None = None  # from sending to the second token; None with a single one, too
+    # Set while two arms share the fleet
+    candidate: bool = False  # whether the candidate decided
+    key: str = ""  # session as the router knows it, else a name of its own
+    arm_class: str = ""  # class by live's thresholds, on the instance that holds most of the prompt
+    second_s: float | None = None  # time from sending to the second token; None with a single token, too
 
     @property
     def session_key(self) -> tuple[int, str | int]:
@@ -65,22 +65,22 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Samples of one instance, once a second from the start."""
+    """The samples of one instance, once a second from the start."""
 
-    kv_usage: tuple[float, ...]  # 0–1 share of the blocks
+    kv_usage: tuple[float, ...]  # share of the blocks, 0–1
     running: tuple[int, ...]
     waiting: tuple[int, ...]
-    preemptions: int  # in total
+    preemptions: int  # number in total
     transferring: tuple[int, ...] = ()  # requests whose KV leaves or comes
     blocked_s: float = 0.0  # time in which requests waited though nothing was computed
-    tiers: TiersStats | None = None  # below HBM
+    tiers: TiersStats | None = None  # tiers below HBM
 
 
 @dataclass(frozen=True, slots=True)
 class TwinOutcome:
-    requests: tuple[Simulated, ...]  # by index
+    requests: tuple[Simulated, ...]  # sorted by index
     instances: Mapping[str, Use]
-    virtual_s: float  # until the last answer
+    virtual_s: float  # time until the last answer
     not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
     store: TierStats | None = None  # store that the instances share
     outside: tuple[str, ...] = ()  # loads outside the calibration's range

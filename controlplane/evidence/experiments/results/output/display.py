@@ -25,7 +25,7 @@ from router.policy.strategies import title_of
 T = TypeVar("T")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # markers, by arm
+SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # markers by arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Cell:
     """A metric of one arm, with its difference from the baseline."""
 
     arm: str
-    raw: str  # as in the JSON, empty when unknown
+    raw: str  # value as in the JSON; empty if unknown
     text: str
     best: bool
     difference: str  # empty for the baseline and without an interval
@@ -48,11 +48,11 @@ class ResultRow:
     title: str
     better: str
     cells: tuple[Cell, ...]
-    is_main: bool  # among those of the forest plot, so always in view
+    is_main: bool  # whether the forest plot shows it, so that it is always in view
 
 
 def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
-    """A row for each metric of the class, a cell for each arm."""
+    """Return a row for each metric of the class, with a cell for each arm."""
     against = {
         (row["arm"], row["metric"]): row
         for row in results["differences"]
@@ -73,7 +73,7 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
 
 
 def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
-    """The rows without their number of requests, and that number by arm, where all rows of the arm share it."""
+    """Return the rows without their number of requests, and that number by arm where all rows of the arm share it."""
     numbers: dict[str, set[str]] = {}
     for cell in (cell for row in rows for cell in row.cells if cell.n):
         numbers.setdefault(cell.arm, set()).add(cell.n)
@@ -114,7 +114,7 @@ def _difference(row: DifferenceRow, metric: Metric) -> str:
 
 
 def class_counts(results: Results) -> list[tuple[str, int]]:
-    """(class, requests of the arm with most) for each class."""
+    """Return (class, requests of the arm with most) for each class."""
     return [
         (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))
         for name in results["classes"]
@@ -130,9 +130,9 @@ class ArmLook:
     sign: str
     dash: str
     marker: str
-    policy: str  # in words
+    policy: str  # policy in words
     partial: bool
-    n: str = ""  # requests behind its differences, if the same for all rows
+    n: str = ""  # requests behind its differences, if equal for all rows
 
 
 def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:
@@ -162,7 +162,7 @@ def policy_of(arm: Arm) -> str:
 
 
 def _title(path: str) -> str:
-    """Of a policy parameter or of an option of a kind; any other key as typed."""
+    """Return the title of a policy parameter or of an option of a kind; any other key as typed."""
     return PARAMETERS[path].title if path in PARAMETERS else OPTION_TITLES.get(path.removeprefix("store."), path)
 
 
@@ -178,14 +178,14 @@ class Setting:
 
 
 def settings_of(documents: Sequence[JsonObject]) -> list[Setting]:
-    """Every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
+    """Return every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]
 
 
 def fleet_settings_of(fleets: Sequence[RecordedFleet | None]) -> list[Setting]:
-    """The recorded fleet of every arm: its size, its model, and each option with its default."""
+    """Return the recorded fleet of every arm: its size, its model, and each option with its default."""
     known = [fleet for fleet in fleets if fleet is not None]
     if not known or len(known) < len(fleets):
         return []

@@ -18,7 +18,7 @@ from controlplane.evidence.experiments.results.types import Results
 
 
 def about(experiment: Experiment) -> dict[str, str]:
-    """Lines at the top of the report."""
+    """Return the lines at the top of the report."""
     return {
         "Question": experiment.question,
         "Status": experiment.status,
@@ -33,7 +33,7 @@ def about(experiment: Experiment) -> dict[str, str]:
 
 
 def report_of(experiment: Experiment, baseline: str) -> str:
-    """The report with embedded pictures."""
+    """Return the report with embedded pictures."""
     results = results_of(experiment)
     links = [
         f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
@@ -43,7 +43,7 @@ def report_of(experiment: Experiment, baseline: str) -> str:
 
 
 def report_files_of(experiment: Experiment, baseline: str) -> bytes:
-    """The report as a ZIP with its pictures as files: sites such as GitHub show no embedded ones."""
+    """Return the report as a ZIP with its pictures as files: sites such as GitHub show no embedded ones."""
     results = results_of(experiment)
     pictures = _pictures(results, baseline)
     links = [f"![{title}]({name})" for name, title, _ in pictures]
@@ -56,7 +56,7 @@ def report_files_of(experiment: Experiment, baseline: str) -> bytes:
 
 
 def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
-    """(name of the file, title, SVG) of each class with differences."""
+    """Return (name of the file, title, SVG) of each class with differences."""
     found = []
     for request_class in results["classes"]:
         title = f"Difference from {baseline}, class {request_class}"
@@ -66,11 +66,11 @@ def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
     return found
 
 
-UNLINKED = str.maketrans("[]\n", "() ")  # in the text of a link
+UNLINKED = str.maketrans("[]\n", "() ")  # removes brackets and line ends from the text of a link
 
 
 def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str) -> str:
-    """The comparison of the page: a row for each metric and arm."""
+    """Return the comparison of the page: a row for each metric and arm."""
     results = results_of(experiment)
     against = {
         (row["arm"], row["metric"]): row
@@ -94,7 +94,7 @@ COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")
 
 
 def requests_of(experiment: Experiment, form: str) -> bytes:
-    """A file with a row for each request; `form`: one of FORMS. Busy."""
+    """Return a file with a row for each request; `form` is one of FORMS. Raises Busy."""
     runs = [(run.arm, run.seed, run.records_path) for run in experiment.runs.all()]
     size = sum(path.stat().st_size for _, _, path in runs if path.exists())
     if size > LARGE:
@@ -103,7 +103,7 @@ def requests_of(experiment: Experiment, form: str) -> bytes:
 
 
 def requests_near(experiment: Experiment, arm: str, point: near.LatencyPoint) -> list[near.NearRequest]:
-    """The requests of an arm behind a point of its chart. Busy."""
+    """Return the requests of an arm behind a point of its chart. Raises Busy."""
     runs = [(run.seed, run.records_path) for run in experiment.runs.all() if run.arm == arm]
     size = sum(path.stat().st_size for _, path in runs if path.exists())
     return computing.computed_once(near.nearest, runs, point) if size > LARGE else near.nearest(runs, point)

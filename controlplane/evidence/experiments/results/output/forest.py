@@ -1,6 +1,6 @@
 """Differences from a baseline in words and as a forest plot: difference, interval, zero line, margins. Pure.
 
-The plot is SVG from the server: the page shows it without JavaScript, and reports carry it.
+The server makes the plot as SVG: the page shows it without JavaScript, and reports embed it.
 """
 
 import math
@@ -15,10 +15,10 @@ from controlplane.evidence.experiments.results.statistics.stats import widened
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
-ROW, TOP = 24, 34  # px: a line of a row, the head
-LEAST, MOST = -1.0, 3.0  # a larger difference ends in an arrow
+ROW, TOP = 24, 34  # row and header height, px
+LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-# Colours of a picture that stands alone; on the page they come from css/experiments.css.
+# Colours of a stand-alone picture; on the page they come from css/experiments.css.
 STYLE = (
     "<style>text{font:13px system-ui,sans-serif;fill:#1c2530}.forest-rule{stroke:#8a96a3}.forest-zero{stroke:#1c2530}"
     ".forest-margin{stroke:#a34a00}.forest-better{fill:#00694a;stroke:#00694a}.forest-worse{fill:#a1321b;stroke:#a1321b}"
@@ -56,7 +56,7 @@ class Line:
 
 
 def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
-    """Rows with a relative difference, metric by metric."""
+    """Return the rows with a relative difference, metric by metric."""
     rows = _jointly(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
     names = [arm["name"] for arm in results["arms"]]
@@ -70,8 +70,8 @@ def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
 
 
 def _jointly(results: Results, request_class: str, baseline: str) -> list[DifferenceRow]:
-    """The plotted rows, with intervals and verdicts that hold together over all metrics of an arm: of so many metrics
-    one is soon different by chance."""
+    """Return the plotted rows, with intervals and verdicts that hold jointly over all metrics of an arm: with so many
+    metrics, one differs by chance."""
     rows = [
         row
         for row in results["differences"]
@@ -107,7 +107,7 @@ def _line(row: DifferenceRow, margins: tuple[float, ...]) -> Line:
 
 
 def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> Line:
-    """`row`: a difference with its interval, both in the unit of the reference, and its verdict."""
+    """Make a line of `row`: a difference with its interval, both in the unit of the reference, and its verdict."""
     middle = _relative(row["difference"], reference, math.inf)
     low, high = _interval(row, reference)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
@@ -115,7 +115,7 @@ def line(label: str, row: Interval, reference: float, margins: tuple[float, ...]
 
 
 def _interval(row: Interval, reference: float) -> tuple[float, float]:
-    """The interval of the ratio; of the difference for older results and baselines of zero, cut at −1."""
+    """Return the interval of the ratio; of the difference for older results and baselines of zero, cut at −1."""
     low, high = row.get("relative_low"), row.get("relative_high")
     if low is not None:
         return low, math.inf if high is None else high
@@ -131,7 +131,7 @@ def _known(value: float) -> float | None:
 
 
 def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
-    """What the plot shows, in a sentence for each arm."""
+    """Say the plot's content in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in _jointly(results, request_class, baseline):
         relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
@@ -159,12 +159,12 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
 
 
 def page_svg(lines: Sequence[Line], title: str, shape: Shape = WIDE) -> str:
-    """The plot for a page, whose style sheet shows the shape that fits the screen."""
+    """Draw the plot for a page, whose style sheet shows the shape that fits the screen."""
     return svg(lines, title, alone=False, shape=shape) + svg(lines, title, alone=False, shape=PHONE)
 
 
 def svg(lines: Sequence[Line], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
-    """The plot; empty without a row. `alone`: with its own colours and background."""
+    """Draw the plot; empty without a row. `alone`: with its own colours and background."""
     if not lines:
         return ""
     ends = [value for line in lines for value in (line.low, line.high, *line.margins) if math.isfinite(value)]
@@ -231,5 +231,5 @@ def _drawn(axis: _Axis, line: Line, y: int) -> str:
 
 
 def _cut(text: str, limit: int = 42) -> str:
-    """The text, cut in the middle, since names differ at their ends."""
+    """Cut a text in the middle, since names differ at their ends."""
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"

@@ -1,5 +1,5 @@
-"""The requests behind a point of a chart: those of an arm whose latency is nearest to it. No Django: the records of a
-large experiment are read beside the web process."""
+"""Finds the requests behind a point of a chart: those of an arm whose latency is nearest to it. No Django, as the
+records of a large experiment are read beside the web process."""
 
 from collections.abc import Sequence
 from heapq import nsmallest
@@ -14,19 +14,19 @@ NEAREST = 25
 
 
 class LatencyPoint(NamedTuple):
-    request_class: str  # or "all"
+    request_class: str  # class, or "all"
     latency: str  # key of LATENCIES
-    ms: float | None  # None: above all of them
+    ms: float | None  # None for a point above all requests
 
 
 class NearRequest(NamedTuple):
     seed: int
     record: Record
-    ms: float  # the latency of the point
+    ms: float  # latency of the request
 
 
 def nearest(runs: Sequence[tuple[int, Path]], point: LatencyPoint) -> list[NearRequest]:
-    """Slowest first. `runs`: (seed, records) of the arm."""
+    """Return the nearest requests, slowest first. `runs`: (seed, records) of the arm."""
     found = [
         NearRequest(seed, record, ms)
         for seed, path in runs

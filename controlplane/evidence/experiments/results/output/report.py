@@ -16,21 +16,21 @@ REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2
 
 
 def shown(value: float | int | str | None, unit: str = "") -> str:
-    """Three significant digits with a separator for thousands; a dash for an unknown value."""
+    """Say a value with three significant digits and a separator for thousands; a dash if it is unknown."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
     if math.isinf(value):
-        return "unanswered"  # a quantile that falls on requests without an answer
-    if unit.startswith("$"):  # $8.21 / M output tokens
+        return "unanswered"  # The quantile falls on requests without an answer.
+    if unit.startswith("$"):  # as in "$8.21 / M output tokens"
         return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
     text = significant(value * 100 if unit == "%" else value, decimals=9)
     return f"{text} {unit}".strip().replace("-", "−")
 
 
 def signed(value: float | None, unit: str = "") -> str:
-    """A difference, always with its sign; None is infinite."""
+    """Say a difference, always with its sign; None is infinite."""
     if value is None:
         return "∞"
     text = shown(value, unit)
@@ -38,7 +38,7 @@ def signed(value: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """1 h 02 min, 3 min 20 s, 12 s."""
+    """Say a duration: 1 h 02 min, 3 min 20 s, 12 s."""
     if seconds is None:
         return "–"
     whole = round(seconds)
@@ -48,14 +48,14 @@ def duration(seconds: float | None) -> str:
 
 
 def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
-    """The comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
+    """Write the comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(text)}" for title, text in about.items() if text]
     lines += [f"- Times: {results['time']}", ""]
     lines += _expectations(results)
     if results["partial"]:
         lines += ["**Partial results**: not every run ended.", ""]
-    # First, because the reader needs them to judge the rest.
+    # Warnings come first, because the reader needs them to judge the rest.
     lines += _bullets("Warnings", results["warnings"])
     lines += [line for picture in pictures for line in (picture, "")]
     lines += _differing(results)
@@ -66,7 +66,7 @@ def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures
 
 
 def _differing(results: Results) -> list[str]:
-    """What the arms change in the policy, and what in the fleet."""
+    """Say what the arms change in the policy, and what in the fleet."""
     lines = []
     differing = results["differing"]
     for title, settings in (("Policies", differing["policy"]), ("Fleets", differing["fleet"])):
@@ -119,7 +119,7 @@ def _differences(results: Results, baseline: str) -> list[str]:
 
 
 def compared_n(row: DifferenceRow) -> str:
-    """1,204 (36 left out)."""
+    """Say the number of compared requests: 1,204 (36 left out)."""
     left_out = row.get("left_out", 0)
     return shown(row["n"]) + (f" ({shown(left_out)} left out)" if left_out else "")
 
@@ -138,7 +138,7 @@ def _expectations(results: Results) -> list[str]:
 
 
 def sentence(row: ExpectationRow) -> str:
-    """An expectation and its answer in words."""
+    """Say an expectation and its answer."""
     subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {row['arm']}"
     return f"{subject} {_found(row)}; expected: {row['limits']}{_decided_by(row)}"
 
@@ -172,7 +172,7 @@ def _escape(text: str) -> str:
 
 
 def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> str:
-    """A row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
+    """Write a row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
     rows = (
         (arm, seed, mode, *(getattr(record, name) for name in COLUMNS))
         for arm, seed, records in runs
@@ -182,8 +182,8 @@ def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -
 
 
 def junit(results: Results) -> str:
-    """A test case for each run and for each expectation. An inconclusive one is skipped: it has neither passed nor
-    failed."""
+    """Write a test case for each run and for each expectation. An inconclusive one is skipped: it has neither passed
+    nor failed."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
     _properties(suite, results)
     for arm in results["arms"]:
@@ -205,7 +205,7 @@ JUNIT = {"fail": "failure", "inconclusive": "skipped"}
 
 
 def _properties(suite: Element, results: Results) -> None:
-    """The mode, and for a simulation its engine model."""
+    """Add the mode, and for a simulation its engine model."""
     named = [("mode", results["mode"]), ("verdict", results["verdict"])]
     if (twin := results["twin"]) is not None:
         named += [("twin", twin["about"]), ("expected error", described(twin["expected"]))]
@@ -217,5 +217,5 @@ def _properties(suite: Element, results: Results) -> None:
 
 
 def _xml_text(text: str) -> str:
-    """XML 1.0 has no control characters."""
+    """Remove control characters, which XML 1.0 does not have."""
     return "".join(c if c >= " " or c in "\t\n" else "�" for c in text)

@@ -1,4 +1,4 @@
-"""The requests of an experiment as a file, a row for each. No Django: a large one is made beside the web process."""
+"""The requests of an experiment as a file, a row for each. No Django, as a large one is made beside the web process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from controlplane.common import parquet
 from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.output import report
 
-Runs = Sequence[tuple[str, int, Path]]  # arm, seed, records
+Runs = Sequence[tuple[str, int, Path]]  # (arm, seed, records)
 
 
 def csv_file(mode: str, runs: Runs) -> bytes:
@@ -16,7 +16,7 @@ def csv_file(mode: str, runs: Runs) -> bytes:
 
 
 def parquet_file(mode: str, runs: Runs) -> bytes:
-    """The columns of the CSV."""
+    """Return a Parquet file with the columns of the CSV."""
     rows = [(arm, seed, record) for arm, seed, path in runs for record in records.read(path)]
     columns: dict[str, tuple[type, list[Any]]] = {
         "arm": (str, [arm for arm, _, _ in rows]),

@@ -19,12 +19,12 @@ from controlplane.evidence.experiments.results.statistics.stats import Differenc
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.experiments.results.types import ArmResults, Bounds, DifferenceRow, Interval
 
-Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline
+Found = tuple[str, str, str, Difference, float]  # (arm, baseline, metric, difference, value of the baseline)
 
 
 def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[DifferenceRow]:
-    """One row for each arm, baseline, class and metric, over the requests that every arm was sent. `beat` is called
-    every second or two."""
+    """Return a row for each arm, baseline, class and metric, over the requests that every arm was sent. `beat` is
+    called every second or two."""
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
     if len(with_records) < 2:
         return []
@@ -78,7 +78,8 @@ def _row(
 
 
 def interval(found: Difference | None, reference: float | None, digits: int) -> Interval:
-    """`reference`: the baseline's value. None: there was no request to compare."""
+    """Return the interval of a difference. `reference`: the baseline's value; None if there was no request to
+    compare."""
     relative, (low, high) = None, (math.nan, math.nan)
     if found is not None and reference and math.isfinite(reference):
         relative = known(found.difference / reference, 4)
@@ -100,14 +101,14 @@ def bounds(found: Difference | None, digits: int) -> Bounds:
 
 
 def known(value: float, digits: int) -> float | None:
-    """The value; None if it is infinite, as a quantile falls on requests without an answer."""
+    """Return the value; None if it is infinite, as a quantile falls on requests without an answer."""
     return round(value, digits) if math.isfinite(value) else None
 
 
 def best(
     arms: Sequence[ArmResults], differences: Sequence[DifferenceRow]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
-    """(the best arm, the arms that are not shown to be worse than any other), each by class and metric.
+    """Return (the best arm, the arms that are not shown to be worse than any other), each by class and metric.
 
     The best arm is better than every other by its interval. Metrics without intervals have neither.
     """

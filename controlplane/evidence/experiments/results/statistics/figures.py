@@ -1,4 +1,5 @@
-"""Figures of an experiment from the records of its runs. No Django: large ones are computed beside the web process."""
+"""Computes figures of an experiment from the records of its runs. No Django, as large ones are computed beside the web
+process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,14 +24,14 @@ from controlplane.evidence.experiments.results.types import (
 class RunFile:
     arm: str
     seed: int
-    path: Path  # the file with its records
-    size: int  # bytes so far: more of them are another question
+    path: Path  # file with its records
+    size: int  # bytes so far, part of the key of remembered answers
     instances: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    whole: WholeRunResults  # over the requests of all seeds
+    whole: WholeRunResults  # results over the requests of all seeds
     by_seed: Mapping[int, WholeRunResults]
     started: bool
 
@@ -78,7 +79,7 @@ def compared(
     expected: Sequence[Expectation],
     beat: Callable[[], None] = lambda: None,
 ) -> ArmComparison:
-    """The arms by their requests. `beat`: called every second or two."""
+    """Compare the arms by their requests. `beat` is called every second or two."""
     keyed = {arm["name"]: _keyed([each for each in files if each.arm == arm["name"]]) for arm in arms}
     differences = comparison.differences(keyed, slo, beat)
     return ArmComparison(differences, verdicts.judge(expected, arms, Estimator(keyed, slo), beat))

@@ -1,7 +1,7 @@
-"""The same requests in several arms, and estimates from them.
+"""Pairs the same requests of several arms, and estimates from them.
 
-Every request that an arm was sent counts: one that it refused or failed is infinitely late, outside the SLO and
-without cached tokens. Otherwise an arm could look fast by refusing. Pure.
+Every request that an arm was sent counts: a refused or failed one is infinitely late, outside the SLO and without
+cached tokens. Otherwise an arm could look fast by refusing. Pure.
 """
 
 import math
@@ -14,8 +14,8 @@ from controlplane.evidence.experiments.results.slo import Slo
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import ResampledEstimate
 
-Key = tuple[int, int]  # seed, request index
-Session = tuple[int, str | int]  # seed, session; a request without one is its own
+Key = tuple[int, int]  # (seed, request index)
+Session = tuple[int, str | int]  # (seed, session); a request without a session is its own
 Keyed = Mapping[Key, Record]  # records of one arm
 
 
@@ -33,7 +33,7 @@ class SumRatio:
         return sum(self.numerators) / total if total else 0.0
 
     def pull(self) -> list[float]:
-        """How much each request changes the value."""
+        """Return how much each request changes the value."""
         value, total = self.value, sum(self.denominators)
         rows = zip(self.numerators, self.denominators, strict=True)
         return [(above - value * below) / total if total else 0.0 for above, below in rows]
@@ -52,8 +52,8 @@ def session_of(key: Key, record: Record | None) -> Session:
 def latency_columns(
     arms: Mapping[str, Keyed], request_class: str, latency: str
 ) -> tuple[dict[str, list[float]], list[Session]]:
-    """(a column of values in ms for each arm, the session of each row); row i is the same request in all. Unknown
-    values are left out."""
+    """Return (a column of values in ms for each arm, the session of each row); row i is the same request in all.
+    Unknown values are left out."""
     first = next(iter(arms.values()))
     keys = [key for key in sorted(first) if all(is_closed(keyed.get(key), request_class) for keyed in arms.values())]
     rows = [[_latency(keyed[key], latency) for keyed in arms.values()] for key in keys]
@@ -68,7 +68,7 @@ def _latency(record: Record, latency: str) -> float | None:
 
 
 def ratio_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, SumRatio]:
-    """By arm; row i is the same request in all. Requests that some arm was not sent are left out."""
+    """Return the sums by arm; row i is the same request in all. Requests that some arm was not sent are left out."""
     first = next(iter(arms.values()))
     common = [key for key in sorted(first) if all(is_closed(keyed.get(key), "all") for keyed in arms.values())]
     keys = [key for key in common if is_closed(first[key], request_class)]
@@ -84,7 +84,7 @@ def ratio_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, s
 
 
 def sent_to_any(arms: Mapping[str, Keyed], request_class: str) -> int:
-    """Requests of the class that some arm was sent."""
+    """Count the requests of the class that some arm was sent."""
     return len({key for keyed in arms.values() for key, record in keyed.items() if is_closed(record, request_class)})
 
 
@@ -101,7 +101,7 @@ def ratio_difference(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
 
 
 def ratio_of_ratios(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
-    """The ratio, with the first-order error of its logarithm; of no request if one side is zero."""
+    """Return the ratio, with the first-order error of its logarithm; an estimate of no request if one side is zero."""
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
@@ -110,7 +110,7 @@ def ratio_of_ratios(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
 
 
 def _error(pulls: Sequence[float], sessions: Sequence[Session]) -> float:
-    """The standard error of a sum over independent sessions."""
+    """Return the standard error of a sum over independent sessions."""
     sums: dict[Session, float] = {}
     for pull, session in zip(pulls, sessions, strict=True):
         sums[session] = sums.get(session, 0.0) + pull
@@ -128,24 +128,24 @@ def _sessions(*arms: SumRatio) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """By arm: the quantiles of its requests, and of every resample."""
+    """The quantiles of the requests, and of every resample, by arm."""
 
     exact: dict[str, tuple[float, ...]]
     drawn: dict[str, list[tuple[float, ...]]]
-    n: int  # requests
+    n: int  # number of requests
     sessions: int
 
 
 @dataclass
 class Estimator:
-    """Estimates over the records of an experiment; a resampling serves every quantile of its latency."""
+    """Estimates over the records of an experiment; one resampling serves every quantile of its latency."""
 
     arms: Mapping[str, Keyed]
     slo: Slo
     _resampled: dict[tuple[str, ...], Resampled] = field(default_factory=dict)
 
     def value(self, arm: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """The estimate of the value; None without a request, and for a metric without intervals."""
+        """Return the estimate of the value; None without a request, and for a metric without intervals."""
         found = METRICS[metric]
         if found.quantile is not None:
             return self._quantile((arm,), request_class, *found.quantile)
@@ -157,7 +157,7 @@ class Estimator:
         return ResampledEstimate.normal(sums.value, error, rows, _sessions(sums)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """The estimate of the ratio; None if no request was sent to both, or the baseline is zero."""
+        """Return the estimate of the ratio; None if no request was sent to both, or the baseline is zero."""
         found = METRICS[metric]
         if found.quantile is not None:
             return self._quantile((arm, base), request_class, *found.quantile)

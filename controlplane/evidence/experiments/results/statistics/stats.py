@@ -19,38 +19,39 @@ from statistics import NormalDist, pstdev
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
-LOW_N = 20  # fewer requests get a mark instead of a verdict
-LOW_SESSIONS = 5  # so do fewer sessions, whose resamples say little about other sessions
+LOW_N = 20  # requests below which a mark replaces the verdict
+LOW_SESSIONS = 5  # sessions below which it does, too: their resamples say little about other sessions
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100
-WORK_LIMIT = 4_000_000  # drawn values per comparison: beyond it fewer resamples are drawn
+WORK_LIMIT = 4_000_000  # drawn values per comparison, beyond which fewer resamples are drawn
 ECDF_POINTS = 120
 
 Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition 7)."""
+    """Return the quantile of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition
+    7)."""
     return _between(ordered.__getitem__, len(ordered), share)
 
 
 def _between(at: Callable[[int], float], n: int, share: float) -> float:
-    """The quantile of n values; `at` gives the one of a rank, from 0."""
+    """Return the quantile of n values; `at` gives the value of a rank, from 0."""
     place = (n - 1) * share
     below = int(place)
     low, high = at(below), at(min(below + 1, n - 1))
-    return low if low == high else low + (high - low) * (place - below)  # infinity minus infinity is NaN
+    return low if low == high else low + (high - low) * (place - below)  # Infinity minus infinity is NaN.
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
-    """The QUANTILES of at least one value."""
+    """Return the QUANTILES of at least one value."""
     ordered = sorted(values)
     return tuple(quantile(ordered, share) for share in QUANTILES)
 
 
 def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float], list[float]]:
-    """(values, shares of values at or below them), thinned to at most `points` with the ends kept."""
+    """Return (values, shares of values at or below them), thinned to at most `points` with the ends kept."""
     ordered = sorted(values)
     n = len(ordered)
     count = min(n, points)
@@ -65,9 +66,9 @@ class Difference:
     difference: float  # infinite if one arm's quantile falls on requests that it did not answer
     low: float
     high: float
-    n: int  # requests in both arms
+    n: int  # number of requests in both arms
     verdict: Verdict
-    relative: tuple[float, float] | None = None  # the interval of their ratio, minus one; None: without a ratio
+    relative: tuple[float, float] | None = None  # interval of their ratio, minus one; None without a ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,10 @@ class ResampledEstimate:
     """A statistic of the requests, and of each of their resamples."""
 
     exact: float
-    drawn: tuple[float, ...]  # in order
-    n: int  # requests
-    sessions: int | None = None  # None: as many as requests
-    is_ratio: bool = False  # errors are symmetric in the logarithm, so no interval reaches below zero
+    drawn: tuple[float, ...]  # sorted values of the resamples
+    n: int  # number of requests
+    sessions: int | None = None  # None for as many as requests
+    is_ratio: bool = False  # Errors are symmetric in the logarithm, so no interval reaches below zero.
 
     @classmethod
     def of(
@@ -88,12 +89,12 @@ class ResampledEstimate:
 
     @classmethod
     def normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
-        """An estimate from its standard error."""
+        """Return an estimate from its standard error."""
         return cls(exact, tuple(exact + error * z for z in _NORMAL), n, sessions)
 
     @classmethod
     def log_normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
-        """A ratio, from the standard error of its logarithm."""
+        """Return a ratio, from the standard error of its logarithm."""
         return cls(exact, tuple(exact * math.exp(error * z) for z in _NORMAL), n, sessions, is_ratio=True)
 
     def _in_logs(self) -> "ResampledEstimate":
@@ -101,11 +102,11 @@ class ResampledEstimate:
 
     @property
     def is_few(self) -> bool:
-        """Too few requests or sessions for a verdict."""
+        """True with too few requests or sessions for a verdict."""
         return self.n < LOW_N or (self.sessions is not None and self.sessions < LOW_SESSIONS)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Percentiles of the resamples; beyond their range, the normal distribution."""
+        """Return percentiles of the resamples; beyond their range, those of the normal distribution."""
         if self.is_ratio:
             low, high = self._in_logs().interval(alpha)
             return math.exp(low), math.exp(high)
@@ -117,7 +118,7 @@ class ResampledEstimate:
         return min(low, self.exact - reach), max(high, self.exact + reach)
 
     def p_value(self, limit: float) -> float:
-        """Two-sided, of the hypothesis that the statistic is `limit`."""
+        """Return the two-sided p-value of the hypothesis that the statistic is `limit`."""
         if self.is_ratio:
             return self._in_logs().p_value(_log(limit))
         n = len(self.drawn)
@@ -129,7 +130,8 @@ class ResampledEstimate:
         return min(2 / n, 2 * (1 - NormalDist().cdf(z)))
 
     def needed_n(self, limit: float, alpha: float) -> int | None:
-        """Requests with which the interval would end at the limit: its width falls with their square root."""
+        """Return the requests with which the interval would end at the limit: its width falls with their square
+        root."""
         if self.is_ratio:
             return self._in_logs().needed_n(_log(limit), alpha)
         low, high = self.interval(alpha)
@@ -145,11 +147,12 @@ def _log(value: float) -> float:
 
 
 _NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / RESAMPLES) for i in range(RESAMPLES))
-NEVER = 10**9  # requests: as good as never
+NEVER = 10**9  # number of requests that is as good as never
 
 
 def holm(p_values: Sequence[float], alphas: Sequence[float]) -> list[float]:
-    """The level of each test, so that one is wrong by chance with at most its alpha in the whole family (Holm 1979).
+    """Return the level of each test, so that one is wrong by chance with at most its alpha in the whole family (Holm
+    1979).
 
     From the smallest p-value on, the level is alpha / (tests left); behind the first test that does not hold, the
     level stays.
@@ -168,22 +171,22 @@ def resamples_of(n: int) -> int:
 
 
 def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
-    """For each resample, how often each of n rows was drawn. `sessions`: each row's session, which is drawn whole; if
-    empty, rows are drawn one by one."""
+    """Yield how often each of n rows was drawn, for each resample. `sessions`: each row's session, which is drawn
+    whole; if empty, rows are drawn one by one."""
     of_row, count = _numbered(n, sessions)
     for times in _drawn(count, resamples_of(n), seed):
         yield [times[number] for number in of_row]
 
 
 def _numbered(n: int, sessions: Sequence[Hashable]) -> tuple[list[int], int]:
-    """(the number of each row's session, the number of sessions)."""
+    """Return (the number of each row's session, the number of sessions)."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(sessions or range(n)))}
     return [numbers[name] for name in sessions or range(n)], len(numbers)
 
 
-@lru_cache(maxsize=1)  # the latencies of a class have the same sessions; 8 MB at most
+@lru_cache(maxsize=1)  # The latencies of a class have the same sessions; 8 MB at most.
 def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
-    """For each resample, how often each of `count` sessions was drawn."""
+    """Return how often each of `count` sessions was drawn, for each resample."""
     draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
     return tuple(_once(draw, count) for _ in range(resamples))
 
@@ -191,14 +194,14 @@ def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
 def _once(draw: random.Random, count: int) -> "array[int]":
     times, share = [0] * count, draw.random
     for _ in repeat(None, count):
-        times[int(share() * count)] += 1  # as draw.choices does, in two thirds of its time
+        times[int(share() * count)] += 1  # like draw.choices, in two thirds of its time
     return array("H", times)
 
 
 def bootstrap(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[str, list[tuple[float, ...]]]:
-    """The quantiles of every resample, by column. Columns are paired: row i is the same request in each."""
+    """Return the quantiles of every resample, by column. Columns are paired: row i is the same request in each."""
     of_row, count = _numbered(len(next(iter(columns.values()))), sessions)
     in_order = {name: _in_order(values) for name, values in columns.items()}
     places = {name: (ordered, _picker([of_row[row] for row in order])) for name, (ordered, order) in in_order.items()}
@@ -211,20 +214,21 @@ def bootstrap(
 
 
 def _picker(numbers: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    """Picks the items with these numbers, in less time than a lookup of each."""
+    """Return a function that picks the items with these numbers, in less time than a lookup of each."""
     pick = itemgetter(*numbers)
     return pick if len(numbers) > 1 else lambda items: (pick(items),)
 
 
 def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
-    """(the sorted values, the row of each)."""
+    """Return (the sorted values, the row of each)."""
     order = sorted(range(len(values)), key=values.__getitem__)
     return [values[row] for row in order], order
 
 
 def _resampled(ordered: Sequence[float], times: Iterable[int]) -> tuple[float, ...]:
-    """The QUANTILES of a resample in which each value was drawn `times` times; sorting it would take twice as long."""
-    ranks = list(accumulate(times))  # the number of drawn values at or below each
+    """Return the QUANTILES of a resample in which each value was drawn `times` times; sorting it would take twice as
+    long."""
+    ranks = list(accumulate(times))  # number of drawn values at or below each
 
     def at(rank: int) -> float:
         return ordered[bisect_right(ranks, rank)]
@@ -233,12 +237,12 @@ def _resampled(ordered: Sequence[float], times: Iterable[int]) -> tuple[float, .
 
 
 def minus(value: float, base: float) -> float:
-    """Zero between two infinite values."""
+    """Subtract, with zero between two infinite values."""
     return 0.0 if value == base else value - base
 
 
 def ratio(value: float, base: float) -> float:
-    """1 between equal values, also when both are zero or infinite."""
+    """Divide, with 1 between equal values, also if both are zero or infinite."""
     if value == base:
         return 1.0
     return value / base if base else math.inf
@@ -247,8 +251,8 @@ def ratio(value: float, base: float) -> float:
 def differences(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[tuple[str, str], tuple[Difference, ...]]:
-    """(arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`: of each
-    row."""
+    """Return (arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`: the
+    session of each row."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         return {}
@@ -279,7 +283,8 @@ def judged(
     lower_is_better: bool = True,
     ratios: Sequence[ResampledEstimate | None] = (),
 ) -> list[Difference]:
-    """Differences from one baseline, at Holm's levels over the arms. `ratios`: of the same pairs, if they have one."""
+    """Return the differences from one baseline, at Holm's levels over the arms. `ratios`: of the same pairs, if they
+    have one."""
     levels = holm([each.p_value(0.0) for each in estimates], [1 - CONFIDENCE] * len(estimates))
     return [
         _difference(each, level, lower_is_better, of_both)
@@ -301,7 +306,7 @@ def _difference(
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """The interval that holds the share hits/n with CONFIDENCE (Wilson 1927); (0, 1) when nothing was drawn."""
+    """Return the interval that holds the share hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing was drawn."""
     if not n:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -312,14 +317,14 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def widened(middle: float, low: float, high: float, looks: int) -> tuple[float, float]:
-    """An interval with CONFIDENCE, widened so that `looks` of them hold jointly (Bonferroni)."""
+    """Widen an interval with CONFIDENCE, so that `looks` of them hold jointly (Bonferroni)."""
     alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
     wider = together / alone
     return middle - (middle - low) * wider, middle + (high - middle) * wider
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """The verdict of an interval of (arm − baseline), where lower is better."""
+    """Return the verdict of an interval of (arm − baseline), where lower is better."""
     if high < 0:
         return "better"
     if low > 0:

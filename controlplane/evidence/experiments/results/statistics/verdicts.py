@@ -1,4 +1,4 @@
-"""The expectations of an experiment: pass, fail or inconclusive, each and together. Pure.
+"""Judges the expectations of an experiment: pass, fail or inconclusive, each and together. Pure.
 
 Limits on a value without `confidence` compare the value itself. All others compare an interval: wholly within the
 limits passes, wholly outside fails, anything else is inconclusive. Holm's method sets the levels of these intervals
@@ -27,14 +27,14 @@ class Claim:
     arm: str
     request_class: str
     metric: str
-    relative_to: str  # baseline; "" for a limit on the value itself
+    relative_to: str  # baseline; empty for a limit on the value itself
     low: float
     high: float
-    confidence: float | None  # None: the value without an interval
+    confidence: float | None  # None for the value without an interval
 
 
 def claims_of(expect: Sequence[Expectation], arms: Sequence[str]) -> list[Claim]:
-    """A claim for each arm that an expectation covers, except the baseline itself."""
+    """Return a claim for each arm that an expectation covers, except the baseline itself."""
     found = []
     for item in expect:
         relative_to = item.relative_to
@@ -52,7 +52,7 @@ def judge(
     estimator: Estimator,
     beat: Callable[[], None],
 ) -> list[ExpectationRow]:
-    """A row for each claim, as in the API. `arms`: their results."""
+    """Return a row for each claim, as in the API. `arms`: their results."""
     by_name = {arm["name"]: arm for arm in arms}
     claims = claims_of(expect, list(by_name))
     estimates = []
@@ -67,7 +67,7 @@ def judge(
 
 
 def overall(answers: Sequence[str]) -> Overall:
-    """The verdict over all: a failure outweighs an inconclusive one."""
+    """Return the verdict over all: a failure outweighs an inconclusive one."""
     return next((answer for answer in ("fail", "inconclusive", "pass") if answer in answers), "none")
 
 
@@ -80,7 +80,7 @@ def _estimate(claim: Claim, estimator: Estimator) -> ResampledEstimate | None:
 
 
 def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | None]) -> list[float]:
-    """The level of each interval; a claim without an estimate still counts in the family."""
+    """Return the level of each interval; a claim without an estimate still counts in the family."""
     tested = [i for i, claim in enumerate(claims) if claim.confidence is not None]
     p_values = [1.0 if (each := estimates[i]) is None else _p_value(claims[i], each) for i in tested]
     found = stats.holm(p_values, [1 - (claims[i].confidence or CONFIDENCE) for i in tested])
@@ -91,7 +91,7 @@ def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | Non
 
 
 def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
-    """The p-value of what the estimate suggests: within both limits, or beyond the one that it violates."""
+    """Return the p-value of what the estimate suggests: within both limits, or beyond the one that it violates."""
     finite = [limit for limit in (claim.low, claim.high) if math.isfinite(limit)]
     if claim.low <= estimate.exact <= claim.high:
         return max((estimate.p_value(limit) for limit in finite), default=1.0)
@@ -132,7 +132,7 @@ def _row(
 
 
 def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: Estimator) -> float | None:
-    """The value; infinite for a latency quantile that falls on requests without an answer."""
+    """Return the value; infinite for a latency quantile that falls on requests without an answer."""
     if (quantile := METRICS[claim.metric].quantile) is not None:
         return estimator.quantile(name, claim.request_class, *quantile)
     return value_of(arms[name], claim.request_class, claim.metric)
@@ -141,7 +141,7 @@ def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: E
 def _answer(
     claim: Claim, value: float | None, estimate: ResampledEstimate | None, level: float
 ) -> tuple[ExpectationVerdict, int | None]:
-    """(answer, requests that would decide it). An unknown value fails a limit on the value."""
+    """Return (answer, requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None
     if estimate is None or estimate.is_few:
@@ -162,5 +162,5 @@ def _limits(claim: Claim) -> str:
 
 
 def _known(value: float | None) -> float | None:
-    """None instead of infinity, which JSON does not have."""
+    """Return None instead of infinity, which JSON does not have."""
     return None if value is None or not math.isfinite(value) else round(value, 6)
