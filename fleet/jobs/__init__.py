@@ -1,10 +1,10 @@
-"""The life of everything that takes long: experiments, previews, calibrations.
+"""Life cycle of long work: experiments, previews, calibrations.
 
     queued ──claim──► running ──end──► done, failed
       └───────cancel─────┴───────────► cancelled
 
-    failed, cancelled ──resume──► queued, where the job keeps what it has finished
-    running ──give_way──► queued, where it keeps it, too, and another actor's is next
+    failed, cancelled ──resume──► queued, where the job keeps its finished parts
+    running ──give_way──► queued, where it keeps them, too, and another actor's job is next
 
 Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
 writes nothing more, and the first end counts.
@@ -32,13 +32,13 @@ from fleet.tries import Try
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
 ENDED = (DONE, FAILED, CANCELLED)
 
-BEAT_S = 0.5  # between two heartbeats, each of which also notices a cancellation
-ALIVE_S = 5.0  # between two heartbeats of the thread that stands beside the work
-LOST_S = 60.0  # a running job without a heartbeat for this long has lost its worker, unless that is known to be gone
-MOST_LOOKED_AT = 1_000  # queued jobs of which the next ones are chosen: each actor's oldest before any other's second
+BEAT_S = 0.5  # interval between two heartbeats, each of which also notices a cancellation
+ALIVE_S = 5.0  # interval between two heartbeats of the thread that runs beside the work
+LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known to be gone earlier
+MOST_LOOKED_AT = 1_000  # most queued jobs considered for the next turn: each actor's oldest before any other's second
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-TURN_S = 30.0  # a job that can go on later makes room for another actor's after so long
-SENT_AGAIN_S = 10.0  # a job still queued after this long may have lost its message: Redis came back empty
+TURN_S = 30.0  # running time after which a resumable job gives way to another actor's
+SENT_AGAIN_S = 10.0  # time after which a queued job may have lost its message, as in a Redis that came back empty
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +46,13 @@ log = logging.getLogger(__name__)
 class Job(models.Model):
     TASK: ClassVar[str]  # the Celery task that performs it, given its id
     AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
-    SHARE_A_THREAD: ClassVar[bool] = False  # one worker's jobs of this kind run beside each other in one thread
+    SHARE_A_THREAD: ClassVar[bool] = False  # True: one worker's jobs of this kind run beside each other in one thread
     TURN_FIELDS: ClassVar[tuple[str, ...]] = ()  # fields that `queue` and `startable` read
 
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
     cause = models.TextField(blank=True)  # cause of a failure or a cancellation
     actor = models.CharField(max_length=200)
-    sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
+    sent_at = models.DateTimeField(default=timezone.now)  # time when its task was last put on the queue
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=200, blank=True, default="", db_default="")  # fleet/jobs/process_identity.py
@@ -67,7 +67,7 @@ class Job(models.Model):
 
     @classmethod
     def startable(cls, in_turn: "list[Any]", running: "models.QuerySet[Any]") -> "list[Any]":
-        """Those of the queued jobs that may start beside the running ones, the first ones first."""
+        """Return the queued jobs that may start beside the running ones, the first ones first."""
         return in_turn
 
 
@@ -79,7 +79,7 @@ class Stopped(Exception):
 
 
 class JobFailed(Exception):
-    """The work cannot be done: why, and the values of the row that say more."""
+    """The work cannot be done. The message says why; `values` are fields of the row that say more."""
 
     def __init__(self, cause: str, **values: Any) -> None:
         super().__init__(cause)
@@ -87,8 +87,8 @@ class JobFailed(Exception):
 
 
 def send(job: Job) -> None:
-    """Put the task on its queue. While the broker is away the job stays queued and is sent again later."""
-    # Imported here, because every process loads the models and few send jobs.
+    """Put the task on its queue. Without the broker the job stays queued and is sent again later."""
+    # These are imported late: every process loads the models, but few send jobs.
     import redis
     from kombu.exceptions import OperationalError
 
@@ -99,8 +99,8 @@ def send(job: Job) -> None:
 
 
 def send_next(model: type[Job], waited_s: float = 0.0) -> None:
-    """Send the next queued jobs for which there is room and whose task was last sent that long ago. Each queue has the
-    whole room: a job whose worker is away holds up none of another worker."""
+    """Send the next queued jobs that have room and whose task was last sent `waited_s` ago. Each queue has all the
+    room: a job whose worker does not run holds up none of another worker."""
     queued = model._default_manager.filter(status=QUEUED)
     now, room, chosen = timezone.now(), _room(model), Counter[str]()
     for job in _startable(model) if room else ():
@@ -111,8 +111,8 @@ def send_next(model: type[Job], waited_s: float = 0.0) -> None:
 
 
 def _in_turn(model: type[J], leaving: J | None = None) -> list[J]:
-    """Queued jobs, those first whose actor has the fewest that run or are ahead of it; of equals the one whose actor
-    waits longest since its last start. `leaving`: a running one as if it were queued."""
+    """Return queued jobs, those of the actor with the fewest running or earlier ones first; among equals, of the actor
+    whose last start is longest ago. `leaving`: a running job, counted as if it were queued."""
     rows, left = model._default_manager.all(), [leaving.pk] if leaving else []
     ahead = Counter(rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True))
     queued = rows.filter(Q(status=QUEUED) | Q(pk__in=left))
@@ -140,8 +140,8 @@ def _room(model: type[Job]) -> int:
 
 @contextlib.contextmanager
 def held(model: type[J], job_id: int) -> Iterator[J | None]:
-    """The job whose turn it is when the message of that job arrives, if there is one to perform. A thread of its own
-    tells meanwhile that its worker is there, also while the work has the processor for itself."""
+    """Yield the job whose turn it is when a job's message arrives, if there is one to perform. A thread of its own
+    sends heartbeats meanwhile, even while the work keeps the processor busy."""
     job = claim_next(model, job_id)
     ended = threading.Event()
     if job is not None:
@@ -164,13 +164,13 @@ def _keep_alive(job: Job, ended: threading.Event) -> None:
 
 
 def of_this_start(job: J) -> "models.QuerySet[J]":
-    """The job's row, unless it was queued again since: then it is another worker's."""
+    """Return the job's row, unless it was queued again since: then it is another worker's."""
     return type(job)._default_manager.filter(pk=job.pk, started_at=job.started_at)
 
 
 def claim_next(model: type[J], job_id: int) -> J | None:
-    """`held` without its heartbeat. Messages arrive in the order of requests: each says that there is work on the queue
-    of its job, not which."""
+    """Do as `held`, without its heartbeat. Messages arrive in the order of requests; each says only that its job's
+    queue has work, not which."""
     named = model._default_manager.filter(pk=job_id).first()
     if named is None:
         return None
@@ -178,14 +178,14 @@ def claim_next(model: type[J], job_id: int) -> J | None:
 
 
 def claim(model: type[J], job_id: int) -> J | None:
-    """This job, whoever's turn it is."""
+    """Claim this job, whoever's turn it is."""
     return _claim(model, lambda: job_id)
 
 
 def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
     with transaction.atomic():
         queued = model._default_manager.filter(status=QUEUED)
-        # One claim after the other: two that looked for room at the same moment would both find it. SQLite has one
+        # One claim follows the other: two that looked for room at the same moment would both find it. SQLite has one
         # writer anyway.
         list(queued.order_by("pk").select_for_update().values_list("pk", flat=True))
         job_id = chosen() if _room(model) else None
@@ -193,17 +193,17 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
         mine = queued.filter(pk=job_id)
         if not mine.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
             return None
-    # Of this start: a worker that pauses here until it is taken for lost must not get its successor's.
+    # Only the job of this start: a worker that pauses here until it is taken for lost must not get its successor's.
     return model._default_manager.filter(pk=job_id, started_at=now).first()
 
 
 def give_way(job: Job) -> bool:
-    """Queue a job that has had its turn again when another actor's is next; True: the work stops here, and goes on at
-    its next turn."""
+    """Queue a job again after its turn if another actor's is next. True if the work stops here, and goes on at its next
+    turn."""
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
-    # The start stays: it is when its actor was last served.
+    # The start remains: it tells when its actor was last served.
     mine = of_this_start(job).filter(status=RUNNING)
     if following.actor == job.actor or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
         return False
@@ -212,13 +212,13 @@ def give_way(job: Job) -> bool:
 
 
 def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:
-    """Write down how a running job ended; False when it had ended before, or runs again in another worker."""
+    """Record how a running job ended. False if it ended before, or runs again in another worker."""
     running = of_this_start(job).filter(status=RUNNING)
     return bool(running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values))
 
 
 def fail(job: Job, cause: str) -> bool:
-    """`end` a running job that cannot be done, and send the next one."""
+    """End a running job that cannot be done, and send the next one."""
     ended = end(job, FAILED, cause)
     send_next(type(job))
     return ended
@@ -231,8 +231,8 @@ def perform(
     expected: tuple[type[Exception], ...],
     end: Callable[..., bool] = end,
 ) -> bool:
-    """Do a job, unless another worker has claimed it: write down its end with the values of the row that `work`
-    returns, and send the next one. `expected`: errors whose message is the cause. True: it is done."""
+    """Do a job, unless another worker has claimed it: record its end with the row's values that `work` returns, and
+    send the next one. `expected`: errors whose message is the cause. True if it is done."""
     with held(model, job_id) as job:
         if job is None:
             return False
@@ -252,13 +252,14 @@ def perform(
 
 
 def forget_old(jobs: "models.QuerySet[J]", kept: int) -> None:
-    """Delete those that have ended, except for the newest."""
+    """Delete ended jobs, except for the newest."""
     for oldest_kept in jobs.order_by("-pk")[kept - 1 : kept].values_list("pk", flat=True):
         jobs.filter(pk__lt=oldest_kept, status__in=ENDED).delete()
 
 
 def cancel(job: Job, actor: str, **values: Any) -> bool:
-    """A queued job never starts, a running one stops at its next heartbeat; False when it had ended before."""
+    """Cancel a job: a queued one never starts, a running one stops at its next heartbeat. False if it has already
+    ended."""
     active = type(job)._default_manager.filter(pk=job.pk).exclude(status__in=ENDED)
     ended = active.update(status=CANCELLED, cause=f"cancelled by {actor}", ended_at=timezone.now(), **values)
     job.refresh_from_db()
@@ -266,7 +267,7 @@ def cancel(job: Job, actor: str, **values: Any) -> bool:
 
 
 def resume(job: Job) -> bool:
-    """Queue a job that failed or was cancelled again; False when it did not end so."""
+    """Queue a job that failed or was cancelled again; False if it did not end so."""
     ended = type(job)._default_manager.filter(pk=job.pk, status__in=(FAILED, CANCELLED))
     queued = ended.update(**_QUEUED_AGAIN, cause="", sent_at=timezone.now())
     job.refresh_from_db()
@@ -274,7 +275,8 @@ def resume(job: Job) -> bool:
 
 
 def requeue(job: Job, cause: str, **values: Any) -> bool:
-    """Let another worker end a job whose worker is lost, once: `cause` stays with it, and a job that has one failed."""
+    """Let another worker end a job whose worker is lost, once: `cause` stays with the job, and a job that has one has
+    failed."""
     lost = of_this_start(job).filter(status=RUNNING, cause="")
     sent_at = timezone.now() - timedelta(seconds=SENT_AGAIN_S)
     return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
@@ -286,7 +288,7 @@ _QUEUED_AGAIN: dict[str, Any] = {
 
 
 def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, now: datetime | None = None) -> None:
-    """`fail` ends each running job whose worker is gone or silent, with the cause that it is given."""
+    """Call `fail`, which ends a job with a cause, for each running job whose worker is gone or silent."""
     for job in model._default_manager.filter(status=RUNNING):
         if cause := lost(job, now):
             with attempt(f"{job._meta.model_name} {job.pk}"):
@@ -294,7 +296,7 @@ def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, no
 
 
 def lost(job: Job, now: datetime | None = None) -> str:
-    """How its worker was lost; empty while it may still live."""
+    """Return how its worker was lost; empty while it may still live."""
     if process_identity.is_gone(job.worker):
         return "worker lost: its process ended"
     silent_s = ((now or timezone.now()) - job.heartbeat_at).total_seconds() if job.heartbeat_at else 0.0
@@ -302,7 +304,7 @@ def lost(job: Job, now: datetime | None = None) -> str:
 
 
 def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
-    """The message of an expected error; any other error is logged and named with its type."""
+    """Return the message of an expected error; any other error is logged and named with its type."""
     if isinstance(error, expected):
         return str(error)
     log.error("job crashed", exc_info=error)
@@ -310,17 +312,18 @@ def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
 
 
 class Heartbeat:
-    """Beaten often by the worker of a running job; writes every BEAT_S, and at once when the step changes."""
+    """Heartbeat of a running job, which its worker beats often; it is written every BEAT_S, and at once when the step
+    changes."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        # Of this start: a worker that was taken for lost stops, also when the job runs again in another one.
+        # Only the job of this start: a worker that was taken for lost stops, even if the job runs again in another one.
         self._running = of_this_start(job).filter(status=RUNNING)
         self._step = ""
         self._written = float("-inf")
 
     def beat(self, **progress: Any) -> None:
-        """`progress` names fields to write, `step` among them. Raises Stopped."""
+        """Beat. `progress` names fields to write, `step` among them. Raise Stopped."""
         now, step = time.monotonic(), progress.get("step", self._step)
         if step != self._step or now - self._written >= BEAT_S:
             self._step, self._written = step, now

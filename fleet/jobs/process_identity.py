@@ -1,10 +1,10 @@
-"""A process by its boot, its pid namespace, its pid and its start: whether it is gone, where that can be known."""
+"""Identifies a process by its boot, pid namespace, pid and start, to tell whether it is gone, if that can be known."""
 
 import functools
 import os
 from pathlib import Path
 
-_GONE = {"Z", "X"}  # killed, though its parent has not asked for its end yet
+_GONE = {"Z", "X"}  # killed, but not yet waited for by its parent
 _STATE, _STARTED = 0, 19  # fields of /proc/<pid>/stat after the command in parentheses
 
 
@@ -14,7 +14,7 @@ def own() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """True only when this process can know: of a process on another host or in another container it is False."""
+    """True only if this process can know: False for a process on another host or in another container."""
     space, _, rest = identity.partition("/")
     pid, _, started = rest.partition("/")
     if not space or space != _space() or not pid.isdecimal():
@@ -25,13 +25,13 @@ def is_gone(identity: str) -> bool:
         return True
     except PermissionError:
         return False
-    fields = _stat(int(pid))  # None: a service manager hides it (ProtectProc=)
+    fields = _stat(int(pid))  # None if a service manager hides it (ProtectProc=)
     return fields is not None and (fields[_STATE] in _GONE or fields[_STARTED] != started)
 
 
 @functools.cache
 def _space() -> str:
-    """Empty where a service manager hides the boot (ProcSubset=)."""
+    """Return boot and pid namespace; empty if a service manager hides the boot (ProcSubset=)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"

@@ -1,6 +1,6 @@
-"""Data-parallel ranks: how many an instance has behind its address, and which instances share a group of them. Pure.
+"""Data-parallel ranks: their number behind an instance's address, and the instances that share a group of them. Pure.
 
-An instance with fewer ranks than the group makes it with the instances after it (vLLM's hybrid load balancing): each
+An instance with fewer ranks than the group forms it with the instances after it (vLLM's hybrid load balancing): each
 routes to its own ranks, and they serve only together.
 """
 
@@ -22,40 +22,40 @@ class Ranked(Protocol):
 
 
 def local(spec: Ranked) -> int:
-    """Ranks of one instance."""
+    """Return the number of ranks of one instance."""
     return spec.data_parallel_size_local or spec.data_parallel_size
 
 
 def is_shared(spec: Ranked) -> bool:
-    """Several instances make one group."""
+    """True if several instances form one group."""
     return local(spec) < spec.data_parallel_size
 
 
 def endpoints(instance: str, dp: DataParallel) -> list[str]:
-    """The names by which routers and the twin know an instance: those of its ranks, if it has several."""
+    """Return the names by which routers and the twin know an instance: those of its ranks, if it has several."""
     return [ranks.named(instance, dp.first + place) for place in range(dp.ranks)] if dp.ranks > 1 else [instance]
 
 
 def first(spec: Ranked, ordinal: int) -> int:
-    """Number of the instance's first rank in its group."""
+    """Return the number of the instance's first rank in its group."""
     return ordinal * local(spec) % spec.data_parallel_size
 
 
 def group(spec: Ranked, ordinal: int) -> tuple[int, ...]:
-    """Ordinals of the instances of a group; empty: the instance is one by itself."""
+    """Return the ordinals of a group's instances; empty if the instance is independent."""
     size = spec.data_parallel_size // local(spec)
     begin = ordinal - ordinal % size
     return tuple(range(begin, begin + size)) if size > 1 else ()
 
 
 def leader(spec: Ranked, ordinal: int) -> int | None:
-    """The first of the group, which the others are started with; None: it is that itself."""
+    """Return the first instance of the group, with which the others are started; None for the first itself."""
     ordinals = group(spec, ordinal)
     return ordinals[0] if ordinals and ordinals[0] != ordinal else None
 
 
 def spans(spec: Ranked, uses: Iterable[str]) -> dict[str, int]:
-    """Consecutive ports for these uses: a rank listens at the first one + its place."""
+    """Return the number of consecutive ports for these uses: a rank listens at the first one plus its index."""
     return dict.fromkeys(uses, local(spec))
 
 
@@ -68,7 +68,8 @@ def refuse(spec: Ranked) -> dict[str, str]:
 
 
 def published(spec: Ranked, launch: Launch, *, moe: bool) -> DataParallel:
-    """`moe`: the ranks compute each layer's experts together, and so wait for each other in every step."""
+    """Return the ranks to publish. `moe`: the ranks compute each layer's experts together, so they wait for each other
+    in every step."""
     if spec.data_parallel_size == 1:
         return DataParallel()
     ordinals = group(spec, launch.ordinal)

@@ -1,4 +1,4 @@
-"""The configuration that an engine is started with, as instances and versions of a pool keep it."""
+"""The configuration of an engine's start, as instances and versions of a pool keep it."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from fleet.kinds.options.option import build
 class EngineConfig(Struct, frozen=True):
     model: str = ""
     kind: str = ""
-    engine: dict[str, object] = {}  # the given options
+    engine: dict[str, object] = {}  # the declared options
 
     @property
     def known_kind(self) -> Kind | None:
-        """The kind; None if another version of Weir started the instance."""
+        """Return the kind; None if another version of Weir started the instance."""
         return KINDS.get(self.kind)
 
     def options(self) -> Any:
-        """The kind's dataclass of options."""
+        """Return the kind's dataclass of options."""
         return build(KINDS[self.kind].spec, self.engine)

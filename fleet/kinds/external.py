@@ -1,6 +1,6 @@
 """The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it.
 
-Where its engines are is told by a list of URLs, or by a source that is asked again and again (fleet/discovery).
+Its engines are listed as URLs, or by a source that is asked repeatedly (fleet/discovery).
 """
 
 import ipaddress
@@ -37,7 +37,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SELECTOR = re.compile(r"[A-Za-z0-9 ,=!()._/-]{1,500}")
 _DNS = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?")
 _EVENTS = re.compile(r"tcp://(\{host\}|[\w.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
-_MOST_PORTS = 64  # ports per address: an engine for each data-parallel rank
+_MOST_PORTS = 64  # ports per address, for one engine per data-parallel rank
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ExternalSpec:
 
 
 def scheme(spec: ExternalSpec) -> str:
-    """Of addresses that a source lists without one."""
+    """Return the scheme of addresses that a source lists without one."""
     return SECURE if spec.tls else "http://"
 
 
@@ -120,7 +120,7 @@ def has_source(spec: ExternalSpec) -> bool:
 def url(spec: ExternalSpec, launch: Launch) -> str:
     if launch.listed is not None:
         return launch.listed.url
-    # Before its source has answered there is none.
+    # A pool has no instance before its source has answered.
     return "" if has_source(spec) else spec.urls[launch.ordinal].rstrip("/")
 
 
@@ -156,7 +156,7 @@ def _events(spec: ExternalSpec, launch: Launch) -> str:
 
 
 def event_address(endpoint: str, replay: str | None, host: str, topic: str = "") -> str:
-    """Of an engine that cannot be asked for it, as routers read it (router/kv_events/sources.py)."""
+    """Return the event address of an engine that cannot report it, as routers read it (router/kv_events/sources.py)."""
     more = {"replay": replay.replace(HOST, host) if replay else "", "topic": topic}
     query = urlencode({name: value for name, value in more.items() if value})
     return endpoint.replace(HOST, host) + (query and f"?{query}")
@@ -233,7 +233,7 @@ def _refuse_dns(given: str) -> dict[str, str]:
 
 
 def ports_of(text: str) -> tuple[int, ...]:
-    """Of "8000" or "8000,8001"; empty: not allowed."""
+    """Return the ports of "8000" or "8000,8001"; empty if not allowed."""
     words = [word.strip() for word in text.split(",")]
     if len(words) > _MOST_PORTS or not all(word.isascii() and word.isdecimal() and len(word) <= 5 for word in words):
         return ()
@@ -277,11 +277,11 @@ def is_engine_url(given: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """Whether requests would go to the services of the host or its cloud. A name may resolve to them: each connection
+    """True if requests would go to the services of the host or its cloud. A name may resolve to them: each connection
     is checked again (router/contract/net/outgoing.py)."""
     name = host.rstrip(".").lower()
     try:
-        packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also 0xa9.254.1 and 2852039166
+        packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # as well as 0xa9.254.1, 2852039166
     except OSError:
         packed = b""
     address = ipaddress.IPv4Address(packed) if packed else literal(name)

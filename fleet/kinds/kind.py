@@ -1,4 +1,5 @@
-"""One kind of engine, as the fleet and the control plane know it. A new kind is one file and one line in KINDS."""
+"""The interface of one kind of engine to the fleet and the control plane. A new kind is one file and one line in
+KINDS."""
 
 import contextlib
 import dataclasses
@@ -20,7 +21,7 @@ from router.contract.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The inputs of a command line besides the options."""
+    """Inputs of a command line besides the options."""
 
     instance: str
     model: str  # name under which the engine serves
@@ -28,16 +29,16 @@ class Launch:
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
     ordinal: int = 0  # number of the instance in its pool
-    folder: str = "."  # folder of the instance: files are written there before each start
-    base: str = "."  # folder of the installation: paths in the document that begin with ./ are relative to it
+    folder: str = "."  # folder of the instance, to which files are written before each start
+    base: str = "."  # folder of the installation; paths in the document that begin with ./ are relative to it
     peers: Mapping[str, str] = field(
         default_factory=dict
     )  # needed pool → host:port of its service; paired instance → that of its own
-    gpus: tuple[str, ...] = ()  # assigned by its placement; empty: from the options
-    listed: ListedEngine | None = None  # what the pool's source says of it; None: no source lists it
+    gpus: tuple[str, ...] = ()  # GPUs assigned by its placement; empty: those of the options
+    listed: ListedEngine | None = None  # entry in the pool's source; None: no source lists it
 
     def sibling(self, ordinal: int) -> str:
-        """The name of another instance of its pool."""
+        """Return the name of another instance of its pool."""
         return f"{self.instance.rpartition('-')[0]}-{ordinal}"
 
     def path(self, given: str) -> str:
@@ -54,20 +55,20 @@ class Requirement:
 
     kind: RequirementKind
     name: str  # a program, module or folder, or the id of a GPU
-    of: str = ""  # module or GPU: the interpreter that must find it
-    need_gb: float = 0.0  # folder: free space; GPU: free memory
-    advice: str = ""  # what to do when it is missing
+    of: str = ""  # for a module or GPU: the interpreter that must find it
+    need_gb: float = 0.0  # for a folder, free space; for a GPU, free memory
+    advice: str = ""  # remedy if it is missing
 
 
 @dataclass(frozen=True, slots=True)
 class TwinModel:
-    """How the twin computes an instance whose constants are known without a calibration."""
+    """The twin's model of an instance whose constants are known without a calibration."""
 
     engine: EngineModel
     source: str  # source of the constants, for people
-    not_modelled: tuple[str, ...] = ()  # for people
-    transferred: bool = False  # nothing was fitted to this model and number of GPUs
-    family: str = ""  # family (fleet/engine/tables.py) whose measured tables it is from; empty: other constants
+    not_modelled: tuple[str, ...] = ()  # features left out of the model, for people
+    transferred: bool = False  # True if nothing was fitted to this model and number of GPUs
+    family: str = ""  # family (fleet/engine/tables.py) of its measured tables; empty: other constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,73 +76,73 @@ class Kind:
     name: str
     title: str
     spec: type[Any]  # frozen dataclass of options (fleet/kinds/options/option.py)
-    ports: tuple[str, ...]  # uses; "http" is where requests go
-    port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; left out: one; 0: none
+    ports: tuple[str, ...]  # uses of ports; "http" takes requests
+    port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; default 1; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
-    key_variable: str = ""  # variable in which the process looks for the key that it asks for; empty: it asks for none
+    key_variable: str = ""  # variable from which the process reads the key that it asks for; empty: it asks for none
     health_path: str = "/health"
-    models_path: str = "/v1/models"  # empty: it has none
+    models_path: str = "/v1/models"  # empty if the kind has none
     metrics_path: str = "/metrics"
     scrape: Scrape
-    load_timeout_s: float  # launched but not ready after this time: failed
-    drain_timeout_s: float  # requests still running after this time are cut off
-    grace_s: float  # between SIGTERM and SIGKILL
+    load_timeout_s: float  # time from launch to ready after which the start has failed
+    drain_timeout_s: float  # time after which running requests are cut off
+    grace_s: float  # time from SIGTERM to SIGKILL
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
-    refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # the same, by the pool's model
+    refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # `refuse` by the pool's model
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
-    # Ordinal of the instance whose address the one with this ordinal is started with; None: none
+    # Ordinal of the instance whose address this one is started with; None: none.
     pair: Callable[[Any, int], int | None] = lambda spec, ordinal: None
-    pair_port: str = "http"  # use of the port at which it is reached
-    # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
+    pair_port: str = "http"  # use of the port at which the paired instance is reached
+    # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone.
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
-    # Why a list in the options has no place for this many prefill and decode instances; None: a list has none for any
+    # Why a list in the options cannot hold this many prefill and decode instances; None: a list allows no other number.
     fixed_sides: Callable[[Any, int, int], str] | None = None
-    can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
-    # LoRA adapters that an instance holds, loaded by POST /v1/load_lora_adapter; 0: it loads none
+    can_sleep: Callable[[Any], bool] = lambda spec: False  # True if it answers POST /sleep?level= and /wake_up
+    # Number of LoRA adapters per instance, loaded by POST /v1/load_lora_adapter; 0: it loads none.
     adapter_slots: Callable[[Any], int] = lambda spec: 0
     wire: Callable[[Any, Launch], Wire] = lambda spec, launch: Wire()
-    serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
+    serves: bool = True  # True if it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # address of an instance that is not launched
-    # Options that may change without another start of an instance, and ones that an older version of Weir did not have:
-    # at their default they change no configuration, as an upgrade must not restart engines
+    # Options that may change without a restart of an instance; and options that an older version of Weir did not have,
+    # which change no configuration at their default, as an upgrade must not restart engines.
     free_options: tuple[str, ...] = ()
     later_options: tuple[str, ...] = ()
-    # A source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery)
+    # True if a source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery).
     has_source: Callable[[Any], bool] = lambda spec: False
-    service: str = ""  # use of the port at which other pools reach it; empty: none does
+    service: str = ""  # use of the port at which other pools reach it; empty: none do
     max_replicas: Callable[[Any], int | None] = lambda spec: None  # largest number that the options allow; None: any
-    # An instance's role or share of a list depends on its number in the pool: the numbers stay 0 … n-1
+    # True if an instance's role or share of a list depends on its number in the pool, so that numbers stay 0 … n-1.
     numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
-    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: none
-    # Emptied at each start: the engine's processes collect their metrics there; empty: they need none
+    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that may fill up; empty: none
+    # Folder in which the engine's processes collect their metrics, emptied at each start; empty: none.
     metrics_folder: Callable[[Any, Launch], str] = lambda spec, launch: ""
     image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
-    # What an instance of a role costs; None: its devices are its GPUs
+    # Hardware cost of an instance of a role; None: its devices are its GPUs.
     hardware: Callable[[Any, str], "Hardware"] | None = None
     connectors: tuple[str, ...] = ()  # connectors that its options can choose (router/contract/connectors.py)
     facts: Callable[[Any, Launch], tuple[tuple[str, str], ...]] = lambda spec, launch: ()  # (label, text) for its page
-    whole_prompts: bool = False  # it batches as fleet/engine/neuron_batches.py
-    simulated: bool = False  # its metrics come from a model of an engine, not from an engine
-    time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
+    whole_prompts: bool = False  # True if it batches as in fleet/engine/neuron_batches.py
+    simulated: bool = False  # True if its metrics come from a model of an engine, not from an engine
+    time_scale_option: str = ""  # option that speeds up its clock; empty: it runs only in real time
     bytes_per_token: float | None = None  # bytes per token of its tokenizer; None: ask POST /tokenize
-    # The store that this kind is in the twin, by bytes of KV per token; None: it is no store, or unknown
+    # The twin's store for this kind, by bytes of KV per token; None: it is no store, or unknown.
     twin_store: Callable[[Any, float], StoreModel] | None = None
-    # Of an instance whose law was measured: KV that moves, or lies below the GPU
+    # KV that moves or lies below the GPU, for an instance whose law was measured.
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
-    # None: the twin needs a calibration. Raises UnknownProfile
+    # The twin's model; None: the twin needs a calibration. Raises UnknownProfile.
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
-    has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options only a calibration tells the law
+    has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options only a calibration gives the law
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What is paid for by the hour."""
+    """Hardware with an hourly price."""
 
     gpus: int = 0
     dram_gb: float = 0.0  # host memory for KV
@@ -155,7 +156,8 @@ def hardware_of(kind: Kind, spec: Any, role: str) -> Hardware:
 
 
 def hardware_of_pool(kind: Kind, spec: Any, endpoints: Iterable[str]) -> Hardware:
-    """Of all instances behind these endpoints; the first `prefill_instances` of a split pool prefill."""
+    """Return the hardware of all instances behind these endpoints; the first `prefill_instances` of a split pool
+    prefill."""
     instances = len({ranks.instance_of(endpoint) for endpoint in endpoints})
     prefills = min(getattr(spec, "prefill_instances", 0) or 0, instances)
     roles = [*["prefill"] * prefills, *["decode" if prefills else "both"] * (instances - prefills)]
@@ -164,7 +166,7 @@ def hardware_of_pool(kind: Kind, spec: Any, endpoints: Iterable[str]) -> Hardwar
 
 
 def twin_model_of(kind: Kind, spec: Any) -> Callable[[Any, Launch], TwinModel] | None:
-    """None: the twin needs a calibration of engines with these options."""
+    """Return the twin's model of such engines; None if it needs a calibration."""
     return kind.twin_model if kind.has_law(spec) else None
 
 
@@ -173,7 +175,7 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
 
 
 def fixed_sides(kind: Kind, spec: Any, prefills: int, decodes: int) -> str:
-    """Why its sides, with at most this many instances each, cannot be scaled by their own loads; empty if they can."""
+    """Return why its sides, with at most this many instances each, cannot be scaled separately; empty if they can."""
     declared = getattr(spec, "prefill_instances", 0)
     if not declared or not kind.launched:
         return "needs prefill_instances in engines that Weir starts"
@@ -192,13 +194,13 @@ SPLIT = "would split a group of instances, which serves only whole"
 
 
 def whole_replicas(kind: Kind, spec: Any, replicas: int) -> tuple[int, int]:
-    """The nearest numbers, down and up, that split no group; both are this one when it splits none."""
+    """Return the nearest numbers, down and up, that split no group; both are `replicas` if that splits none."""
     group = kind.group(spec, replicas - 1) if replicas > 0 else ()
     return (group[0], group[-1] + 1) if group and group[-1] >= replicas else (replicas, replicas)
 
 
 def split_group(kind: Kind, spec: Any, replicas: int) -> str:
-    """The allowed numbers nearest to one that splits a group; empty: it splits none."""
+    """Return the allowed numbers nearest to one that splits a group; empty if it splits none."""
     fewer, more = whole_replicas(kind, spec, replicas)
     most = kind.max_replicas(spec)
     too_many = most is not None and more > most
@@ -206,7 +208,7 @@ def split_group(kind: Kind, spec: Any, replicas: int) -> str:
 
 
 def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str = "") -> list[Problem]:
-    """All problems of the given options: each option alone, their combination, and with the pool's model."""
+    """Return all problems of the given options: of each alone, of their combination, and with the pool's model."""
     problems = check(kind.spec, given, path)
     faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}
     spec = build(kind.spec, {name: value for name, value in given.items() if name not in faulty})
@@ -219,11 +221,11 @@ def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str 
 
 
 class NotJudged(Exception):
-    """The check reads an option that is faulty itself."""
+    """A check reads an option that is faulty itself."""
 
 
 def _judged(spec: Any, faulty: Container[str]) -> Any:
-    """The spec, whose faulty options cannot be read: a dataclass of its own kind, for `dataclasses.replace`."""
+    """Return the spec with unreadable faulty options: a dataclass of its own kind, for `dataclasses.replace`."""
 
     def read(self: Any, name: str) -> Any:
         if name in faulty:

@@ -9,13 +9,13 @@ import msgspec
 from fleet.engine.profiles import MODELS, ModelProfile
 from fleet.systems.dwdp.known_models import experts_of
 
-_BYTES = {"float32": 4, "float": 4}  # all others: 2, also `auto` for a float32 model
+_BYTES = {"float32": 4, "float": 4}  # all others: 2, as well as `auto` for a float32 model
 # Layer types that keep a fixed-size state instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
-    """The fields that are read from config.json."""
+    """The fields read from config.json."""
 
     num_hidden_layers: int | None = None
     num_attention_heads: int | None = None
@@ -28,17 +28,18 @@ class ModelConfig(msgspec.Struct, frozen=True):
     num_local_experts: int | None = None
     num_experts: int | None = None
     n_routed_experts: int | None = None
-    text_config: "ModelConfig | None" = None  # set for a model that reads images, too
+    text_config: "ModelConfig | None" = None  # set for a model that reads images
 
 
 @dataclass(frozen=True, slots=True)
 class KvSizes:
-    bytes_per_token: float  # whole model
+    bytes_per_token: float  # bytes over the whole model
     layers: int
 
 
 def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> KvSizes | None:
-    """`model`: a folder or a hub name; for a name that holds that of a known model (Qwen/Qwen3-8B-FP8), its sizes."""
+    """Return the KV sizes. `model`: a folder or a hub name; a name that contains that of a known model
+    (Qwen/Qwen3-8B-FP8) has its sizes."""
     config, found = _config(model), of_model(model, dtype, arguments)
     if config is not None and config.num_hidden_layers is not None and found:
         return KvSizes(found, config.num_hidden_layers)
@@ -51,7 +52,7 @@ def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> 
 
 
 def heads_of(model: str) -> int | None:
-    """Attention heads, of the same models."""
+    """Return the number of attention heads, for the models of `sizes_of`."""
     config, sizes = _config(model), _named(model)
     if config is None:
         return None if sizes is None else sizes.q_heads
@@ -59,7 +60,7 @@ def heads_of(model: str) -> int | None:
 
 
 def is_moe(model: str) -> bool:
-    """A mixture of experts: a folder, or a name that holds that of a known model."""
+    """True for a mixture of experts: a folder, or a name that contains that of a known model."""
     config = _config(model)
     if config is None:
         return experts_of(model) is not None
@@ -72,7 +73,8 @@ def _named(model: str) -> ModelProfile | None:
 
 
 def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
-    """KV sizes of the whole model, over all its GPUs. None without the file or for an unknown architecture."""
+    """Return the KV sizes of the whole model, over all its GPUs. None without the file or for an unknown
+    architecture."""
     config = _config(folder)
     return of_config(config, _element_bytes(dtype, arguments)) if config is not None else None
 
@@ -86,7 +88,8 @@ def _config(folder: str) -> ModelConfig | None:
 
 
 def of_config(text: ModelConfig, element_bytes: int) -> int | None:
-    """`layers × 2 × KV heads × head size × bytes`; latent attention (MLA) keeps one compressed vector instead of 2."""
+    """Return `layers × 2 × KV heads × head size × bytes`; latent attention (MLA) keeps one compressed vector instead of
+    2."""
     layers, heads = text.num_hidden_layers, text.num_attention_heads
     if layers is None or heads is None or _STATE & set(text.layer_types or ()):
         return None

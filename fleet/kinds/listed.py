@@ -1,4 +1,4 @@
-"""An engine as a source of a pool lists it (fleet/discovery). Pure."""
+"""An engine as the source of a pool lists it (fleet/discovery). Pure."""
 
 from msgspec import Struct
 
@@ -6,11 +6,11 @@ from router.contract.redis.published import InstanceRole
 
 
 class ListedEngine(Struct, frozen=True, omit_defaults=True):
-    key: str  # the same as long as it is the same engine: a Pod's uid and port, else its URL
+    key: str  # constant for the same engine: a Pod's uid and port, else its URL
     url: str
-    name: str = ""  # for people: of its Pod, or its address
-    held: str = ""  # why it must get no requests yet; empty: its source says nothing against it
+    name: str = ""  # name for people: that of its Pod, or its address
+    held: str = ""  # why it must get no requests yet; empty if its source raises no objection
     node: str = ""  # machine of its Pod
     labels: dict[str, str] = {}
-    role: InstanceRole | None = None  # by its labels; None: they say nothing
-    starts: int = 0  # starts of its container
+    role: InstanceRole | None = None  # role by its labels; None if they name none
+    starts: int = 0  # number of starts of its container

@@ -1,7 +1,7 @@
 """The `neuron` kind: vLLM on AWS Trainium and Inferentia, colocated or as prefill and decode servers.
 
-By NxD Inference with the NeuronConnector, or by the plugin vLLM Neuron over NIXL: its decoder pulls the KV after the
-prefill and makes the first token. Only the command lines are tested: running them takes Neuron devices.
+It uses NxD Inference with the NeuronConnector, or the plugin vLLM Neuron over NIXL, whose decoder pulls the KV after
+the prefill and makes the first token. Only the command lines are tested: running them takes Neuron devices.
 """
 
 from collections.abc import Mapping
@@ -155,7 +155,7 @@ def _first_core(spec: NeuronSpec, ordinal: int) -> int:
 
 
 def pair(spec: NeuronSpec, ordinal: int) -> int | None:
-    """Without an etcd: the decoders in order, each with the prefill instance of the same place."""
+    """Return the prefill instance of a decoder without an etcd: the one with the same index on its side."""
     is_paired = spec.prefill_instances and not spec.etcd and not spec.plugin
     return pair_of(spec.prefill_instances, ordinal) if is_paired else None
 
@@ -163,7 +163,7 @@ def pair(spec: NeuronSpec, ordinal: int) -> int | None:
 def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
     prefills = role(spec, launch) == PREFILL
     if spec.plugin:
-        # It registers device memory with NIXL under the name of CUDA's.
+        # The plugin registers device memory with NIXL under CUDA's name.
         return {
             "kv_connector": "NeuronNixlConnector",
             "kv_role": "kv_producer" if prefills else "kv_consumer",
@@ -182,7 +182,8 @@ def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
 
 
 def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
-    """Where the two servers of a pair meet: at the port of the one that prefills. With an etcd, each has its own."""
+    """Return the meeting point of the two servers of a pair: the port of the prefill server. With an etcd, each has its
+    own."""
     if spec.etcd:
         return {"etcd": spec.etcd, "kv_port": launch.ports["side"]}
     other = pair(spec, launch.ordinal)
@@ -220,7 +221,7 @@ def _of_plugin(spec: NeuronSpec, launch: Launch, cores: tuple[str, ...]) -> dict
 
 
 def refuse(spec: NeuronSpec) -> dict[str, str]:
-    """The plugin's servers meet over NIXL's side channels."""
+    """Return what conflicts; the plugin's servers meet over NIXL's side channels."""
     return {
         name: "belongs to NxD Inference: leave it out with plugin"
         for name in ("etcd", "peer")
@@ -239,7 +240,7 @@ def wire(spec: NeuronSpec, launch: Launch) -> Wire:
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:
-    """The limit set by the cores and by the pairs."""
+    """Return the limit set by the cores and by the pairs."""
     limits = [2 * spec.prefill_instances] if pair(spec, spec.prefill_instances) is not None else []
     if spec.cores:
         fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))
@@ -248,7 +249,7 @@ def max_replicas(spec: NeuronSpec) -> int | None:
 
 
 def fixed_sides(spec: NeuronSpec, prefills: int, decodes: int) -> str:
-    """Both sides grow towards each other in the list of cores, and must not meet."""
+    """Return why the sides cannot grow so far: they grow towards each other in the list of cores, and must not meet."""
     needed = max(prefills, spec.prefill_instances) * cores_of(spec, PREFILL) + decodes * spec.tensor_parallel
     if needed <= len(spec.cores):
         return ""
@@ -283,7 +284,7 @@ NEURON = Kind(
     drain_timeout_s=600,
     grace_s=15,
     wire=wire,
-    numbered=lambda spec: True,  # an instance uses the cores that follow those of the previous one
+    numbered=lambda spec: True,  # an instance uses the cores after those of the previous one
     max_replicas=max_replicas,
     pair=pair,
     pair_port="side",

@@ -11,7 +11,7 @@ class NodeGpu(Struct, frozen=True):
     memory_bytes: int | None
     memory_used_bytes: int | None = None
     use: float | None = None  # share of recent time in which it computed
-    # Of the latest heartbeat; None where the GPU does not tell
+    # Values of the latest heartbeat; None if the GPU does not report them.
     power_w: float | None = None
     power_limit_w: float | None = None
     temperature_c: float | None = None
@@ -25,7 +25,7 @@ class Disk(Struct, frozen=True):
 
 
 class PodsOfNode(Struct, frozen=True):
-    """The shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
+    """Shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
 
     namespace: str
     images: dict[str, str]
@@ -33,17 +33,18 @@ class PodsOfNode(Struct, frozen=True):
 
 
 class Inventory(Struct, frozen=True, omit_defaults=True):
-    """Unknown values are None; those that do not apply to the node are left out when it is stored."""
+    """A node's resources. Unknown values are None; those that do not apply to the node are left out of what is
+    stored."""
 
     cpus: float | None
     memory_bytes: int | None
     disks: tuple[Disk, ...]
     gpus: tuple[NodeGpu, ...] | None
-    gpus_why: str | None = None  # why they are not known
+    gpus_why: str | None = None  # why its GPUs are unknown
     system: str | None = None
     python: str | None = None
     machines: int | None = None  # machines of a cluster
-    pods: PodsOfNode | None = None  # Pods of a node that is a namespace of a cluster
+    pods: PodsOfNode | None = None  # shape of the Pods, for a node that is a namespace of a cluster
     trouble: str | None = None  # why it cannot start instances
 
 

@@ -1,4 +1,4 @@
-"""Servers behind the URLs of engines that were started elsewhere: their paths and metrics. Pure."""
+"""The servers behind the URLs of engines that were started elsewhere: their paths and metrics. Pure."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ class Server:
     title: str
     scrape: Scrape
     health_path: str = "/health"
-    metrics_path: str = "/metrics"  # empty: it has none
+    metrics_path: str = "/metrics"  # empty if it has none
     models_path: str = "/v1/models"
     version_path: str = "/version"
-    mark: bytes = b""  # begins the names on its metrics page
+    mark: bytes = b""  # prefix of the names on its metrics page
 
     @property
     def reports_kv(self) -> bool:
@@ -30,7 +30,7 @@ SERVERS = {
     for server in (
         VLLM,
         Server("sglang", "SGLang", SGLANG_SCRAPE, version_path="/server_info", mark=b"sglang:"),
-        # Its /metrics is a JSON list of iterations
+        # Its /metrics is a JSON list of iterations.
         Server("trtllm", "TensorRT-LLM", TRTLLM_SCRAPE, metrics_path="/prometheus/metrics", mark=b"trtllm_"),
         Server("openai", "OpenAI API", NO_SCRAPE, health_path="/v1/models", metrics_path="", version_path=""),
     )
@@ -38,7 +38,7 @@ SERVERS = {
 
 
 def answering(kind: Kind, server: str) -> Kind | Server:
-    """The paths and metrics of an instance: those of its kind, unless another server is known to answer."""
+    """Return the paths and metrics of an instance: those of its kind, unless another server is known to answer."""
     return SERVERS[server] if not kind.launched and server in SERVERS else kind
 
 

@@ -1,4 +1,4 @@
-"""Shared by the kinds that serve requests: flags, roles, GPUs. Pure."""
+"""Flags, roles and GPUs, shared by the kinds that serve requests. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,17 +8,17 @@ from fleet.kinds.kind import Launch
 from router.contract.json_value import JsonObject
 from router.contract.redis.published import InstanceRole
 
-NVIDIA = "nvidia.com/gpu"  # Kubernetes resource
+NVIDIA = "nvidia.com/gpu"  # Kubernetes resource of NVIDIA GPUs
 BOTH: InstanceRole = "both"
 PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
 TOPIC = "kv"  # topic of KV events
-FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds: above those of a document
+FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds, above those of a document
 
 
 def flags(values: Mapping[str, object]) -> list[str]:
-    """`{"port": 1, "lazy": True, "left-out": None}` → --port 1 --lazy; False becomes --no-…"""
+    """Convert `{"port": 1, "lazy": True, "left-out": None}` to --port 1 --lazy; False becomes --no-…"""
     found: list[str] = []
     for name, value in values.items():
         if isinstance(value, bool):
@@ -37,11 +37,11 @@ def address(launch: Launch, use: str) -> str:
 
 
 def events_config(host: str, live: int | str, replay: int | str) -> JsonObject:
-    """The publisher's configuration, under names that vLLM and TensorRT-LLM share; two ports."""
+    """Return the publisher's configuration with two ports, under names that vLLM and TensorRT-LLM share."""
     return {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
-        # With a concrete address vLLM connects instead of listening.
+        # vLLM connects to a concrete address instead of listening.
         "endpoint": f"tcp://*:{live}",
         "replay_endpoint": f"tcp://{host}:{replay}",
         "topic": TOPIC,
@@ -49,7 +49,7 @@ def events_config(host: str, live: int | str, replay: int | str) -> JsonObject:
 
 
 def events_at(launch: Launch) -> str:
-    """Where routers subscribe to the KV events of an engine that names no place of them."""
+    """Return where routers subscribe to the KV events of an engine that does not report the addresses."""
     live, replay = (f"tcp://{address(launch, name)}" for name in ("events", "replay"))
     return f"{live}?replay={replay}&topic={TOPIC}"
 
@@ -59,27 +59,27 @@ def base_url(launch: Launch) -> str:
 
 
 def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
-    """The first `prefill_instances` of a pool and those added to them prefill, the others decode; 0: all have the
-    pool's role."""
+    """Return an instance's role: the first `prefill_instances` of a pool and those added to them prefill, the others
+    decode; with 0, all have the pool's role."""
     if not prefill_instances:
         return cast(InstanceRole, role)
     return PREFILL if ordinal < prefill_instances or ordinal >= FIRST_ADDED_PREFILL else DECODE
 
 
 def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozenset[int]:
-    """Of a pool of `replicas` instances of which `prefills` prefill, whatever their number was before."""
+    """Return the ordinals of `replicas` instances of which `prefills` prefill, whatever the previous numbers."""
     added = range(FIRST_ADDED_PREFILL, FIRST_ADDED_PREFILL + prefills - prefill_instances)
     decoders = range(prefill_instances, prefill_instances + replicas - prefills)
     return frozenset([*range(min(prefills, prefill_instances)), *decoders, *added])
 
 
 def pair_of(prefill_instances: int, ordinal: int) -> int | None:
-    """In fixed pairs: the ordinal of the prefill instance for a decoder; None for a prefill instance."""
+    """Return, for fixed pairs, the ordinal of a decoder's prefill instance; None for a prefill instance."""
     return ordinal - prefill_instances if ordinal >= prefill_instances else None
 
 
 def gpus_of(ids: tuple[str, ...], each: int, launch: Launch) -> tuple[str, ...]:
-    """Those of its placement, else its share of the pool's list, in order."""
+    """Return the GPUs of its placement, else its share of the pool's list, in order."""
     return launch.gpus or ids[launch.ordinal * each : (launch.ordinal + 1) * each]
 
 

@@ -1,7 +1,7 @@
-"""Where a vLLM instance keeps or sends its KV cache: one function per value of the option `kv`. Pure.
+"""KV transfer and tiers of a vLLM instance: one function per value of the option `kv`. Pure.
 
-Each returns the connector's configuration, environment variables, files and the entry for routers.
-`MODES[kv](spec, launch)`; a new one is a function and a line.
+Each returns the connector's configuration, environment variables, files and the entry for routers. `MODES[kv](spec,
+launch)` calls it; a new one is a function and a line.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
-# As a cache: blocks that cannot be loaded are computed. vLLM's default fails the request with status 500.
+# Blocks that cannot be loaded are computed, as for a cache. vLLM's default fails the request with status 500.
 _CACHE = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 STORE_FILE = "mooncake.json"
 LMCACHE_FILE = "lmcache.yaml"
@@ -27,22 +27,22 @@ LMCACHE_FILE = "lmcache.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    connector: Mapping[str, object] = field(default_factory=dict)  # --kv-transfer-config; empty: none
+    connector: Mapping[str, object] = field(default_factory=dict)  # value of --kv-transfer-config; empty: none
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
-    routed_as: str = ""  # the connector as routers name it; empty: they move nothing
+    routed_as: str = ""  # routers' name of the connector; empty: KV does not move
     bootstrap: str = ""  # URL at which the engines meet
     modules: tuple[str, ...] = ()  # modules that the engine's Python must find
-    volume: str = ""  # folder that fills up
-    metrics_folder: str = ""  # emptied at each start
+    volume: str = ""  # folder that may fill up
+    metrics_folder: str = ""  # folder emptied at each start
 
 
 def rank_0(port: int, spec: "VllmSpec", launch: Launch) -> int | str:
-    """The port of rank 0 of the group, from that of the instance's first rank: vLLM adds the rank to it."""
+    """Return the port of rank 0 of the group, from that of the instance's first rank: vLLM adds the rank to it."""
     first = data_parallel.first(spec, launch.ordinal)
     if not first:
         return port
-    return port - first if isinstance(port, int) else f"{port} - {first}"  # a preview has names in place of ports
+    return port - first if isinstance(port, int) else f"{port} - {first}"  # in a preview, names take the place of ports
 
 
 def none(spec: "VllmSpec", launch: Launch) -> Transfer:
@@ -81,7 +81,7 @@ def mooncake_p2p(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
-    """The instances' DRAM as one store; with `store_pool` the store has its own memory and disk."""
+    """Join the instances' DRAM in one store; with `store_pool` the store has its own memory and disk."""
     config = {
         "metadata_server": "P2PHANDSHAKE",
         "master_server_address": launch.peers.get(spec.master or "", f"<address of {spec.master}>"),
@@ -98,7 +98,8 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
         {
             "kv_connector": "MooncakeStoreConnector",
             **_CACHE,
-            # Names a socket file on the host: instances with the same number would answer each other's look-ups.
+            # The value names a socket file on the host: instances with the same number would answer each other's
+            # look-ups.
             "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
         },
         environment,
@@ -142,7 +143,8 @@ def lmcache_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
-    """GPUDirect Storage: GPU to disk without host memory; `dram_gib` is the size of the buffer on the GPU."""
+    """Move KV from GPU to disk without host memory (GPUDirect Storage); `dram_gib` is the size of the buffer on the
+    GPU."""
     folder = _folder(spec, launch)
     values = {"local_cpu": False, "gds_path": folder, "cufile_buffer_size": int(spec.dram_gib * 1024)}
     return _lmcache(launch, values, folder)
@@ -150,7 +152,7 @@ def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> Transfer:
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
-    metrics = f"{launch.folder}/metrics"  # through it LMCache's numbers reach vLLM's page, which another process makes
+    metrics = f"{launch.folder}/metrics"  # brings LMCache's numbers to vLLM's page, which another process makes
     return Transfer(
         {"kv_connector": "LMCacheConnectorV1", **_CACHE},
         {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}", "PROMETHEUS_MULTIPROC_DIR": metrics},

@@ -1,4 +1,5 @@
-"""Facts that routers need about one start of an instance beside its address: part of its entry in weir:fleet. Pure."""
+"""What routers need to know about one start of an instance besides its address: part of its entry in weir:fleet.
+Pure."""
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -12,14 +13,14 @@ class Wire(Struct, frozen=True):
     role: InstanceRole = "both"
     connector: str = ""  # connector that moves KV blocks (router/contract/connectors.py); empty: none
     kv: KvFacts = KvFacts()
-    events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
-    tokenizer: str = ""  # folder of the served model, or "sim"
+    events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… for an engine without it
+    tokenizer: str = ""  # folder of the tokenizer, or "sim"
     dp: DataParallel = DataParallel()
-    server: str = ""  # behind a URL that Weir did not start (fleet/kinds/servers.py)
+    server: str = ""  # server behind a URL that Weir did not start (fleet/kinds/servers.py)
     version: str = ""  # version of the connector
 
     def stored(self) -> dict[str, object]:
-        """Without defaults, as Instance.wire and annotations of Pods keep it."""
+        """Return the values without defaults, for Instance.wire and annotations of Pods."""
         given = {**asdict(self), "kv": self.kv_stored(), "dp": to_builtins(self.dp)}
         return {name: value for name, value in given.items() if value and value != "both"}
 

@@ -1,4 +1,4 @@
-"""Options that several kinds have."""
+"""Options shared by several kinds."""
 
 import dataclasses
 from typing import Any
@@ -48,7 +48,7 @@ def environment_option() -> Any:
 
 
 def engine_key_option(help: str) -> Any:
-    """A refused value is not shown: it may be the key itself."""
+    """Declare the option of the engine key. A refused value is not shown: it may be the key itself."""
     made = Field(
         name="",
         default=None,
@@ -63,7 +63,7 @@ def engine_key_option(help: str) -> Any:
 
 
 def tls_option() -> Any:
-    """A refused value is not shown: it may be a key itself."""
+    """Declare the option of the TLS files. A refused value is not shown: it may be a key itself."""
     made = Field(
         name="",
         title="TLS",

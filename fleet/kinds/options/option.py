@@ -28,7 +28,7 @@ def option(
     choices: tuple[str, ...] = (),
     help: str = "",
 ) -> Any:
-    """A dataclass field with its limits. `kind`: from the default unless given; "int" for None."""
+    """Declare a dataclass field with its limits. `kind`: by default that of the default value; "int" for None."""
     kind = kind or ("text" if choices else "")
     limits = (minimum, maximum)
     made = Field(name="", default=default, title=title, kind=kind, unit=unit, range=limits, choices=choices, help=help)
@@ -36,7 +36,7 @@ def option(
 
 
 def mapping_option(*, title: str, unit: str = "", help: str) -> Any:
-    """Empty unless given."""
+    """Declare a mapping, empty by default."""
     metadata = option(None, title=title, kind="map", unit=unit, help=help).metadata
     return dataclasses.field(default_factory=dict, metadata=metadata)
 
@@ -46,7 +46,7 @@ def options_of(spec: type) -> tuple[Field, ...]:
 
 
 def check(spec: type, given: Mapping[str, object], path: str = "") -> list[Problem]:
-    """All problems of the given options; missing options take their defaults."""
+    """Return all problems of the given options; missing options take their defaults."""
     known = {each.name: each for each in options_of(spec)}
     at = f"{path}." if path else ""
     found = [accept(known[name], value, at + name) for name, value in given.items() if name in known]
@@ -54,18 +54,18 @@ def check(spec: type, given: Mapping[str, object], path: str = "") -> list[Probl
 
 
 def build(spec: type[Spec], given: Mapping[str, object]) -> Spec:
-    """The spec with its defaults; the options must have passed `check`."""
+    """Return the spec with its defaults; the options must have passed `check`."""
     types = _types_of(cast(type, spec))
     return spec(**{name: _plain(types[name], value) for name, value in given.items()})
 
 
 @functools.cache
 def _types_of(spec: type) -> dict[str, str]:
-    """By name; cached, as every instance needs it every second."""
+    """Return the types by name; cached, as every instance needs them every second."""
     return {each.name: each.kind for each in options_of(spec)}
 
 
 def _plain(kind: str, value: object) -> object:
-    """In the option's type: 1 and 1.0 are equal, and a rewritten document must not look changed."""
+    """Convert to the option's type: 1 and 1.0 are equal, and a rewritten document must not look changed."""
     cleaned = KINDS[kind][0](value)
     return value if cleaned is None else cleaned

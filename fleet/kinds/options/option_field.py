@@ -1,4 +1,4 @@
-"""An option as a field of a form: its value as text, and the text as a value. Pure."""
+"""An option as a field of a form, with conversions between values and text. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from typing import Any
 
 from router.contract.fields import REQUIRED, Field, typed_flag, typed_number
 
-SWITCH = (("true", "on"), ("false", "off"))  # value, label
+SWITCH = (("true", "on"), ("false", "off"))  # (value, label)
 
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
     option: Field
     name: str  # name of the input element
-    value: str  # as typed
+    value: str  # value as typed
     error: str = ""
-    can_be_left_out: bool = True  # a choice offers the default beside its values
-    suggestions: tuple[str, ...] = ()  # values that are there already, for a text
+    can_be_left_out: bool = True  # True if a choice offers the default beside its values
+    suggestions: tuple[str, ...] = ()  # existing values offered for a text
 
     @property
     def hint(self) -> str:
@@ -24,14 +24,14 @@ class OptionField:
 
     @property
     def control(self) -> str:
-        """The kind of input element."""
+        """Return the kind of input element."""
         if self.option.kind == "bool" or self.option.choices:
             return "select"
         return "lines" if self.option.kind in {"list", "map"} else "line"
 
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
-        """(value, label); the empty value leaves the option out."""
+        """Return (value, label) of each choice; the empty value leaves the option out."""
         values = SWITCH if self.option.kind == "bool" else tuple((each, each) for each in self.option.choices)
         if not self.can_be_left_out:
             return values
@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
 
 
 def typed_value(option: Field, text: str) -> Any:
-    """The typed text as a value of the option; None if empty, the text itself if it cannot be read."""
+    """Convert typed text to a value of the option: None if empty, the text itself if it cannot be read."""
     text = text.replace("\r\n", "\n").strip()
     return _READERS[option.kind](text) if text else None
 

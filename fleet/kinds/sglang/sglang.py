@@ -125,7 +125,7 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
         "dtype": spec.dtype,
         "load-format": spec.load_format,
         "enable-metrics": True,
-        "enable-cache-report": True,  # cached tokens per request, by which the index is judged
+        "enable-cache-report": True,  # reports the cached tokens per request, against which the index is checked
         "kv-events-config": compact(_events(launch)),
         **_hicache(spec),
     }
@@ -144,7 +144,8 @@ def _hicache(spec: SglangSpec) -> dict[str, object]:
 
 
 def _events(launch: Launch) -> dict[str, object]:
-    """Rank r publishes at the port + r. Without `bind` SGLang connects to a concrete address instead of listening."""
+    """Return the flags of KV events: rank r publishes at the port + r. Without `bind` SGLang connects to a concrete
+    address instead of listening."""
     places = {"endpoint": f"tcp://{address(launch, 'events')}", "replay_endpoint": f"tcp://{address(launch, 'replay')}"}
     return {"publisher": "zmq", **places, "bind": True, "topic": TOPIC}
 
@@ -163,7 +164,8 @@ def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: SglangSpec, launch: Launch) -> Wire:
-    """Attention ranks compute each layer's other parts together, and so wait for each other in every step."""
+    """Return the facts for routers. Attention ranks compute each layer's other parts together, so they wait for each
+    other in every step."""
     ranks = spec.data_parallel_size
     return Wire(
         kv=KvFacts(bytes_per_token=kv_size.of_model(_model(spec, launch), spec.dtype, spec.arguments)),
@@ -210,7 +212,7 @@ SGLANG = Kind(
     command=command,
     environment=environment,
     scrape=SGLANG_SCRAPE,
-    load_timeout_s=1800,  # a large model from a network disk, compiled
+    load_timeout_s=1800,  # allows for a large model from a network disk, and compilation
     drain_timeout_s=600,
     grace_s=15,
     refuse=refuse,

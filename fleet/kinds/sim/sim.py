@@ -320,7 +320,7 @@ def _groups(spec: SimSpec) -> dict[str, object]:
 
 
 def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
-    """The flags of those options that are not left at their defaults."""
+    """Return the flags of those options that differ from their defaults."""
     default = SimSpec()
     values = {name: getattr(spec, name) for name in names}
     return {name.replace("_", "-"): value for name, value in values.items() if value != getattr(default, name)}
@@ -339,7 +339,7 @@ def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
 
 
 def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
-    """With the parallelism and the batch of its role."""
+    """Return the spec with the parallelism and the batch of the instance's role."""
     if role(spec, launch) != PREFILL:
         return spec
     seqs = spec.prefill_max_num_seqs or spec.max_num_seqs
@@ -347,7 +347,8 @@ def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
 
 
 def port_spans(spec: SimSpec) -> dict[str, int]:
-    """A rank publishes at the first port + its place. Decoders of DWDP's groups have as many, and use one."""
+    """Return the span of each use: a rank publishes at the first port plus its index. Decoders of DWDP groups get as
+    many, and use one."""
     uses = ("events", "replay")
     if not _has_groups(spec):
         return data_parallel.spans(spec, uses)
@@ -359,7 +360,7 @@ def pair(spec: SimSpec, ordinal: int) -> int | None:
 
 
 def _paired_with(spec: SimSpec, launch: Launch) -> str:
-    """The prefill instance of a decoder; empty: any, or it is no decoder."""
+    """Return the prefill instance of a decoder; empty if it may be any, or the instance is no decoder."""
     other = pair(spec, launch.ordinal)
     return "" if other is None else launch.sibling(other)
 
@@ -381,13 +382,13 @@ def _tier_flags(spec: SimSpec) -> dict[str, object]:
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
-    """`tp`: of its role, if it has one of its own. Raises UnknownProfile."""
+    """Return the profile. `tp`: of its role, if that has its own. Raise UnknownProfile."""
     size = tp or spec.tp
     return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
 
 
 def _has_groups(spec: SimSpec) -> bool:
-    """Its prefill instances are context servers of DEP or DWDP."""
+    """True if its prefill instances are context servers of DEP or DWDP."""
     return spec.context_servers != ONE_ENGINE
 
 
@@ -407,7 +408,7 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
 
 
 def hardware(spec: SimSpec, role_: str) -> Hardware:
-    """The GPUs that it stands for."""
+    """Return the GPUs that the instance simulates."""
     if _has_groups(spec):
         tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
         return Hardware(gpus_of(_options(replace(spec, tp=tp)), role_))
@@ -438,7 +439,7 @@ def role(spec: SimSpec, launch: Launch) -> InstanceRole:
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """The model must fit on the GPUs, and roles need a connector."""
+    """Return what conflicts: the model must fit on the GPUs, and roles need a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
     if spec.kv == NONE and spec.prefill_instances:

@@ -1,4 +1,4 @@
-"""How the twin computes servers of the `trtllm` kind: DeepSeek-R1 on GB200, by the model of DWDP and DEP."""
+"""The twin's model of servers of the `trtllm` kind: DeepSeek-R1 on GB200, by the model of DWDP and DEP."""
 
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,11 @@ CAUTIONS = (
     "the GPUs of a server have one KV cache in the twin, and one each in TensorRT-LLM",
 )
 SPECULATIVE = "speculative decoding is not modelled"
-_BLOCK = 32  # tokens, TensorRT-LLM's default
+_BLOCK = 32  # tokens per block, TensorRT-LLM's default
 
 
 def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) -> TwinModel:
-    """Raises UnknownProfile."""
+    """Return the twin's model. Raise UnknownProfile."""
     model = spec.model or launch.model
     if experts_of(model) != MOE.experts or "deepseek" not in model.lower():
         raise UnknownProfile(f"no constants for {model} on TensorRT-LLM; there are: DeepSeek-R1 and V3 on GB200")
@@ -79,7 +79,7 @@ def _mode(spec: "TrtllmSpec") -> str:
 
 
 def _server(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> Server:
-    """Raises UnknownProfile, LayoutError."""
+    """Return the server. Raise UnknownProfile, LayoutError."""
     if role == PREFILL and spec.dwdp_size > 1:
         return dwdp_server(spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch, sliced=spec.dwdp_contention_opt)
     if gpus > 1 and not spec.attention_dp:

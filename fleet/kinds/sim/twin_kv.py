@@ -1,6 +1,6 @@
-"""KV that moves between measured engines, or lies below their GPUs, as the twin computes it.
+"""The twin's model of KV that moves between measured engines, or lies below their GPUs.
 
-A calibration measures steps, not links and drives: these have published rates. Pure.
+A calibration measures steps, not links and drives, so these have published rates. Pure.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fleet.engine.tiers.sizes import KvLayout
 from fleet.kinds.kv_size import KvSizes
 from router.contract.connectors import NEURON
 
-EFA_BYTES_PER_S = 6.25e9  # one chip of trn1.32xlarge: 100 GB/s over 16
+EFA_BYTES_PER_S = 6.25e9  # share of one chip of trn1.32xlarge: 100 GB/s over 16
 STORE_LINK = TransferLink(
     setup_s=REMOTE.setup_s,
     idle_bytes_per_s=REMOTE.read_bytes_per_s,
@@ -24,10 +24,10 @@ STORE_LINK = TransferLink(
 class TwinKv:
     """How the twin moves and keeps the KV of one instance."""
 
-    sizes: KvSizes | None = None  # None: unknown, so nothing of it can be computed
+    sizes: KvSizes | None = None  # None if unknown, so that nothing can be computed
     gpus: int = 1
     tiers: tuple[TierModel, ...] = ()  # fastest first
-    store_bytes: float = 0.0  # bytes that it provides to a store shared by the instances
+    store_bytes: float = 0.0  # bytes that it contributes to a store shared by the instances
 
     def transfers(self, connector: str) -> TransferModel | None:
         if not connector or self.sizes is None:
@@ -42,7 +42,7 @@ class TwinKv:
         )
 
     def below(self) -> TiersModel | None:
-        """Both LMCache and vLLM load whatever a tier holds."""
+        """Return the tiers below the GPU. Both LMCache and vLLM load whatever a tier holds."""
         if not self.tiers or self.sizes is None:
             return None
         layout = KvLayout(self.sizes.bytes_per_token, self.sizes.layers, self.gpus)

@@ -1,7 +1,7 @@
 """The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
 
-Only its command line is tested: running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ say how a larger value changes
-throughput (TPS/GPU) and the speed for one user (TPS/user).
+Only its command line is tested: running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ tell how a larger value
+changes throughput (TPS/GPU) and the speed for one user (TPS/user).
 """
 
 import json
@@ -174,13 +174,13 @@ def gpus_each(spec: TrtllmSpec, own: str) -> int:
 
 
 def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
-    """With attention DP, experts are spread over all GPUs of a server."""
+    """Return the expert parallelism: with attention DP, experts are spread over all GPUs of a server."""
     gpus = gpus_each(spec, own)
     return min(spec.expert_parallel, gpus) if spec.expert_parallel else gpus if spec.attention_dp else None
 
 
 def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
-    """Context servers come first, and may span another number of GPUs."""
+    """Return the GPUs: context servers come first, and may span another number of GPUs."""
     first = _first_gpu(spec, launch.ordinal)
     return launch.gpus or spec.gpus[first : first + gpus_each(spec, role(spec, launch))]
 
@@ -216,7 +216,7 @@ def command(spec: TrtllmSpec, launch: Launch) -> list[str]:
 
 
 def files(spec: TrtllmSpec, launch: Launch) -> dict[str, str]:
-    """JSON, which is YAML."""
+    """Return the configuration files as JSON, which is valid YAML."""
     return {OPTIONS_FILE: json.dumps(_options(spec, launch), indent=1) + "\n"}
 
 
@@ -229,7 +229,7 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
             "free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
             **({"use_kv_cache_manager_v2": True} if spec.kv_events else {}),
         },
-        # Without the first it has no metrics page, without the second the page has no load
+        # Without return_perf_metrics there is no metrics page; without enable_iter_perf_stats it has no load.
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
     }

@@ -1,4 +1,4 @@
-"""DWDP groups of the `trtllm` kind: their layout, and why one cannot be built."""
+"""DWDP groups of the `trtllm` kind: their layout, and reasons why one cannot be built."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
 
 
 def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
-    """Each server of a group copies experts from all others: one that is missing stops all."""
+    """Return the ordinals of a group: each server copies experts from all others, so a missing one stops all."""
     if spec.dwdp_size == 1 or role_of(spec.role, spec.prefill_instances, ordinal) != PREFILL:
         return ()
     first = ordinal - ordinal % spec.dwdp_size
@@ -28,13 +28,13 @@ def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
 
 
 def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """The layout of experts; None if the model's number of experts is unknown. Raises LayoutError."""
+    """Return the layout of experts; None if the model's number of experts is unknown. Raise LayoutError."""
     total = spec.dwdp_total_experts or experts_of(spec.model or model)
     return layout(total, spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch) if total else None
 
 
 def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """None for options that are refused today: a stored pool may have them."""
+    """Return the layout; None for options that are refused today, but that a stored pool may have."""
     try:
         return layout_of(spec, model)
     except LayoutError:
@@ -42,7 +42,7 @@ def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
 
 
 def config(spec: "TrtllmSpec", launch: Launch) -> JsonObject:
-    """TensorRT-LLM's `dwdp_config`."""
+    """Return TensorRT-LLM's `dwdp_config`."""
     group = _built(spec, launch.model)
     return {
         "dwdp_size": spec.dwdp_size,
@@ -72,7 +72,7 @@ def refuse(spec: "TrtllmSpec") -> dict[str, str]:
 
 
 def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
-    """The model of the pool says how many experts there are; empty: it is not known yet."""
+    """Return what conflicts with the number of experts of the pool's model; empty if the model is not known yet."""
     if spec.dwdp_size == 1:
         return {}
     try:
@@ -85,7 +85,7 @@ def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
 
 
 def facts(spec: "TrtllmSpec", launch: Launch) -> tuple[tuple[str, str], ...]:
-    """(label, text) of one context server, for people."""
+    """Return (label, text) of one context server, for people."""
     group = _built(spec, launch.model) if is_in_group(spec, launch) else None
     if group is None:
         return ()

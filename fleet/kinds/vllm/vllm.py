@@ -63,7 +63,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
         "max-num-batched-tokens": spec.max_num_batched_tokens,
         "enable-prefix-caching": spec.prefix_caching,
         "enable-chunked-prefill": spec.chunked_prefill,
-        "enable-prompt-tokens-details": True,  # cached tokens per request, for hit rates and receipts
+        "enable-prompt-tokens-details": True,  # reports the cached tokens per request, for hit rates and receipts
         "api-server-count": spec.api_server_count,
     }
     if spec.enable_lora:
@@ -85,15 +85,16 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
 
 
 def _server(spec: VllmSpec, launch: Launch) -> tuple[str, ...]:
-    """`vllm serve`, which alone starts several API servers. It requires a distribution named vllm, and CPU builds have
-    another name."""
+    """Return `vllm serve`, which alone starts several API servers. It requires a distribution named vllm, and CPU
+    builds have another name."""
     if spec.device == "cpu":
         return ("vllm.entrypoints.openai.api_server", "--model", model_of(spec, launch))
     return ("vllm.entrypoints.cli.main", "serve", model_of(spec, launch))
 
 
 def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
-    """Every start has an RPC port of its own: vLLM's usual one would be the same for all engines of a host."""
+    """Return the flags of data parallelism. Every start has an RPC port of its own: vLLM's default would be the same
+    for all engines of a host."""
     if spec.data_parallel_size == 1:
         return {}
     given: dict[str, object] = {"data-parallel-size": spec.data_parallel_size}
@@ -113,8 +114,8 @@ def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
 
 
 def _events_place(spec: VllmSpec, launch: Launch) -> str:
-    """Only newer vLLM tell their KV events by GET /kv_event_sources (0.20 does not), so the router is told. Where a
-    group spans instances, vLLM versions number its ranks differently, and the engine is asked."""
+    """Return the address of KV events for routers: only newer vLLM report it by GET /kv_event_sources (0.20 does not).
+    If a group spans instances, the engine is asked, as vLLM versions number its ranks differently."""
     if data_parallel.first(spec, launch.ordinal):
         return base_url(launch)
     return events_at(launch)
@@ -126,8 +127,8 @@ def _events(spec: VllmSpec, launch: Launch) -> JsonObject:
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    # Only its own modules: it is started in the folder that contains Weir's.
-    # The fault handler writes to the log what ended a process in native code.
+    # Only its own modules count: it is started in the folder that contains Weir's.
+    # The fault handler logs what ended a process in native code.
     found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "PYTHONFAULTHANDLER": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
@@ -159,13 +160,14 @@ def wire(spec: VllmSpec, launch: Launch) -> Wire:
     )
 
 
-# Extra arguments by which prompts are made otherwise than the tokenizer's folder tells
+# Extra arguments that make prompts differ from what the tokenizer's folder says.
 _OTHER_PROMPTS = ("--chat-template", "--default-chat-template-kwargs")
 _MODES = ("auto", "hf")
 
 
 def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
-    """The folder that tells how its prompts are made; empty: none does, so no router can follow it."""
+    """Return the folder that defines how its prompts are made; empty if none does, so that no router can reproduce
+    them."""
     given = {}
     for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
         name, equals, value = word.partition("=")
@@ -245,7 +247,7 @@ def _master_problem(spec: VllmSpec) -> str:
 
 
 def refuse_for(spec: VllmSpec, model: str) -> dict[str, str]:
-    """Each GPU of an instance computes as many of the model's attention heads."""
+    """Return what conflicts: each GPU of an instance computes an equal number of attention heads."""
     size, gpus, heads = spec.tensor_parallel, len(spec.gpus), heads_of(spec.model or model)
     ranks = data_parallel.local(spec)
     if gpus and size * ranks > gpus:
@@ -277,12 +279,12 @@ def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
 
 
 BLOCK_SIZE = 16
-LARGE_GPU = 70 * GIB  # from here on vLLM takes larger batches, but not on an A100
-LARGE, SMALL = (1024, 8192), (256, 2048)  # sequences and tokens of a step by default
+LARGE_GPU = 70 * GIB  # memory from which vLLM takes larger batches, but not on an A100
+LARGE, SMALL = (1024, 8192), (256, 2048)  # default sequences and tokens per step
 
 
 def twin_model(spec: VllmSpec, launch: Launch) -> TwinModel:
-    """By the pool's profile. Raises UnknownProfile."""
+    """Return the twin's model by the pool's profile. Raise UnknownProfile."""
     of, kv, where = profile_by(read(spec.profile or "")), twin_kv(spec, launch), wire(spec, launch)
     seqs, tokens = LARGE if of.peak.memory >= LARGE_GPU and not of.gpu.startswith("a100") else SMALL
     size = spec.block_size or BLOCK_SIZE
@@ -342,7 +344,7 @@ VLLM = Kind(
     command=command,
     environment=environment,
     scrape=VLLM_SCRAPE,
-    load_timeout_s=1800,  # a large model from a network disk, compiled
+    load_timeout_s=1800,  # allows for a large model from a network disk, and compilation
     drain_timeout_s=600,
     grace_s=15,
     refuse=refuse,
