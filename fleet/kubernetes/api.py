@@ -73,7 +73,7 @@ _ADVICE = {
 
 
 class KubernetesApi:
-    """One namespace of one cluster; safe for several threads."""
+    """The API of one namespace of one cluster; safe for several threads."""
 
     def __init__(self, namespace: str, context: str = "") -> None:
         self.namespace = namespace
@@ -85,12 +85,13 @@ class KubernetesApi:
         return self._read(Version, "GET", "/version").git_version
 
     def list_pods(self, selector: str) -> tuple[list[Pod], str]:
-        """The Pods with these labels, and the version for a watch."""
+        """Return the Pods with these labels, and the version for a watch."""
         found = self._read(ObjectList[Pod], "GET", self._path("pods"), {"labelSelector": selector})
         return found.items, found.metadata.resource_version
 
     def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]:
-        """(type, Pod) of each event from that version, until the server ends the watch after `timeout_s`. Expired."""
+        """Yield (type, Pod) of each event from that version, until the server ends the watch after `timeout_s`. Raise
+        Expired."""
         query = {"labelSelector": selector, "watch": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(timeout_s)), "allowWatchBookmarks": "true"}
         response = self._send("GET", self._path("pods"), query, read_s=timeout_s + CONNECT_S)
@@ -109,18 +110,18 @@ class KubernetesApi:
             response.release_conn()
 
     def create_pod(self, body: Json) -> Pod:
-        """Exists when the name is taken."""
+        """Create a Pod. Raise Exists if the name is taken."""
         return self._read(Pod, "POST", self._path("pods"), body=body)
 
     def create_secret(self, body: Json) -> None:
-        """Exists when the name is taken."""
+        """Create a Secret. Raise Exists if the name is taken."""
         self._ask("POST", self._path("secrets"), body=body)
 
     def read_pod(self, name: str) -> Pod:
         return self._read(Pod, "GET", self._path("pods", name))
 
     def delete_pod(self, name: str, grace_s: float) -> bool:
-        """Delete it, with a kill after the grace; False when it does not exist."""
+        """Delete a Pod, with a kill after the grace; False if it does not exist."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": max(1, int(grace_s))}
         try:
             self._ask("DELETE", self._path("pods", name), body=options)
@@ -139,7 +140,7 @@ class KubernetesApi:
         return self._read(ObjectList[Resource], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
-        """Whether the server allows it (SelfSubjectAccessReview)."""
+        """True if the server allows it (SelfSubjectAccessReview)."""
         asked = {"namespace": self.namespace, "verb": verb, "resource": resource, "subresource": part}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -150,7 +151,7 @@ class KubernetesApi:
         return self._read(Resource, "POST", path, body=body).status.allowed
 
     def missing_rights(self) -> list[str]:
-        """Rights that a node needs and does not have, such as "create pods"."""
+        """Return the rights that a node needs but does not have, such as "create pods"."""
         return [
             f"{verb} {resource}{part and f'/{part}'}"
             for resource, verb, part in NEEDED_RIGHTS
@@ -210,7 +211,8 @@ class KubernetesApi:
 
 
 def configuration(context: str) -> client.Configuration:
-    """For the surrounding cluster, or from the kubeconfig (its current context, or the given one)."""
+    """Return the configuration for the surrounding cluster, or from the kubeconfig (its current context, or the given
+    one)."""
     found = client.Configuration()
     # Names contain the epoch, so a retry never starts or ends anything twice.
     found.retries = urllib3.Retry(

@@ -17,7 +17,7 @@ _GIB = 2**30
 
 
 def quantity(text: str | int | float) -> float:
-    """`500m` → 0.5, `2Gi` → 2147483648. ValueError when invalid."""
+    """Parse a quantity: `500m` → 0.5, `2Gi` → 2147483648. Raise ValueError if it is invalid."""
     written = str(text)
     for suffix, factor in (*_BINARY.items(), *_DECIMAL.items()):
         number = written.removesuffix(suffix) if suffix else written
@@ -40,13 +40,13 @@ class Capacity:
     machines: int | None = None
 
     def over(self, base: "Capacity") -> "Capacity":
-        """Its known values, and those of `base` for the others."""
+        """Return its known values, and those of `base` for the others."""
         known = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
         return replace(base, **known)
 
 
 def of_machines(machines: Iterable[Resource]) -> Capacity:
-    """The sum over schedulable machines."""
+    """Sum up the schedulable machines."""
     schedulable = [one for one in machines if not one.spec.unschedulable]
     offered = [one.status.allocatable for one in schedulable]
     return Capacity(
@@ -58,7 +58,7 @@ def of_machines(machines: Iterable[Resource]) -> Capacity:
 
 
 def _offered_gpus(machine: Resource) -> Iterator[tuple[str, int | None]]:
-    """(name, bytes of memory) of each."""
+    """Yield (name, bytes of memory) of each GPU."""
     labels = machine.metadata.labels or {}
     for device in _DEVICES:
         memory = labels.get(_MEMORY_MIB, "")
@@ -68,7 +68,7 @@ def _offered_gpus(machine: Resource) -> Iterator[tuple[str, int | None]]:
 
 
 def of_quotas(quotas: Iterable[Resource]) -> Capacity:
-    """The limits of the namespace; the lowest of several quotas."""
+    """Return the limits of the namespace; the lowest of several quotas."""
     hard = [one.spec.hard for one in quotas]
 
     def lowest(*keys: str) -> float | None:

@@ -22,9 +22,9 @@ from fleet.spec.masking import is_secret
 from fleet.spec.sections import Placement
 
 POD_IP = "pod-ip.invalid"  # placeholder for the Pod's address
-FOLDER = "/var/lib/weir"  # in the container, for output of the instance
-BASE = "/opt/weir"  # in the container, for paths of the document that begin with ./
-USER = 10001  # as in deploy/Dockerfile; other images run as this user too
+FOLDER = "/var/lib/weir"  # folder in the container for output of the instance
+BASE = "/opt/weir"  # folder in the container for paths of the document that begin with ./
+USER = 10001  # user of deploy/Dockerfile; other images run as this user, too
 PROBE_S = 5
 _IP = "WEIR_POD_IP"
 _LABEL_MOST = 63
@@ -39,7 +39,7 @@ class PodStart:
     pool: str
     node: str
     epoch: int
-    born: str  # creation time of its pool, as a new database counts epochs from the start
+    born: str  # creation time of its pool, as epochs start over in a new database
     kind: Kind
     options: Any
     placement: Placement
@@ -52,7 +52,7 @@ class PodStart:
 
 
 def in_image(engine: Mapping[str, object]) -> dict[str, object]:
-    """Options inside an image: programs of Weir's folder are on its path, and it sees its own devices."""
+    """Adapt options to an image: Weir's programs are on its path, and it sees only its own devices."""
     inside = {name: value for name, value in engine.items() if name not in ("gpus", "cores")}
     if str(inside.get("python", "")).startswith("./"):
         inside["python"] = IN_POD.python
@@ -62,14 +62,14 @@ def in_image(engine: Mapping[str, object]) -> dict[str, object]:
 
 
 def pod(start: PodStart, settings: PodSettings) -> Json:
-    """LookupError when its kind has no image."""
+    """Return the Pod. Raise LookupError if its kind has no image."""
     metadata = merged(settings.template.get("metadata", {}), _metadata(start, settings))
     spec = merged(_spec(start, settings), settings.template.get("spec", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def secret(start: PodStart, settings: PodSettings, owner: Metadata | None = None) -> Json | None:
-    """Secret variables and files; None when there are none. `owner`: the metadata of the Pod."""
+    """Return a Secret of the secret variables and files; None if there are none. `owner`: metadata of the Pod."""
     values = {f"env.{name}": value for name, value in _secrets(start).items()}
     values |= {f"file.{_file(path)}": text for path, text in start.prepared.files.items()}
     if not values:
@@ -82,12 +82,12 @@ def secret(start: PodStart, settings: PodSettings, owner: Metadata | None = None
 
 
 def shown(argv: Iterable[str]) -> list[str]:
-    """The launch for display, with the Pod's variable as its address."""
+    """Return the command line for display, with the Pod's variable as its address."""
     return [word.replace(POD_IP, f"$({_IP})") for word in argv]
 
 
 def selector(node: str, instance: str = "") -> str:
-    """Label selector for the Pods of a node, or of one instance on it."""
+    """Return the label selector for the Pods of a node, or of one instance on it."""
     wanted = {"app.kubernetes.io/managed-by": "weir", "weir/node": label(node)}
     if instance:
         wanted["weir/instance"] = label(instance)
@@ -107,7 +107,7 @@ def labels(start: PodStart) -> dict[str, str]:
 
 
 def label(text: str) -> str:
-    """The text, shortened to the length of a label value."""
+    """Shorten the text to the length of a label value."""
     if len(text) <= _LABEL_MOST:
         return text
     return f"{text[:50]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -122,7 +122,7 @@ def _metadata(start: PodStart, settings: PodSettings) -> Json:
             "weir/instance": start.instance,
             "weir/epoch": str(start.epoch),
             "weir/born": start.born,
-            # For routers, once the address is filled in.
+            # Facts for routers, once the address is filled in.
             "weir/url": start.prepared.url,
             "weir/wire": json.dumps(start.prepared.wire.stored(), sort_keys=True),
         },
@@ -166,7 +166,7 @@ def _container(start: PodStart, settings: PodSettings) -> Json:
 
 
 def _expanded(text: str) -> str:
-    """Kubernetes replaces $(NAME); escape everything but the address."""
+    """Escape $(NAME), which Kubernetes replaces, everywhere but in the address."""
     return text.replace("$", "$$").replace(POD_IP, f"$({_IP})")
 
 
@@ -202,7 +202,7 @@ def _resources(start: PodStart) -> Json:
 
 
 def _devices(start: PodStart) -> dict[str, str]:
-    """Accelerators: as many as in its placement, else its tensor-parallel size."""
+    """Return the accelerators: as many as in its placement, else its tensor-parallel size."""
     count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.role)
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 
@@ -210,7 +210,7 @@ def _devices(start: PodStart) -> dict[str, str]:
 def _volumes(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if start.kind.device:
-        # Workers of one engine share memory; the 64 MB of containers are too little.
+        # Workers of one engine share memory; a container's default of 64 MB is too little.
         found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if start.prepared.volume:
         size = math.ceil(getattr(start.options, "disk_gib", 0) * 1024)

@@ -12,7 +12,7 @@ from typing import Protocol
 from fleet.kubernetes.api import Expired, KubernetesError
 from fleet.kubernetes.objects import Pod
 
-WATCH_S = 10.0  # a silently unreachable server is noticed within that time
+WATCH_S = 10.0  # time within which a silently unreachable server is noticed
 _AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ class Mirror:
         self._source, self._selector = source, selector
         self._lock, self._stopping, self._looked = threading.Lock(), threading.Event(), threading.Event()
         self._pods: dict[str, Pod] = {}
-        self._version = ""  # to watch from; empty: list first
+        self._version = ""  # version to watch from; empty: list first
         self.trouble = "its Pods have not been listed yet"  # why the copy may be stale; empty: it is current
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="pods", daemon=True).start()
 
     def stop(self) -> None:
-        """Its thread ends with the current watch."""
+        """Stop the thread with the end of its current watch."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -63,7 +63,7 @@ class Mirror:
             self._set_trouble(str(error))
 
     def wait_listed(self, seconds: float) -> None:
-        """Until its first list has come or failed; at most so long."""
+        """Wait until the first list has come or failed, at most for this long."""
         self._looked.wait(seconds)
 
     def pods(self) -> dict[str, Pod]:
@@ -80,7 +80,7 @@ class Mirror:
             self._pods.setdefault(pod.name, pod)
 
     def forget(self, name: str) -> None:
-        """The API server reports that this Pod no longer exists."""
+        """Drop a Pod that the API server reports as gone."""
         with self._lock:
             self._pods.pop(name, None)
 

@@ -1,11 +1,11 @@
-"""What is read of objects of the API server. Pure. Other fields are ignored, as a newer server may send more."""
+"""The fields read from objects of the API server. Pure. Other fields are ignored, as a newer server may send more."""
 
 import datetime as dt
 from typing import Generic, TypeVar
 
 from msgspec import Raw, Struct, field
 
-ENGINE = "engine"  # the container's name
+ENGINE = "engine"  # name of the container
 
 
 class Object(Struct, frozen=True, rename="camel"):
@@ -51,7 +51,7 @@ class Condition(Object, frozen=True):
 
 
 class Spec(Object, frozen=True):
-    """Of a Pod: its machine; of a machine: whether it takes no Pods; of a quota: its limits."""
+    """Spec of a Pod: its machine; of a machine: whether it takes no Pods; of a quota: its limits."""
 
     node_name: str = ""
     unschedulable: bool = False
@@ -59,7 +59,7 @@ class Spec(Object, frozen=True):
 
 
 class ObjectStatus(Object, frozen=True):
-    """Of a Pod; of a machine: what it offers; of a review: whether the server allows it."""
+    """Status of a Pod; of a machine: its resources; of a review: whether the server allows it."""
 
     phase: str = "Pending"
     reason: str = ""
@@ -92,7 +92,7 @@ class Pod(Resource, frozen=True):
 
     @property
     def epoch(self) -> int:
-        """0 for a foreign Pod."""
+        """Return the epoch; 0 for a foreign Pod."""
         text = self.annotation("weir/epoch")
         return int(text) if text.isdecimal() else 0
 

@@ -1,4 +1,4 @@
-"""Merging a template into an object, like the strategic merge of Kubernetes for the lists of a Pod. Pure."""
+"""Merges a template into an object, like the strategic merge of Kubernetes for the lists of a Pod. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _DEEP = ("containers", "initContainers")  # items of the other lists are replace
 
 
 def merged(base: Json, over: Json) -> Json:
-    """`over` wins; everything else stays as in `base`."""
+    """Merge `over` into `base`: `over` wins; everything else stays."""
     return {**base, **{name: _value(name, base.get(name), value) for name, value in over.items()}}
 
 

@@ -16,7 +16,7 @@ from fleet.spec.masking import hidden
 from router.contract.problem import Problem
 
 _CAPACITY = ("cpus", "memory_gib", "gpus")
-_FIXED = ("restartPolicy",)  # the plan relies on it
+_FIXED = ("restartPolicy",)  # fields on which the plan relies
 
 
 class BadPodSettings(ValueError):
@@ -28,11 +28,11 @@ class BadPodSettings(ValueError):
 class PodSettings:
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)  # kind → image
-    capacity: Mapping[str, float] = field(default_factory=dict)  # capacity of the node; empty: from the cluster
+    capacity: Mapping[str, float] = field(default_factory=dict)  # capacity of the node; empty: that of the cluster
     template: Json = field(default_factory=dict)  # metadata and spec, merged into each Pod
 
     def image(self, kind: str, asked: str | None) -> str:
-        """LookupError when the kind has none."""
+        """Return the image. Raise LookupError if the kind has none."""
         found = asked or self.images.get(kind) or KINDS[kind].image
         if not found:
             raise LookupError(f"no image for the kind {kind}: set engine.image, or images.{kind} of the node's file")
@@ -40,12 +40,12 @@ class PodSettings:
 
 
 def public_settings(settings: PodSettings) -> PodsOfNode:
-    """The settings for pages, without secrets."""
+    """Return the settings for pages, without secrets."""
     return PodsOfNode(settings.namespace, dict(settings.images), hidden(settings.template))
 
 
 def read(text: str, namespace: str) -> PodSettings:
-    """BadPodSettings, with every problem, or UnreadableDocument."""
+    """Parse the settings. Raise BadPodSettings with every problem, or UnreadableDocument."""
     given = document.load(text)
     given = {} if given is None else given
     problems = _problems(given)

@@ -29,9 +29,9 @@ from fleet.node.fencing import PRESENT
 from fleet.node.launcher import LaunchFailed, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
 CLEAR_S = 5.0  # time for earlier Pods to end before a start is deferred
-WATCH_DELAY_S = 5.0  # the watch may report a new Pod that late
+WATCH_DELAY_S = 5.0  # delay after which the watch has reported a new Pod
 _POLL_S = 0.2
-_AT_ONCE = 1  # s of grace; 0 would remove the Pod from the server while it still runs
+_AT_ONCE = 1  # seconds of grace; 0 would remove the Pod from the server while it still runs
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +42,7 @@ class Pods:
 
     @classmethod
     def of(cls, namespace: str, context: str, file: str) -> "Pods":
-        """OSError or ValueError when the file or the client configuration is invalid."""
+        """Make the launcher. Raise OSError or ValueError if the file or the client configuration is invalid."""
         settings = pod_settings.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
         return cls(KubernetesApi(namespace, context), settings)
 
@@ -102,7 +102,7 @@ class Pods:
         )
 
     def live_inventory(self, known: Inventory) -> Inventory:
-        """The inventory with the reason why Pods cannot be started or watched now; empty if they can."""
+        """Return the inventory with the reason why Pods cannot be started or watched now; empty if they can."""
         return structs.replace(known, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
 
     def claim(self, instance: Instance) -> int | None:
@@ -142,7 +142,7 @@ class Pods:
         return there
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
-        """End its Pods, including those without a record."""
+        """End the node's Pods, including those without a record."""
         running: dict[str, str] = {}  # Pod → instance
         try:
             running = self._running(node)
@@ -162,7 +162,7 @@ class Pods:
         return self._mirrors[node]
 
     def _create(self, start: manifests.PodStart) -> Pod:
-        """The new Pod, or the existing one of the same start."""
+        """Create the Pod; return it, or the existing one of the same start."""
         try:
             return self._api.create_pod(manifests.pod(start, self._settings))
         except Exists:
@@ -191,7 +191,7 @@ class Pods:
         return [pod for pod in found if pod.instance == instance.name]
 
     def _clear(self, instance: Instance, earlier: Iterable[Pod]) -> None:
-        """End them; StartDeferred when one is still there after CLEAR_S."""
+        """End earlier Pods. Raise StartDeferred if one is still there after CLEAR_S."""
         names = {pod.name for pod in earlier}
         for name in names:
             self._delete(name, _AT_ONCE)
@@ -209,7 +209,7 @@ class Pods:
         return {pod.name: pod.instance for pod in running}
 
     def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
-        """The Pods that still run after the limit."""
+        """Return the Pods that still run after the limit."""
         end = time.monotonic() + limit_s
         while (there := names & self._running(node).keys()) and time.monotonic() < end:
             time.sleep(_POLL_S)
@@ -220,7 +220,7 @@ class Pods:
             return self._api.delete_pod(name, grace_s)
         except KubernetesError as error:
             log.warning("Pod %s could not be deleted: %s", name, error)
-            return True  # it may still exist, and the order is repeated
+            return True  # it may still exist, so the order is repeated
 
     def _keep_log(self, instance: Instance) -> list[str]:
         try:
@@ -231,7 +231,7 @@ class Pods:
         return lines
 
     def _machines(self) -> tuple[Capacity, str | None]:
-        """With the reason why they are not known."""
+        """Return the capacity of the machines, and the reason if it is unknown."""
         try:
             return capacity.of_machines(self._api.nodes()), None
         except Forbidden:

@@ -23,12 +23,12 @@ class PodPreview:
     image: str = ""
     command: str = ""  # command of the container, as a shell command
     resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # resources of the Pod
-    manifests: str = ""  # YAML, secrets hidden
+    manifests: str = ""  # YAML, with secrets hidden
     lacks: str = ""  # why there is no preview
 
 
 def preview_pod(pool: PoolSpec) -> PodPreview | None:
-    """The Pod of the next start; None if the instance could also run on a host, or on no reporting node."""
+    """Return the Pod of the next start; None if the instance could also run on a host, or on no reporting node."""
     found_node = _namespace_node(pool)
     if found_node is None:
         return None

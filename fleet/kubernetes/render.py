@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a fleet document, for reading, without a cluster."""
+"""Renders the Kubernetes objects of a fleet document, for reading, without a cluster."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +19,7 @@ NODE = "kubernetes"  # default node name
 
 
 def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[Json]:
-    """The objects of each instance's first start, without secrets. LookupError when a kind has no image."""
+    """Yield the objects of each instance's first start, without secrets. Raise LookupError if a kind has no image."""
     for pool in spec.pools:
         if KINDS[pool.kind].launched:
             for ordinal in range(pool.replicas):

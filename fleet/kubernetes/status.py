@@ -10,8 +10,8 @@ from fleet.kubernetes.objects import Pod, Reason
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
-PATIENCE_S = 60.0  # an image pull or container creation that keeps failing for this long has failed
-LOST_S = 30.0  # this long past its deadline, its machine is lost
+PATIENCE_S = 60.0  # time for which an image pull or container creation may keep failing
+LOST_S = 30.0  # time past its deadline after which its machine counts as lost
 _FINAL = ("Failed", "Succeeded")
 _PULL = "its image cannot be pulled: correct engine.image, or set imagePullSecrets in the node's template"
 _TROUBLE: Mapping[str, str] = {
@@ -35,7 +35,7 @@ _CAUSES: Mapping[str, str] = {
 
 
 def located(pod: Pod) -> tuple[str, Wire] | None:
-    """(URL, wire facts for routers), once its address is known."""
+    """Return (URL, facts for routers), once its address is known."""
     address = pod.status.pod_ip
     if not address:
         return None
@@ -45,7 +45,7 @@ def located(pod: Pod) -> tuple[str, Wire] | None:
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
-    """`at`: Unix seconds; `waited_s`: since the start order."""
+    """Return the status of its process. `at`: Unix seconds; `waited_s`: seconds since the start order."""
     if is_over(pod, at):
         return ProcessStatus(False, end_text="its Pod ended")
     if deletion_of(pod) is not None:
@@ -56,7 +56,7 @@ def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
 
 
 def is_over(pod: Pod, at: float) -> bool:
-    """It has ended, or its machine is lost."""
+    """True if it has ended, or its machine is lost."""
     if pod.status.phase in _FINAL or pod.terminated is not None:
         return True
     deadline = deletion_of(pod)
@@ -64,13 +64,13 @@ def is_over(pod: Pod, at: float) -> bool:
 
 
 def deletion_of(pod: Pod) -> float | None:
-    """The deadline of the Pod's deletion (Unix seconds); None if it is not being deleted."""
+    """Return the deadline of the Pod's deletion in Unix seconds; None if it is not being deleted."""
     deadline = pod.metadata.deletion_timestamp
     return deadline.timestamp() if deadline is not None else None
 
 
 def failure_cause(pod: Pod, log: Sequence[str]) -> str:
-    """Why it ended, with advice."""
+    """Return why it ended, with advice."""
     status, ended = pod.status, pod.terminated
     if status.phase == "Failed" and status.reason:
         return _with_cause(status.reason, status.message)
@@ -95,7 +95,7 @@ def _trouble(waiting: Reason) -> str:
 
 
 def _waits_for(pod: Pod) -> str:
-    """Why it does not run yet; empty: it runs."""
+    """Return why it does not run yet; empty if it runs."""
     if pod.status.phase != "Pending":
         return ""
     scheduled = pod.condition("PodScheduled")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-# Bits of CapEff and CapAmb in /proc/self/status (capabilities(7))
+# Bits of CapEff and CapAmb in /proc/self/status (capabilities(7)).
 NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_PTRACE": 19}
 PROBE_S = 10.0
 _REACHABLE = '[ -w "$1" ] && [ -x "$1" ] || exit 3; [ ! -x "$2" ] || exit 4'
@@ -33,13 +33,13 @@ class EngineUser:
     home: str
 
     def argv(self, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` as this user, with its groups and without any capability."""
+        """Return the command line that runs `argv` as this user, with its groups and without any capability."""
         user = ("--reuid", str(self.uid), "--regid", str(self.gid), "--init-groups")
         none = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
         return ["setpriv", *user, *none, "--", *argv]
 
     def run(self, script: str, *words: str, given: str = "") -> int:
-        """Run a shell script as this user; its exit status."""
+        """Run a shell script as this user; return its exit status."""
         argv = self.argv(["sh", "-c", script, "sh", *words])
         done = subprocess.run(argv, input=given.encode(), capture_output=True, timeout=PROBE_S, check=False, cwd="/")
         return done.returncode
@@ -50,7 +50,7 @@ class EngineUser:
 
 
 def current() -> EngineUser | None:
-    """The engine user; None if engines run as Weir's own user. Raises UnusableUser."""
+    """Return the engine user; None if engines run as Weir's own user. Raise UnusableUser."""
     name = settings.ENGINE_USER
     if not name:
         return None
@@ -83,13 +83,13 @@ def _capabilities(which: str) -> int:
 
 
 def base() -> Path:
-    """The parent of the engines' folders. Weir owns it, so that no engine can replace another's folder."""
+    """Return the parent of the engines' folders. Weir owns it, so that no engine can replace another's folder."""
     data = Path(settings.DATA_DIR)
     return data.with_name(f"{data.name}-engines")
 
 
 def make_folder(user: EngineUser, folder: Path) -> None:
-    """Make the folder of an instance in `base()`. UnusableUser when the user cannot reach it."""
+    """Make the folder of an instance in `base()`. Raise UnusableUser if the user cannot reach it."""
     folder.parent.mkdir(exist_ok=True)
     folder.parent.chmod(0o711)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,5 @@
-"""No instance runs twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
+"""Keeps an instance from running twice: a node remembers the latest epoch that it started of each instance, and ends
+older ones.
 
 The database holds the current epoch of an instance and its node. A node that was cut off may run earlier epochs of
 instances that started elsewhere meanwhile; it ends them before anything else.
@@ -16,13 +17,13 @@ from django.conf import settings
 from fleet.models import Instance, State
 from fleet.node import process
 
-AGAIN_S = 30.0  # between two checks; a node whose steps paused checks at once
+AGAIN_S = 30.0  # interval between two checks; a node whose steps paused checks at once
 PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
 log = logging.getLogger(__name__)
 
 
 def markers(name: str, node: str) -> dict[str, str]:
-    """Environment variables that identify a process of ours whose pid was not recorded."""
+    """Return environment variables that identify a process of ours whose pid was not recorded."""
     return {"WEIR_INSTANCE": name, **fleet_markers(node)}
 
 
@@ -39,7 +40,7 @@ def claim(instance: Instance) -> int | None:
         started = _number(file.read())
         if instance.epoch <= started:
             return started
-        # Overwrite in place: a file truncated first would stay empty on a full disk.
+        # The file is overwritten in place: if truncated first, it would stay empty on a full disk.
         file.seek(0)
         file.write(b"%d" % instance.epoch)
         file.truncate()
@@ -48,12 +49,12 @@ def claim(instance: Instance) -> int | None:
 
 
 def _number(text: bytes) -> int:
-    """The epoch; 0 for a damaged record, which must not block every start."""
+    """Return the epoch; 0 for a damaged record, which must not block every start."""
     return int(text) if text.isdigit() else 0
 
 
 def _record(instance: Instance) -> Path:
-    """One file per pool and instance; a new database counts epochs from the start."""
+    """Return the file of one pool and instance; epochs start over in a new database."""
     born = int(instance.pool.created_at.timestamp() * 1000)
     return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{born}"
 
@@ -65,7 +66,7 @@ def _forget_earlier(path: Path, name: str) -> None:
 
 
 def fence(node: str) -> list[str]:
-    """End processes of this node that the database does not expect; returns the names of their instances."""
+    """End processes of this node that the database does not expect; return the names of their instances."""
     running = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
     if not running:
         return []
@@ -96,7 +97,7 @@ class Fence:
 
     def __init__(self, end: Callable[[str], list[str]] = fence) -> None:
         self._end = end
-        self._fenced: dict[str, float] = {}  # node → monotonic
+        self._fenced: dict[str, float] = {}  # node → monotonic time of its latest check
         self._stepped: dict[str, float] = {}
 
     def step(self, node: str) -> list[str]:

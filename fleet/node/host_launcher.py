@@ -87,7 +87,7 @@ class Processes:
         pass
 
     def live_inventory(self, known: Inventory) -> Inventory:
-        """With the current use of the GPUs."""
+        """Return the inventory with the current use of the GPUs."""
         gpus, _ = read_gpus()
         return known if gpus is None else structs.replace(known, gpus=gpus)
 

@@ -1,4 +1,4 @@
-"""CPUs, memory, disks and GPUs of this host. Unknown values are None, for GPUs with the reason."""
+"""CPUs, memory, disks and GPUs of this host. Unknown values are None; for GPUs, with the reason."""
 
 import contextlib
 import importlib
@@ -15,7 +15,7 @@ MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def inventory(folder: Path) -> Inventory:
-    """`folder`: where instances write logs and files."""
+    """Return the inventory. `folder`: where instances write logs and files."""
     gpus, why = read_gpus()
     return Inventory(
         cpus=len(os.sched_getaffinity(0)),
@@ -29,7 +29,7 @@ def inventory(folder: Path) -> Inventory:
 
 
 def memory_bytes() -> int | None:
-    """The host's memory, or the container's limit if lower."""
+    """Return the host's memory, or the container's limit if that is lower."""
     limits = [limit for limit in (_meminfo(), _cgroup()) if limit is not None]
     return min(limits, default=None)
 
@@ -52,7 +52,7 @@ def _cgroup() -> int | None:
 
 
 def disks(folder: Path) -> tuple[Disk, ...]:
-    """The disks of / and of the folder, without repetition."""
+    """Return the disks of / and of the folder, without repetition."""
     by_device: dict[int, Disk] = {}
     for path in (Path("/"), folder):
         try:
@@ -64,7 +64,7 @@ def disks(folder: Path) -> tuple[Disk, ...]:
 
 
 def read_gpus() -> tuple[tuple[NodeGpu, ...] | None, str]:
-    """From NVML (the package nvidia-ml-py); None with the reason when it does not answer."""
+    """Return the GPUs by NVML (package nvidia-ml-py); None with the reason if it does not answer."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -89,7 +89,7 @@ def _gpu(nvml: Any, number: int) -> NodeGpu:
     return NodeGpu(number, name, int(memory.total), int(memory.used), use, **_sensors(nvml, handle))
 
 
-# Field of NodeGpu → (function of NVML, arguments, factor). 0 is NVML_TEMPERATURE_GPU, and NVML_CLOCK_GRAPHICS
+# Field of NodeGpu → (function of NVML, arguments, factor). 0 is NVML_TEMPERATURE_GPU, and NVML_CLOCK_GRAPHICS.
 SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
     "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
     "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
@@ -99,7 +99,7 @@ SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
 
 
 def _sensors(nvml: Any, handle: Any) -> dict[str, float]:
-    """What this GPU tells: a virtual or an older one leaves some out."""
+    """Return the values that this GPU reports: a virtual or an older one leaves some out."""
     found = {}
     for field, (function, arguments, factor) in SENSORS.items():
         with contextlib.suppress(nvml.NVMLError, AttributeError):

@@ -17,16 +17,16 @@ class LaunchFailed(OSError):
 
 
 class StartDeferred(Exception):
-    """It cannot start yet, which is not a failure: the order is sent again (fleet/plan/reconcile.py)."""
+    """The instance cannot start yet, which is not a failure: the order is sent again (fleet/plan/reconcile.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedInstance:
     prepared: PreparedStart
-    text: str  # "launched as process 12"
-    pid: int | None = None  # on this host
+    text: str  # what was done: "launched as process 12"
+    pid: int | None = None  # process id on this host
     pid_started: float | None = None
-    pod: str = ""  # in a cluster
+    pod: str = ""  # name of the Pod in a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,23 @@ class ShutdownReport:
 
 class Launcher(Hashable, Protocol):
     def refresh(self, node: str) -> None:
-        """Called before each step of the node."""
+        """Update the node's Pods or processes before each step."""
 
     def fence(self, node: str) -> list[str]:
-        """End processes or Pods on the node that the database does not expect; returns the names of their instances."""
+        """End processes or Pods on the node that the database does not expect; return the names of their instances."""
 
     def claim(self, instance: Instance) -> int | None:
-        """None if nothing runs and this epoch can start, else the epoch that already started. Raises StartDeferred."""
+        """Return None if nothing runs and this epoch can start, else the epoch that already started. Raise
+        StartDeferred."""
 
     def start(self, instance: Instance) -> StartedInstance:
-        """Raises OSError, NoPort, DependencyNotReady or LookupError."""
+        """Start the instance. Raise OSError, NoPort, DependencyNotReady or LookupError."""
 
     def revoke(self, started: StartedInstance) -> None:
         """End a start that could not be recorded."""
 
     def signal(self, instance: Instance, kill: bool) -> bool:
-        """Ask it to end, or kill it; False when it is already gone."""
+        """Ask the instance to end, or kill it; False if it is already gone."""
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
         """End everything on the node: ask, kill after the grace, and wait."""
@@ -72,13 +73,13 @@ class Launcher(Hashable, Protocol):
     def status(self, instance: Instance) -> ProcessStatus: ...
 
     def failure_cause(self, instance: Instance) -> str:
-        """Why it ended, with advice for the operator."""
+        """Return why it ended, with advice for the operator."""
 
     def inventory(self) -> Inventory:
-        """Resources of the node; read once a minute."""
+        """Return the resources of the node, which are read once a minute."""
 
     def close(self) -> None:
         """Close connections and threads; instances keep running."""
 
     def live_inventory(self, known: Inventory) -> Inventory:
-        """The inventory with the values that change between heartbeats."""
+        """Return the inventory with the values that change between heartbeats."""

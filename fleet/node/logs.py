@@ -1,4 +1,4 @@
-"""The log files of instances in the node's data folder: the current one and one rotated one each."""
+"""Log files of instances in the node's data folder: the current one and one rotated one each."""
 
 import contextlib
 import datetime as dt
@@ -11,7 +11,7 @@ from django.conf import settings
 
 from router.contract.secret_text import masked
 
-TAIL = 200  # lines searched for the cause of a failure
+TAIL = 200  # number of lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
 LONGEST_LINE = 2000  # characters
 _TAIL_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ def path_of(instance_name: str) -> Path:
 
 
 def prepare(instance_name: str) -> Path:
-    """The file to append to, after rotating a large one (one old file is kept)."""
+    """Rotate a large log file (one old file is kept); return the file to append to."""
     path = path_of(instance_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > ROTATE_BYTES:
@@ -61,7 +61,7 @@ def _end_of(path: Path, size: int) -> bytes:
 
 
 def tail(path: Path, lines: int, start: int = 0) -> list[str]:
-    """The last lines after byte `start`, secrets masked, without control characters; [] when there is no such file."""
+    """Return the last lines after byte `start`, secrets masked, without control characters; [] without such a file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -77,7 +77,8 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
 
 
 def plain(line: str) -> str:
-    """A line that an engine wrote, for pages and terminals: no escape sequences, at most LONGEST_LINE characters."""
+    """Clean a line that an engine wrote, for pages and terminals: no escape sequences, at most LONGEST_LINE
+    characters."""
     shown = line if len(line) <= LONGEST_LINE else "…" + line[-LONGEST_LINE:]
     return _CONTROL.sub("\ufffd", _ESCAPE.sub("", shown))
 
@@ -86,12 +87,12 @@ _HEADER = "== weir: epoch "
 
 
 def header(epoch: int, at: dt.datetime, command_line: str) -> str:
-    """First line of each start in the log."""
+    """Return the first line of a start in the log."""
     return f"{_HEADER}{epoch} at {at:%Y-%m-%d %H:%M:%S} UTC: {command_line}\n"
 
 
 def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) -> Path:
-    """The file to append to, with the header of this start."""
+    """Begin a start in the log; return the file to append to."""
     path = prepare(instance_name)
     with path.open("a") as file:
         file.write(header(epoch, at, command_line))
@@ -105,6 +106,6 @@ def append(instance_name: str, lines: Sequence[str]) -> None:
 
 
 def of_latest_start(lines: list[str]) -> list[str]:
-    """The lines of the latest start only."""
+    """Return the lines of the latest start only."""
     starts = [index for index, line in enumerate(lines) if line.startswith(_HEADER)]
     return lines[starts[-1] + 1 :] if starts else lines

@@ -31,7 +31,7 @@ def in_pod(uses: Iterable[str], spans: Mapping[str, int] = NO_SPANS) -> dict[str
 
 
 def ports_for(instance: Instance, uses: Iterable[str], spans: Mapping[str, int] = NO_SPANS) -> dict[str, int]:
-    """The first port of each use: if possible the same as before."""
+    """Return the first port of each use, if possible the same as before."""
     wanted = _names(uses, spans)
     held = {port.use: port for port in instance.ports.all()}
     for name in held.keys() - {name for names in wanted.values() for name in names}:
@@ -41,13 +41,13 @@ def ports_for(instance: Instance, uses: Iterable[str], spans: Mapping[str, int] 
 
 
 def _names(uses: Iterable[str], spans: Mapping[str, int]) -> dict[str, list[str]]:
-    """The names under which each use's ports are recorded."""
+    """Return the names under which each use's ports are recorded."""
     counts = {use: spans.get(use, 1) for use in uses}
     return {use: [use, *(f"{use}+{more}" for more in range(1, n))] for use, n in counts.items() if n}
 
 
 def _kept(instance: Instance, names: list[str], held: Mapping[str, Port]) -> int | None:
-    """The first port held, if all are still free and consecutive; else release them."""
+    """Return the first held port, if all are still free and consecutive; else release them."""
     ports = [held[name] for name in names if name in held]
     numbers = [port.number for port in ports]
     fits = len(ports) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names)))
@@ -70,7 +70,7 @@ def _take(instance: Instance, names: list[str]) -> int:
 
 
 def _shuffled_from(first: int, last: int) -> list[int]:
-    # From the start, two fleets that start together on one host would compete for every port.
+    # Searched from the beginning of the range, two fleets that start together on one host would compete for every port.
     numbers = list(range(first, last + 1))
     begin = random.randrange(max(len(numbers), 1))  # noqa: S311 - not a secret
     return numbers[begin:] + numbers[:begin]
@@ -88,7 +88,7 @@ def _claim(instance: Instance, names: list[str], first: int) -> bool:
 
 def is_free(number: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: a port in TIME_WAIT is free.
+        # A port in TIME_WAIT counts as free, as for servers.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("0.0.0.0", number))  # noqa: S104 - a listener on any address blocks the port

@@ -1,6 +1,6 @@
-"""The command line, environment and files of one start, made by the kind.
+"""The command line, environment and files of one start, as its kind makes them.
 
-Starts and previews share it; a preview shows names in place of ports that are not allocated yet.
+Starts and previews share this; a preview shows names in place of ports that are not allocated yet.
 """
 
 import shlex
@@ -38,13 +38,13 @@ class PairNotStarted(Exception):
 @dataclass(frozen=True, slots=True)
 class PreparedStart:
     argv: list[str]
-    environment: dict[str, str]  # set by the kind, without inherited variables
+    environment: dict[str, str]  # variables set by the kind, without inherited ones
     files: dict[str, str]  # path → text
     url: str
     wire: Wire
     requires: tuple[Requirement, ...]
     volume: str = ""  # folder of its KV tier on disk
-    metrics_folder: str = ""  # emptied at each start
+    metrics_folder: str = ""  # folder emptied at each start
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LaunchSite:
     python: str  # interpreter with Weir's modules
     base: str  # Weir's folder
     folder: str  # folder of the instance
-    gpus: tuple[str, ...] = ()  # for the engine; empty: all visible ones
+    gpus: tuple[str, ...] = ()  # GPUs of the engine; empty: all visible ones
 
 
 def this_host(instance: Instance) -> LaunchSite:
@@ -65,7 +65,7 @@ def this_host(instance: Instance) -> LaunchSite:
 
 
 def folder_of(instance_name: str) -> Path:
-    """Folder for its configuration files, and for its output unless the document names another folder."""
+    """Return the folder for its configuration files, and for its output unless the document names another folder."""
     return (engine_user.base() if settings.ENGINE_USER else Path(settings.DATA_DIR) / "instances") / instance_name
 
 
@@ -92,8 +92,8 @@ def prepare(
 
 
 def with_key(prepared: PreparedStart, given: EngineConfig) -> PreparedStart:
-    """With the key that the engine asks for, in its environment: command lines are seen by others. Made for the start
-    alone, neither stored nor shown. Raises EngineKeyMissing."""
+    """Add the key that the engine asks for to its environment, as others see command lines. The result is made for the
+    start alone, neither stored nor shown. Raise EngineKeyMissing."""
     reference = str(given.engine.get(engine_key.OPTION) or "")
     if not reference:
         return prepared
@@ -120,7 +120,7 @@ def _launch(
 
 
 def volume_of(instance: Instance) -> str:
-    """The folder of its KV tier on this host's disk; empty: none."""
+    """Return the folder of its KV tier on this host's disk; empty if none."""
     if instance.pod:
         return ""  # not on this host
     given = instance.started_from
@@ -131,9 +131,9 @@ def volume_of(instance: Instance) -> str:
 
 
 def peers_of(instance: Instance) -> dict[str, str]:
-    """The addresses of needed pools' services and of the paired instance, by name.
+    """Return the addresses of needed pools' services and of the paired instance, by name.
 
-    DependencyNotReady if a pool has none yet, PairNotStarted if the instance has none.
+    Raise DependencyNotReady if a pool has none yet, PairNotStarted if the instance has none.
     """
     given = instance.started_from
     kind, spec = KINDS[given.kind], given.options()
@@ -146,7 +146,7 @@ def peers_of(instance: Instance) -> dict[str, str]:
 
 
 def _address(name: str, kind: Kind) -> str:
-    """The address of a started instance, ready or not: it keeps its ports."""
+    """Return the address of a started instance, ready or not: it keeps its ports."""
     row = Instance.objects.filter(name=name).exclude(url="").select_related("pool").first()
     port = _port(row, kind.pair_port) if row is not None else None
     if row is None or port is None:
@@ -171,7 +171,7 @@ def _port(row: Instance, use: str) -> int | None:
 
 
 def address_of(row: Instance) -> str:
-    """The host of its URL."""
+    """Return the host of its URL."""
     return urlsplit(row.url).hostname or settings.NODE_ADDRESS
 
 
@@ -203,12 +203,12 @@ def _write_files(prepared: PreparedStart, folder: Path) -> None:
 
 
 def known_peers(given: EngineConfig) -> dict[str, str]:
-    """Like `peers_of`, for a preview: unknown addresses are names in angle brackets."""
+    """Return the addresses for a preview, as `peers_of`; unknown ones are names in angle brackets."""
     return {pool: _known(pool) for pool in KINDS[given.kind].needs(given.options())}
 
 
 def preview(pool: PoolSpec, ordinal: int = 0) -> PreparedStart:
-    """The next start of that instance, without secrets; unknown values are names in angle brackets."""
+    """Preview the next start of that instance, without secrets; unknown values are names in angle brackets."""
     pool = pool_shown(pool)
     kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
     instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
@@ -225,6 +225,6 @@ def _known(pool: str) -> str:
 
 
 def shell_line(prepared: PreparedStart) -> str:
-    """A shell command: the environment, then the command line."""
+    """Return a shell command: the environment, then the command line."""
     env = [f"{name}={shlex.quote(value)}" for name, value in sorted(prepared.environment.items())]
     return " ".join([*env, shlex.join(prepared.argv)]) if prepared.argv else ""

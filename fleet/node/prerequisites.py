@@ -18,7 +18,7 @@ from fleet.node import engine_user, process
 from fleet.node.ports import is_free
 from router.contract import installation
 
-ASK_S = 20.0  # an interpreter takes 0.1 s, longer from a cold disk
+ASK_S = 20.0  # time limit; an interpreter takes 0.1 s, longer from a cold disk
 FILES_WANTED = 4096
 GB = 1e9
 
@@ -50,7 +50,7 @@ class Prerequisite:
     subject: str  # "vllm", "port http 18100", "disk /data"
     good: bool
     text: str  # the finding
-    advice: str = ""  # if not good
+    advice: str = ""  # remedy if it is not good
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PythonReport:
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """`ports`: those that must be free, so not those of a running instance."""
+    """Check the prerequisites. `ports`: those that must be free, so not those of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     checked = [_CHECKS[need.kind](need, answers) for need in requires]
     checked += [_port(use, number) for use, number in ports.items()]
@@ -81,7 +81,7 @@ def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
 def ask(python: str, modules: list[str]) -> PythonReport:
     argv = [python, "-I", "-c", _FIND, *modules]
     try:
-        user = engine_user.current()  # an operator chose the program: it must not run as Weir
+        user = engine_user.current()  # an operator chose the program, so it must not run as Weir
         done = subprocess.run(
             user.argv(argv) if user else argv,
             env=process.environment(installation.CODE, {}, user.environment if user else {}),
@@ -115,7 +115,7 @@ def _gpu(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite
     answer, subject = answers[need.of], f"GPU {need.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
-        # Not a fault: the engine may see GPUs that this process cannot.
+        # This is no fault: the engine may see GPUs that this process cannot.
         return Prerequisite(subject, True, f"not checked: {error}")
     free = answer.gpus.get(need.name)
     if not isinstance(free, int):

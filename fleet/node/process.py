@@ -1,7 +1,7 @@
 """Starts processes that outlive their launcher, in sessions of their own, and recognises them by pid and start time.
 
-Pids are reused, so the identity is pid, start time (field 22 of /proc/<pid>/stat) and boot id.
-psutil's create_time does not work: it changes when the clock is set.
+Pids are reused, so the identity is pid, start time (field 22 of /proc/<pid>/stat) and boot id. psutil's create_time is
+unsuitable: it changes when the clock is set.
 """
 
 import functools
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
+_START_FIELD = 22 - 3  # index counted from `state`, the first field after the command in parentheses
 _CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of itself and of its ended children
 _children: set[int] = set()
-_ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: killed by this signal
+_ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: the signal that killed it
 ENDS_KEPT = 1_000
 # Ignored signals stay ignored across exec, and Celery's workers ignore some.
 _RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
@@ -32,7 +32,8 @@ class ProcessState:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
-    """Start in a new session, with output appended to the log; (pid, start time). OSError if it cannot run."""
+    """Start in a new session, with output appended to the log; return (pid, start time). Raise OSError if it cannot
+    run."""
     collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -73,7 +74,7 @@ def collect_ended() -> None:
 
 
 def how_ended(pid: int | None) -> str:
-    """The signal or exit status of a process that this worker started; it cannot know that of others."""
+    """Return the signal or exit status of a process that this worker started; those of others are unknown."""
     code = _ends.get(pid) if pid else None
     if code is None:
         return "the process ended (another worker started it, so its exit status is unknown)"
@@ -100,7 +101,7 @@ def inspect(pid: int) -> ProcessState | None:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of the process and of those that it started and that ended; 0 when it is gone."""
+    """Return the CPU time of the process and of its ended children; 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -118,18 +119,18 @@ def is_alive(pid: int | None, pid_started: float | None) -> bool:
 
 
 def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
-    """Signal the process and its group; False when it is gone."""
+    """Signal the process and its group; False if it is gone."""
     if not pid or not is_alive(pid, pid_started):
         return False
     try:
         os.killpg(os.getpgid(pid), number)
-    except (ProcessLookupError, PermissionError):  # gone, or another user's process, which we must not end
+    except (ProcessLookupError, PermissionError):  # gone, or another user's process, which must not be ended
         return False
     return True
 
 
 def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
-    """SIGTERM, then SIGKILL after the grace. Returns once it is gone; True if within the grace."""
+    """Send SIGTERM, then SIGKILL after the grace. Return once it is gone; True if that was within the grace."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
     if _gone_within(pid, pid_started, grace_s):
@@ -155,7 +156,7 @@ def boot_id() -> str:
 
 
 def environment(base_dir: Path, markers: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an engine: paths and locale, none of the control plane's secrets."""
+    """Return the environment of an engine: paths and locale, none of the control plane's secrets."""
     kept = {
         name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
     }
@@ -167,9 +168,9 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """This user's processes with these variables: their launcher may have died before it recorded their pids.
+    """Find this user's processes with these variables, whose launcher may have died before it recorded their pids.
 
-    Returns only session leaders, or the remaining processes of a session without a leader.
+    Only session leaders are returned, or the remaining processes of a session without a leader.
     """
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
     return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _matching(entry, wanted)]

@@ -1,4 +1,4 @@
-"""The pages of an engine that its node reads again and again, each asked for with the key of its pool."""
+"""The pages of an engine that its node reads repeatedly, each requested with the key of its pool."""
 
 from collections import Counter
 
@@ -14,17 +14,17 @@ from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Probe
 from router.contract.redis.sample import EngineMetrics
 
 MODELS_LARGEST = 1024 * 1024  # bytes
-PAUSE_PATH = "/is_paused"  # vLLM's, with VLLM_SERVER_DEV_MODE
+PAUSE_PATH = "/is_paused"  # path of vLLM with VLLM_SERVER_DEV_MODE
 
 
 class EnginePages:
-    """Asked over kept connections, for one event loop."""
+    """Reads pages over kept connections, for one event loop."""
 
     def __init__(self) -> None:
         self.prober = Prober()
 
     async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
-        """And why it is not well."""
+        """Return the engine's health, and why it is not well."""
         url = row.url + path
         try:
             status, _ = await self.prober.get(url, timeout_s, lines=line_if_any(row.engine_key), tls=row.tls)
@@ -36,7 +36,7 @@ class EnginePages:
     async def metrics(
         self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
     ) -> EngineMetrics | None:
-        """`refused`: counts what could not be read, by the reason."""
+        """Return its metrics. `refused`: counts what could not be read, by the reason."""
         if not kind.metrics_path:
             return None
         _, page = await self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
@@ -45,12 +45,12 @@ class EnginePages:
     async def models(
         self, row: Instance, path: str, timeout_s: float, refused: Counter[str]
     ) -> tuple[dict[str, int | None], str]:
-        """Their `max_model_len` by name, and what it means that the engine asks for a key."""
+        """Return the models' `max_model_len` by name, and, if the engine asks for a key, what that means."""
         status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
     async def paused(self, row: Instance, timeout_s: float) -> bool | None:
-        """None: its server cannot be paused, as it was started without developers' paths."""
+        """Return whether it is paused; None if its server cannot be, as it was started without developers' paths."""
         try:
             lines = line_if_any(row.engine_key)
             status, body = await self.prober.get(row.url + PAUSE_PATH, timeout_s, lines=lines, tls=row.tls)
@@ -61,7 +61,7 @@ class EnginePages:
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
     ) -> tuple[int, bytes | None]:
-        """(status, body of a good answer)"""
+        """Return (status, body of a good answer)."""
         try:
             lines = line_if_any(row.engine_key)
             status, body = await self.prober.get(row.url + path, timeout_s, largest, lines, row.tls)
