@@ -4,6 +4,7 @@ Asked for by `x-weir-priority`, else by the body's `priority` (vLLM's sign: lowe
 else by the request's API key; never above what the key allows, nor, without a key, above `admission.keyless_band_max`.
 """
 
+import reprlib
 from dataclasses import dataclass
 
 from router.contract.redis.api_keys import BAND_MAX, PublishedKey
@@ -66,7 +67,7 @@ def _within(where: str, given: object, band: int) -> int:
 
 
 def _invalid(where: str, given: object) -> ErrorResponse:
-    shown = repr(given)[:40]
+    shown = reprlib.repr(given)[:40]  # of a large value the whole text would take a second
     return ErrorResponse(
         400, "invalid_priority", f"{where}: {shown} must be a whole number from -{BAND_MAX} to {BAND_MAX}"
     )

@@ -208,10 +208,15 @@ def test_no_spelling_of_a_name_is_that_of_another_key(body, key_id):
         assert part["cache_salt"] not in ("weir-of-alice", salt.own("alice", "weir-of-alice"))
 
 
-@pytest.mark.parametrize("salt", ["", None, 7])
+@pytest.mark.parametrize("salt", ["", None, 7, [[["a"]]]])
 def test_a_salt_that_engines_refuse_reaches_them_as_it_is(salt):
     _, body = prepare.read(orjson.dumps({"model": "m", "prompt": "x", "cache_salt": salt}), "/v1/completions", (), "k")
     assert orjson.loads(body)["cache_salt"] == salt
+
+
+def test_a_salt_may_be_nested_as_deeply_as_any_value():
+    body = b'{"model":"m","prompt":"x","cache_salt":%b}' % (b"[" * 1010 + b"]" * 1010)
+    assert prepare.read(body, "/v1/completions", (), "k")[1] == body
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])

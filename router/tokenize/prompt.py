@@ -198,6 +198,8 @@ def _own_message(message: Any, key_id: str) -> Any:
 
 def _own_part(part: Any, key_id: str) -> Any:
     name = part.get("uuid") if isinstance(part, dict) else None
+    if isinstance(name, list | dict):
+        raise InvalidBody("the uuid of a part must be a text")
     own = apart(key_id, str(name)) if name not in (None, "") else name
     return part if own == str(name) or own is name else {**part, "uuid": own}
 

@@ -46,7 +46,7 @@ def own(key_id: str, salt: Any) -> Any:
     stays, for the engine to refuse.
     """
     if isinstance(salt, list):
-        return [own(key_id, text) for text in salt]
+        return [text if isinstance(text, list) else own(key_id, text) for text in salt]
     if not isinstance(salt, str) or not salt or not (key_id or salt.startswith(_APART)):
         return salt
     return _digest(key_id, salt)
@@ -61,7 +61,7 @@ def of_key(given: Any, key_id: str) -> Any:
     """Return the salt for separate caches per key: the key's alone, or combined with the client's, as `own` made
     it. What is no salt stays."""
     if isinstance(given, list):
-        return [of_key(text, key_id) for text in given]
+        return [text if isinstance(text, list) else of_key(text, key_id) for text in given]
     return _digest(key_id, "") if given in (None, "") else given
 
 

@@ -140,6 +140,21 @@ async def test_a_body_that_is_nested_too_deeply_is_refused(world, path, body):
     assert (await w.client.post(path, content=body % nested(1030))).json()["error"]["code"] == "invalid_json"
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"session_id":%b}', "parameter_not_allowed"),
+        (b'{"priority":%b}', "invalid_priority"),
+        (b'{"messages":[{"content":[{"type":"text","text":"a","uuid":%b}]}]}', "invalid_json"),
+    ],
+)
+async def test_an_array_in_place_of_a_text_is_refused_however_deep_it_is(world, body, code):
+    w = await world(None)
+    for levels in (1, 1010):
+        response = await w.client.post(CHAT, content=body % nested(levels))
+        assert (response.status_code, code_of(response)) == (400, code)
+
+
 async def test_a_number_beyond_any_double_is_no_json(world):
     w = await world(None)
     response = await w.client.post(CHAT, content=b'{"max_tokens":%b}' % (b"1" * 400))
