@@ -1,4 +1,4 @@
-"""Probes of the instances of a silent node, from the control host.
+"""Probes the instances of a silent node from the control host.
 
 A dead worker does not mean a dead node: an engine that answers keeps its requests. An engine that does not answer
 either becomes unreachable, and later starts on another node (fleet/plan/reconcile.py).
@@ -20,13 +20,13 @@ from fleet.observe.scrape import advance_each, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
 
 PROBE_S = 2.0
-# Out of routing after this long without an answer: remote probes are less reliable than the node's own.
+# Time without an answer before an instance leaves routing: remote probes are less reliable than the node's own.
 PATIENCE_S = 5.0
 _PROBED = (State.READY, State.DRAINING, State.UNREACHABLE)
 
 
 class FailoverProbe:
-    """Remembers the latest answer of each instance, for one process and event loop."""
+    """Probes instances and remembers their latest answers, for one process and event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -36,12 +36,12 @@ class FailoverProbe:
 
     def close(self) -> None:
         self._pages.prober.keep_only(set())
-        self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
         self._loop.close()
 
     def step(self, now: dt.datetime) -> list[str]:
-        """One round of probes; returns the names of instances that changed state."""
-        # After a start of the whole system, the workers need time for their first heartbeat.
+        """Probe once; return the names of instances that changed state."""
+        # The workers need time for their first heartbeat after a start of the whole system.
         if time.monotonic() - self._began >= nodes.SILENT_S:
             nodes.record_silent(now)
         nodes.publish(now)

@@ -1,9 +1,9 @@
-"""What an engine that something else started lacks for an exact prefix index, by the names of its flags. Pure."""
+"""What an exact prefix index lacks in an engine that something else started, by the names of its flags. Pure."""
 
 from collections.abc import Mapping
 
 EVENTS = "--kv-events-config"
-# Of SGLang's /server_info: what a value of a field means
+# Meaning of a field's value in SGLang's /server_info.
 _OF_SGLANG = (
     ("enable_cache_report", False, "--enable-cache-report"),
     ("disable_radix_cache", True, "a start without --disable-radix-cache"),
@@ -12,7 +12,8 @@ _OF_SGLANG = (
 
 
 def lacking(server: str, about: object, *, events: bool) -> tuple[str, ...]:
-    """`about`: its page of the version, which SGLang fills with its options; `events`: it publishes KV events."""
+    """Return what is lacking. `about`: its version page, which SGLang fills with its options; `events`: it publishes KV
+    events."""
     if server not in ("vllm", "sglang"):
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Rates of the last minute from the totals of an engine's metrics. Pure."""
+"""Rates of the last minute, from the totals of an engine's metrics. Pure."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ WINDOW_S = 60.0  # window for rates
 
 @dataclass(slots=True)
 class TotalsWindow:
-    """Totals over the last minute: (Unix s, their values)."""
+    """Totals over the last minute, as (Unix s, values)."""
 
     points: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
 
@@ -22,36 +22,36 @@ class TotalsWindow:
         if len(values) < len(totals):
             return
         if self.points and values[0] < self.points[-1][1][0]:
-            self.points.clear()  # the engine started again
+            self.points.clear()  # the engine has restarted
         self.points.append((at, values))
         while len(self.points) > 2 and self.points[1][0] <= at - WINDOW_S:
             self.points.popleft()
 
     def grown(self) -> tuple[float, ...]:
-        """(seconds, growth of each total); empty before the second reading."""
+        """Return (seconds, growth of each total); empty before the second reading."""
         if len(self.points) < 2:
             return ()
         (begin, first), (end, last) = self.points[0], self.points[-1]
         return (end - begin, *(new - old for old, new in zip(first, last, strict=True)))
 
     def per_s(self) -> float | None:
-        """Growth of its only total."""
+        """Return the growth of the only total per second."""
         seconds, size = self.grown() or (0.0, 0.0)
         return size / seconds if seconds > 0 else None
 
     def share(self) -> float | None:
-        """Growth of the second total per growth of the first; None when the first did not grow."""
+        """Return the growth of the second total per growth of the first; None if the first did not grow."""
         _, asked, found = self.grown() or (0.0, 0.0, 0.0)
         return min(1.0, max(0.0, found / asked)) if asked > 0 else None
 
 
 @dataclass(slots=True)
 class InstanceReadings:
-    """The readings of one process of an instance."""
+    """Readings of one process of an instance."""
 
-    cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, tokens found
-    moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV
-    tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # by tier and what is counted
+    cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and tokens found
+    moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV moved
+    tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and by what is counted
 
     def add(self, at: float, metrics: EngineMetrics) -> None:
         self.cache.add(at, metrics.prefix_queries_total, metrics.prefix_hits_total)
@@ -62,7 +62,7 @@ class InstanceReadings:
             self._window(name, "hits").add(at, tier.queries_total, tier.hits_total)
 
     def hit_rate(self) -> float | None:
-        """Share of the tokens looked up that were cached; None when no prompt was looked up."""
+        """Return the share of the looked-up tokens that were cached; None if no prompt was looked up."""
         return self.cache.share()
 
     def transfer_bytes_per_s(self) -> float | None:

@@ -43,15 +43,15 @@ from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
-IDENTIFY_S = 2.0  # all that is asked of an engine that something else started
-PRODUCES_S = 5.0  # after tokens of an engine arrived, it counts as producing them
-AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
-LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
+IDENTIFY_S = 2.0  # time limit for all questions to an engine that something else started
+PRODUCES_S = 5.0  # time after its latest tokens for which an engine counts as producing
+AGAIN_S = 0.5  # delay of a failed probe's second try, so one hiccup takes no instance out of routing
+LOST_PROBE_S = 0.8  # time limit for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
-KEY_AGAIN_S = 5.0  # between two looks whether an engine still takes its key
-MOST_REASONS = 20  # reasons of refused answers, per instance
+KEY_AGAIN_S = 5.0  # interval between two checks whether an engine still takes its key
+MOST_REASONS = 20  # most reasons of refused answers per instance
 HEARTBEAT_S = 5.0
-TRIM_EVERY_S = 20.0  # the logs of running instances
+TRIM_EVERY_S = 20.0  # interval between two trims of running instances' logs
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
 log = logging.getLogger(__name__)
 
@@ -61,22 +61,22 @@ class InstanceMemory:
     """State kept between steps for one epoch of an instance."""
 
     epoch: int
-    answered_at: float  # Unix seconds
+    answered_at: float  # Unix time
     volume: str = ""  # folder of its KV tier
-    disk: tuple[int, int] | None = None  # (free, total) bytes there
+    disk: tuple[int, int] | None = None  # (free, total) bytes on its disk
     serves_model: bool = False
-    models: dict[str, int | None] = field(default_factory=dict)  # models that it lists, with their max_model_len
-    listed_at: float = 0.0  # monotonic: the last question for its models
+    models: dict[str, int | None] = field(default_factory=dict)  # listed models, with their max_model_len
+    listed_at: float = 0.0  # monotonic time of the latest request for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
-    metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
+    metrics_at: float = 0.0  # Unix time of the latest metrics, at first that of the first step
     refused: Counter[str] = field(default_factory=Counter)
-    produced_at: float = -inf  # Unix seconds: a router received tokens from it
-    can_pause: bool = True  # until it answers that it cannot
+    produced_at: float = -inf  # Unix time at which a router last received tokens from it
+    can_pause: bool = True  # True until it answers that it cannot
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedAnswer:
-    """The answers of the endpoints in one step."""
+    """Answers of the endpoints in one step."""
 
     health: Health
     serves_model: bool
@@ -84,13 +84,13 @@ class ScrapedAnswer:
     error: str
     refused: Counter[str] = field(default_factory=Counter)
     identified: Identified | None = None  # identity of an engine that something else started, while it is loading
-    has_page: bool = True  # it has a metrics page
-    models: dict[str, int | None] = field(default_factory=dict)  # empty: not asked for in this step
-    closed_why: str = ""  # it asks for a key that it was not shown, or does not take it, or is paused
+    has_page: bool = True  # True if it has a metrics page
+    models: dict[str, int | None] = field(default_factory=dict)  # empty if not requested in this step
+    closed_why: str = ""  # why it takes no requests: its key is missing or refused, or it is paused
 
     @property
     def is_late(self) -> bool:
-        """Neither of its pages was answered in time."""
+        """True if neither of its pages was answered in time."""
         return self.health == "slow" and self.metrics is None
 
 
@@ -101,16 +101,16 @@ class Scraper:
         self._memory: dict[str, InstanceMemory] = {}
         self._launcher = current()
         self._fence = Fence(self._launcher.fence)
-        self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
-        self._trimmed_at = -TRIM_EVERY_S  # monotonic
+        self._seen_at: dict[str, float] = {}  # node → monotonic time of the last written heartbeat
+        self._trimmed_at = -TRIM_EVERY_S  # monotonic time
 
     def close(self) -> None:
         self._pages.prober.keep_only(set())
-        self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
         self._loop.close()
 
     def step(self, now: dt.datetime, node: str = "local") -> list[str]:
-        """Probe every instance of the node; returns the names of instances that changed state."""
+        """Probe every instance of the node; return the names of instances that changed state."""
         self._launcher.refresh(node)
         self._fence.step(node)
         self._heartbeat(now, node)
@@ -162,7 +162,7 @@ class Scraper:
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
 
     async def _paused(self, row: Instance, kind: Kind | Server) -> str:
-        """Why it holds requests back, though it looks idle and well; empty: it does not."""
+        """Return why it holds requests back though it looks idle and well; empty if it does not."""
         known = self._memory.get(row.name)
         if kind.name != VLLM.name or known is None or known.epoch != row.epoch or not known.can_pause:
             return ""
@@ -171,7 +171,8 @@ class Scraper:
         return PAUSED if paused else ""
 
     async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
-        """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
+        """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another engine
+        may have taken the address."""
         if KINDS[row.pool.kind].launched or row.state != State.LOADING:
             return None, False
         spec = replace(row.started_from.options(), engine_key=row.engine_key, tls=row.pool.engine.get("tls") or {})
@@ -190,10 +191,10 @@ class Scraper:
     async def _models(
         self, row: Instance, kind: Kind | Server, refused: Counter[str]
     ) -> tuple[bool, dict[str, int | None], str]:
-        """Whether it serves the pool's model, which ones it lists, and what it means that the engine asks for a key.
+        """Return whether it serves the pool's model, which models it lists, and, if it asks for a key, what that means.
 
-        Asked until true once per epoch, as the models of an engine do not change while it runs; its key may, so one
-        that has a key is asked again and again.
+        It is asked until true once per epoch, as the models of an engine do not change while it runs. Its key may
+        change, so an engine that has one is asked repeatedly.
         """
         known = self._memory.get(row.name)
         is_known = known is not None and known.epoch == row.epoch and known.serves_model
@@ -226,7 +227,7 @@ class Scraper:
         self._pages.prober.keep_only(urls)
 
     def _ask_routers(self, rows: list[Instance], answers: Mapping[str, ScrapedAnswer], at: float) -> None:
-        """Whether tokens arrive of those whose pages are late: a busy host is no dead engine."""
+        """Ask routers whether tokens arrive from instances whose pages are late: a busy host is no dead engine."""
         late = [row for row in rows if (answer := answers.get(row.name)) and answer.is_late]
         producing = _producing() if late else set()
         for row in late:
@@ -259,7 +260,7 @@ class Scraper:
             log.warning("samples not written: %s", error)
 
     def _sample(self, row: Instance, metrics: EngineMetrics) -> InstanceSample:
-        """Its time is that of the latest metrics, so it goes stale when they are refused."""
+        """Make a sample with the time of the latest metrics, so that it goes stale when they are refused."""
         known = self._memory[row.name]
         return sample_of(
             structs.replace(metrics, kv_tiers=known.history.with_rates(metrics.kv_tiers)),
@@ -288,7 +289,7 @@ class Scraper:
 
 
 def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
-    """Move each row that has a reason to, and publish their pools; the names of those that moved."""
+    """Move each row that has a reason to, and publish their pools; return the names of those that moved."""
     moved = []
     with tries() as attempt:
         for row in rows:
@@ -302,14 +303,15 @@ def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) 
 
 
 def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
-    """A reason names a page or a figure, so there are few; a flaw in that must not become a leak."""
+    """Count refused answers by reason. A reason names a page or a figure, so there are few; the limit keeps a flaw in
+    that from becoming a leak."""
     for reason, count in refused.items():
         kept = reason in known.refused or len(known.refused) < MOST_REASONS
         known.refused[reason if kept else "other"] += count
 
 
 def _producing() -> set[tuple[str, int]]:
-    """(name, epoch) of the engines from which a router has just received tokens; empty without Redis."""
+    """Return (name, epoch) of the engines from which a router has just received tokens; empty without Redis."""
     try:
         statuses = values_of(RouterStatus, redis_keys.router_key, live_routers()).values()
     except redis.RedisError:
@@ -319,7 +321,7 @@ def _producing() -> set[tuple[str, int]]:
 
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
-    known = Q(pool__kind__in=KINDS)  # one that a newer release declared is left alone
+    known = Q(pool__kind__in=KINDS)  # leaves alone a kind that a newer release declared
     return (
         known
         & Q(state__in=(*_PROBED, State.STOPPING))

@@ -1,7 +1,7 @@
-"""The step that takes stalled instances out of routing for every router, and back.
+"""Takes stalled instances out of routing for every router, and brings them back.
 
-Routers judge by tokens (router/pool/health/progress.py). An instance is stalled when each live router with requests
-there says so: one that still gets tokens speaks against it.
+Routers judge by tokens (router/pool/health/progress.py). An instance is stalled if each live router with requests there
+reports it so; a router that still gets tokens speaks against it.
 """
 
 import datetime as dt
@@ -20,7 +20,7 @@ SERVING = (State.READY, State.DRAINING)
 
 
 def stall_step(now: dt.datetime) -> list[str]:
-    """Returns the names of instances that changed state."""
+    """Take one step; return the names of instances that changed state."""
     reasons = reported(values_of(RouterStatus, redis_keys.router_key, live_routers()).values())
     at, named = now.timestamp(), {name for name, _ in reasons}
     concerned = Q(name__in=named, state__in=SERVING) | Q(state=State.UNREACHABLE, reason__startswith="stalled")
@@ -29,7 +29,7 @@ def stall_step(now: dt.datetime) -> list[str]:
 
 
 def reported(routers: Iterable[RouterStatus]) -> dict[tuple[str, int], str]:
-    """The reason, by instance and epoch."""
+    """Return the reason by instance and epoch."""
     every = list(routers)
     reasons = {
         (name, report.epoch): stalled_reason(report.why, proven=report.proven)

@@ -7,7 +7,7 @@ FULL_SHARE = 0.02  # free share of the disk below which files of several MB no l
 
 
 def free_space(folder: str) -> tuple[int, int] | None:
-    """(free, total) bytes of the disk of the folder, which need not exist yet; None when unknown."""
+    """Return (free, total) bytes of the disk of the folder, which need not exist yet; None if unknown."""
     if not folder:
         return None
     path = Path(folder).absolute()

@@ -1,4 +1,4 @@
-"""From sampled step times to the points and constants of a profile. Pure."""
+"""Fits the points and constants of a profile to sampled step times. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,18 +12,18 @@ from fleet.engine.tables import Family, Points, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a profile is made of."""
+    """The combination that a profile is made for."""
 
-    model: str  # as its hub names it
+    model: str  # name on its hub
     gpu: str
     tp: int = 1
     dp: int = 1
     ep: int = 1
-    gemm: str = ""  # format of products, as the library names it; empty: as the model is published
+    gemm: str = ""  # format of products, as the library names it; empty: that of the published model
     moe: str = ""  # layout of experts
     kv: str = ""
     name: str = ""
-    config: dict[str, Any] | None = None  # config.json of a model that the library does not know
+    config: dict[str, Any] | None = None  # config.json, for a model that the library does not know
     notes: tuple[str, ...] = ()
 
     @property
@@ -33,29 +33,29 @@ class Layout:
 
 
 Sample = Sequence[float]  # [new tokens or sequences, tokens before each, milliseconds]
-ENOUGH = 0.005  # relative error of the lines between the points
+ENOUGH = 0.005  # relative error that the lines between the points may have
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """T = linear(n) + slope · work."""
+    """One part of a step: T = linear(n) + slope · work."""
 
     points: Points
     slope_ms: float
 
 
 def prefill_part(samples: Iterable[Sample]) -> Part:
-    """Work: (new token, token before it) pairs."""
+    """Fit prefill. Work: (new token, token before it) pairs."""
     return _part([(int(n), n * (c + n / 2), ms) for n, c, ms in samples], most=48)
 
 
 def decode_part(samples: Iterable[Sample]) -> Part:
-    """Work: tokens of context, of all sequences."""
+    """Fit decode. Work: tokens of context, of all sequences."""
     return _part([(int(n), n * c, ms) for n, c, ms in samples], most=24)
 
 
 def _part(rows: Sequence[tuple[int, float, float]], most: int) -> Part:
-    """Least squares of the relative error, with one linear part for each n and one slope for all."""
+    """Fit by least squares of the relative error, with one linear part for each n and one slope for all."""
     groups: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for n, work, ms in rows:
         groups[n].append((work, ms))
@@ -76,7 +76,8 @@ def _part(rows: Sequence[tuple[int, float, float]], most: int) -> Part:
 
 
 def _thinned(points: list[tuple[int, float]], most: int) -> Points:
-    """The ends, and then whichever point the lines so far miss by most, until they miss none by more than `ENOUGH`."""
+    """Thin the points: the ends, then repeatedly the point that the lines miss most, until none is missed by more than
+    `ENOUGH`."""
     kept = [0, len(points) - 1]
     while len(kept) < most:
         misses = [
@@ -96,7 +97,7 @@ def _between(left: tuple[int, float], right: tuple[int, float], n: int) -> float
 
 
 def errors(prefill: Part, decode: Part, tried: dict[str, Any]) -> list[float]:
-    """Relative, at the shapes between the points."""
+    """Return the relative errors at shapes between the points."""
     found = []
     for n, c, ms in tried["prefill"]:
         found.append((interpolated_ms(prefill.points, n) + prefill.slope_ms * n * (c + n / 2)) / ms - 1)
@@ -117,7 +118,7 @@ def family_of(config: dict[str, Any]) -> Family:
 
 
 def tables_of(layout: Layout, answer: dict[str, Any]) -> Tables:
-    """`answer`: of fleet/profiling/sample_tables.py."""
+    """Make the tables. `answer`: answer of fleet/profiling/sample_tables.py."""
     prefill, decode = prefill_part(answer["prefill"]), decode_part(answer["decode"])
     off = [abs(one) for one in errors(prefill, decode, answer["tried"])]
     config = answer["config"]

@@ -27,7 +27,7 @@ class NotMade(Exception):
 
 
 def python() -> str:
-    """The interpreter that has the library: WEIR_PROFILES_PYTHON, or this one."""
+    """Return the interpreter that has the library: WEIR_PROFILES_PYTHON, or this one."""
     return os.environ.get("WEIR_PROFILES_PYTHON") or sys.executable
 
 
@@ -41,7 +41,8 @@ def is_installed() -> bool:
 
 
 def from_tables(layout: Layout) -> Tables:
-    """Takes some seconds. Raises NotMade, and LookupError with the reason where nothing is known of the layout."""
+    """Make the tables of one layout, which takes some seconds. Raise NotMade, or LookupError with the reason if the
+    layout is unknown."""
     found = make_all([layout])[0]
     if isinstance(found, str):
         raise LookupError(found)
@@ -49,11 +50,12 @@ def from_tables(layout: Layout) -> Tables:
 
 
 def make_all(layouts: Sequence[Layout], timeout_s: float = TIMEOUT_S) -> list[Tables | str]:
-    """In their order; a text says why there is none. Raises NotMade without the library."""
+    """Make the tables in the order of the layouts; a text says why there are none. Raise NotMade without the
+    library."""
     if not is_installed():
         raise NotMade(MISSING)
     asked = b"\n".join(map(msgspec.json.encode, layouts))
-    path = {name: value for name, value in os.environ.items() if name == "PATH"}  # none of our secrets
+    path = {name: value for name, value in os.environ.items() if name == "PATH"}  # none of Weir's secrets
     environment = {**path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(

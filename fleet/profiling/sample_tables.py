@@ -1,8 +1,8 @@
 """The child process that reads the measured kernel tables: layouts in on standard input, sampled step times out.
 
-Run with an interpreter that has aiconfigurator-core (requirements-profiles.txt). It takes 600 MB and a second to
-import, so nothing else of Weir imports it. Only its supported facade is used (`aiconfigurator_core.sdk.__all__`), and
-the bundled configurations of models, as files.
+Run it with an interpreter that has aiconfigurator-core (requirements-profiles.txt). The library takes 600 MB and a
+second to import, so nothing else of Weir imports it. Only its supported facade is used
+(`aiconfigurator_core.sdk.__all__`), and the bundled configurations of models, as files.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def _spaced(*ranges: tuple[int, int, int]) -> tuple[int, ...]:
     return tuple(n for first, last, step in ranges for n in range(first, last, step))
 
 
-# Dense, and once more after each multiple of 256: there the tables have steps, as another kernel is chosen
+# Dense points, and one more after each multiple of 256, where the tables have steps, as another kernel is chosen.
 NEW = sorted(
     {1, 2, 4, 8}
     | {*_spaced((16, 256, 8), (256, 512, 16), (512, 1024, 32), (1024, 2048, 64), (2048, 8192, 256))}
@@ -32,24 +32,25 @@ LONG = (8192, 12_288, 16_384)
 BATCHES = (1, 2, 3, *_spaced((4, 32, 2), (32, 128, 8), (128, 256, 16), (256, 512, 32)), 512, 768, 1024)
 BEFORE = (0, 2048, 8192, 32_768)
 CONTEXTS = (256, 1024, 4096, 16_384)
-# Between the points that a profile stores: what it is tried on
+# Shapes between the points that a profile stores, on which it is tested.
 TRIED_NEW, TRIED_BEFORE = (20, 77, 155, 263, 300, 450, 580, 900, 1800, 3300, 7000), (0, 2000, 30_000)
 TRIED_BATCHES, TRIED_CONTEXTS = (1, 5, 11, 19, 43, 77, 155, 290), (500, 2000, 10_000)
 TRIED_MIXED = ((512, 8), (1024, 32), (2048, 64), (4096, 128))
 MOST_KV_TOKENS = 2_000_000
 # The MLA module (latent attention) was measured with each norm as a chain of small kernels, which no engine runs. Its
-# rows of the B200 were measured again without: 33 to 65 µs a layer less for up to 256 tokens, whatever the heads and
+# rows for the B200 were measured again without: 33 to 65 µs a layer less for up to 256 tokens, whatever the heads and
 # the context. The GB200, the same chip, has the older rows, so the difference of these two is the chain.
 CHAINED, FUSED = "gb200", "b200_sxm"
-# MiniMax-M2 norms the queries and the keys of all heads together, which the library does not count: in vLLM four more
-# small kernels a layer, and over several GPUs a reduction of two numbers for each token. A kernel: as in that chain.
+# MiniMax-M2 norms the queries and the keys of all heads together, which the library does not count. In vLLM this takes
+# four more small kernels a layer, and over several GPUs a reduction of two numbers per token. Each kernel costs what it
+# does in that chain.
 NORM_KERNELS, KERNEL_MS = 4, 2.5e-3
 NORM_BYTES = 8  # bytes per token
 
 
 def main() -> None:
-    """One JSON object a line, in and out: {"error": …} where nothing is known."""
-    with contextlib.redirect_stdout(sys.stderr):  # the library's words
+    """Answer one JSON object per line with another: {"error": …} if nothing is known."""
+    with contextlib.redirect_stdout(sys.stderr):  # diverts the library's messages
         answers = [_answer(json.loads(line)) for line in sys.stdin]
     for answer in answers:
         print(json.dumps(answer))
@@ -74,7 +75,7 @@ def _sampled(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dict[str, Any]:
-    """`text`: the configuration of the language model."""
+    """Sample the steps of a model folder. `text`: configuration of the language model."""
     from aiconfigurator_core.sdk import EngineHandle, estimate_kv_cache
 
     tp, dp, ep = layout["tp"], layout["dp"], layout["ep"]
@@ -107,7 +108,7 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
         max_batch_size=256,
         memory_fraction_kind="of_total",
         memory_fraction_value=0.9,
-        gpu_memory_capacity_bytes_override=10**13,  # whether it fits is decided by the profile
+        gpu_memory_capacity_bytes_override=10**13,  # the profile decides whether it fits
         **width,
     )
     prefill = [(n, c, steps.prefill_ms(n, c)) for n in (*NEW, *LONG) for c in BEFORE]
@@ -132,7 +133,8 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
 def _latent_steps(
     engine: Any, compiled: Callable[[str, str], Any], layout: dict[str, Any], *, chained: bool
 ) -> "Steps":
-    """The module has no rows of plain FP8, and other engines' tables would stand in: the published format instead."""
+    """Return the steps of latent attention. The module has no rows of plain FP8, and other engines' tables would stand
+    in, so the published format is used."""
     gpu, plain = layout["gpu"], layout["gemm"] == "fp8"
     gemm = "" if plain else layout["gemm"]
     chain = (compiled(CHAINED, gemm), compiled(FUSED, gemm)) if chained else ()
@@ -164,13 +166,14 @@ class Steps:
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, context))
 
     def mixed_ms(self, new: int, sequences: int) -> float:
-        """Each sequence has a context of `new` tokens. The tables count two modules, each with its chain."""
+        """Return the time of a step whose sequences have a context of `new` tokens each. The tables count two modules,
+        each with its chain."""
         step_ms: float = self._engine.mixed_step_latency(new, sequences, new, 2) + self._norms_ms(new + sequences)
         step_ms += self._correction_ms(lambda engine: _prefill_attention_ms(engine, new, 0))
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, new))
 
     def _correction_ms(self, attention_ms: Callable[[Any], float]) -> float:
-        """No attention becomes faster than that without the chain."""
+        """Return the correction, which makes no attention faster than that without the chain."""
         own_ms = attention_ms(self._attention)
         correction_ms = 0.0 if self._attention is self._engine else own_ms - attention_ms(self._engine)
         if self._chain:
@@ -180,7 +183,8 @@ class Steps:
 
 
 def head_norms_ms(engine: Any, text: dict[str, Any], tokens: int) -> float:
-    """The reduction takes as long as one of so many bytes of activations, which the library has measured."""
+    """Return the time of the norms. The reduction takes as long as one of so many bytes of activations, which the
+    library has measured."""
     if text.get("model_type") != "minimax_m2":
         return 0.0
     activations = max(1, math.ceil(tokens * NORM_BYTES / (2 * text["hidden_size"])))
@@ -204,7 +208,8 @@ def _fits(batch: int, context: int) -> bool:
 
 
 def _measured(engine: Any) -> float:
-    """Share of the time of three typical steps that was measured at that shape or between two measured ones."""
+    """Return the share of the time of three typical steps that was measured at that shape or between two measured
+    ones."""
     steps = [engine.decode_step_per_op(batch, 1024, 2) for batch in (8, 64)]
     steps += engine.mixed_step_breakdown_per_op(2048, 16, 1024, 2)
     times = [(one[1], one[3]) for step in steps for one in step]
@@ -212,7 +217,7 @@ def _measured(engine: Any) -> float:
 
 
 def _files(layout: dict[str, Any]) -> dict[str, str]:
-    """The model's configuration by file name: as given, or as the library bundles it."""
+    """Return the model's configuration by file name: as given, or as the library bundles it."""
     if layout["config"]:
         return {"config.json": json.dumps(layout["config"])}
     spec = importlib.util.find_spec("aiconfigurator_core")
@@ -223,7 +228,7 @@ def _files(layout: dict[str, Any]) -> dict[str, str]:
 
 
 def _version(gpu: str) -> str:
-    """Of vLLM, whose kernels were measured."""
+    """Return the version of vLLM, whose kernels were measured."""
     import yaml
 
     spec = importlib.util.find_spec("aiconfigurator_core")

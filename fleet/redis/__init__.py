@@ -13,24 +13,24 @@ from router.contract.redis import redis_keys, staleness
 from router.contract.redis.codec import Value, decode
 
 CONNECT_S = 2
-ANSWER_S = 3  # a page makes several calls; a hanging Redis must not delay it by half a minute for each
+ANSWER_S = 3  # seconds; a page makes several calls, and a hanging Redis must not delay it by half a minute for each
 # redis-py 8 ends a blocking read after 5 s by default; a subscriber of a quiet fleet waits longer.
 QUIET_S = 30
 
 
 @functools.cache
 def connect() -> redis.Redis:
-    """The client of this process; threads may share it."""
+    """Return the client of this process; threads may share it."""
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=ANSWER_S, socket_connect_timeout=CONNECT_S)
 
 
 def connect_async() -> redis.asyncio.Redis:
-    """A client for the running event loop; the caller closes it."""
+    """Return a client for the running event loop; the caller closes it."""
     return redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=QUIET_S, socket_connect_timeout=CONNECT_S)
 
 
 def value_of(kind: type[Value], key: str) -> Value | None:
-    """The value of one key; None when it is missing, unreadable or of another type. Raises redis.RedisError."""
+    """Return the value of one key; None if it is missing, unreadable or of another type. Raise redis.RedisError."""
     (raw,) = connect().mget([key])  # GET would fail at a list or a hash, and the key would never be written again
     return decode(kind, raw)
 
@@ -42,13 +42,13 @@ def drop_unless(wanted: str, key: str) -> None:
 
 
 def live_routers() -> list[str]:
-    """Routers heard of within ROUTER_GONE_S, by name."""
+    """Return the names of routers with a report within ROUTER_GONE_S."""
     names: Any = connect().zrangebyscore(redis_keys.ROUTERS, time.time() - staleness.ROUTER_GONE_S, "+inf")
     return sorted(name.decode() for name in names)
 
 
 def values_of(kind: type[Value], key_of: Callable[[str], str], names: Sequence[str]) -> dict[str, Value]:
-    """The readable values of the keys, by name. Raises redis.RedisError."""
+    """Return the readable values of the keys, by name. Raise redis.RedisError."""
     raws = connect().mget([key_of(name) for name in names]) if names else ()
     found = ((name, decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
     return {name: value for name, value in found if value is not None}

@@ -1,9 +1,10 @@
-"""The one ordered write of every value that the control plane publishes for routers.
+"""The only ordered write of the values that the control plane publishes for routers.
 
 Under one lock of the database an order is allocated and the value is read, so a greater order never holds an older
-view. Redis keeps the order of each key, also of a removed one, and a script refuses to write one that is not greater:
-of two writers the one that read later wins, whichever comes first. Orders are at least the time in milliseconds, so
-that they grow although the database was restored from a backup; where routers still have a greater one, they say so.
+view. Redis keeps the order of each key, even of a removed one, and a script refuses to write an order that is not
+greater: of two writers the one that read later wins, whichever arrives first. Orders are at least the time in
+milliseconds, so they grow even if the database was restored from a backup; routers that still have a greater one report
+it.
 """
 
 import logging
@@ -24,16 +25,16 @@ from router.contract.redis.router_status import RouterStatus
 
 log = logging.getLogger(__name__)
 
-Published = Mapping[str, OrderedValue | None]  # by key, as the database has it; None: routers must not have it
+Published = Mapping[str, OrderedValue | None]  # value by key, as the database has it; None: routers must not have it
 
 FAILURES = (
     redis.RedisError,
     OperationalError,
     InternalError,
     InterfaceError,
-)  # errors of a write: the periodic steps write it later
+)  # errors of a write, which the periodic steps repeat later
 TRIES = 3
-# On PostgreSQL, where a suspended process would keep the lock: how long others wait for it, and when it loses it.
+# Limits for PostgreSQL, where a suspended process would keep the lock: how long others wait, and when it loses it.
 WAIT_MS = 5_000
 SUSPENDED_MS = 10_000
 
@@ -74,7 +75,8 @@ return greatest
 
 
 def publish(read: Callable[[], Published]) -> None:
-    """Write what `read` finds in the database. Raises FAILURES; not within a transaction, which might not commit."""
+    """Write what `read` finds in the database. Raise FAILURES. Call it outside of transactions, which might not
+    commit."""
     for _ in range(TRIES):
         order, found = read_in_order(read)
         greater = write(order, found)
@@ -85,7 +87,7 @@ def publish(read: Callable[[], Published]) -> None:
 
 @transaction.atomic(durable=True)
 def read_in_order(read: Callable[[], Published]) -> tuple[int, Published]:
-    """What `read` finds, and its order: the lock of the row lasts until both are there."""
+    """Return what `read` finds, and its order: the lock of the row lasts until both are there."""
     _limit_the_lock()
     return _allocate(), read()
 
@@ -108,12 +110,13 @@ def _allocate() -> int:
 
 
 def _raise_to(order: int) -> bool:
-    """False: such an order was allocated here, and by then its reader saw what this one saw, or later."""
+    """Raise the order to this one. False if such an order was allocated here: by then its reader saw what this one saw,
+    or later."""
     return bool(PublicationOrder.objects.filter(pk=1, last__lt=order).update(last=order))
 
 
 def write(order: int, found: Published) -> int:
-    """Each key whose order in Redis is less; the greatest of the others' orders, 0 without one."""
+    """Write each key whose order in Redis is less; return the greatest of the others' orders, 0 without one."""
     at = time.time()
     keys = [redis_keys.POOLS]
     words: list[str | bytes | int] = [order, redis_keys.REMOVED_TTL_S, redis_keys.CHANGED, LARGEST_ORDER]
@@ -125,7 +128,8 @@ def write(order: int, found: Published) -> int:
 
 
 def refused_by_routers() -> set[str]:
-    """The keys whose value live routers refuse, since they have one of a greater order; the next order is greater."""
+    """Return the keys whose value live routers refuse, since they have one of a greater order; the next order is
+    greater."""
     statuses = values_of(RouterStatus, redis_keys.router_key, live_routers()).values()
     refused = [named for status in statuses for named in status.refused.items()]
     if refused:
@@ -134,7 +138,7 @@ def refused_by_routers() -> set[str]:
 
 
 def differing(found: Published, refused: Collection[str] = ()) -> list[str]:
-    """The keys that hold something else in Redis, are refused, or belong to a pool that is not listed there."""
+    """Return the keys that hold something else in Redis, are refused, or belong to a pool that is not listed there."""
     with connect().pipeline(transaction=False) as pipe:
         pipe.mget(list(found))
         pipe.smembers(redis_keys.POOLS)

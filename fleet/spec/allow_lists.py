@@ -34,8 +34,8 @@ Resolve = Callable[[str], str]
 @dataclass(frozen=True, slots=True)
 class AllowLists:
     programs: Patterns = None  # allowed values of the options program, python and image
-    folders: Patterns = None  # absolute; of every path in options and arguments
-    variables: Patterns = None  # allowed names in `environment`, and of `engine_key` and `tls`
+    folders: Patterns = None  # absolute folders for every path in options and arguments
+    variables: Patterns = None  # allowed names in `environment`, and for `engine_key` and `tls`
     arguments: Patterns = None  # allowed flags in `arguments`
 
 
@@ -46,7 +46,7 @@ def configured() -> AllowLists:
 
 
 def check_fleet(spec: FleetSpec) -> None:
-    """InvalidFleet with every option that the lists refuse."""
+    """Check a fleet. Raise InvalidFleet with every option that the lists refuse."""
     lists, found = configured(), []
     for index, pool in enumerate(spec.pools):
         found += refusals(lists, KINDS[pool.kind], pool.model, pool.engine, f"spec.pools[{index}]")
@@ -62,9 +62,10 @@ def refusals(
     path: str,
     resolve: Resolve = os.path.normpath,
 ) -> list[Problem]:
-    """`resolve`: of a path to the one that is compared with the folders; a node follows links."""
+    """Return the problems. `resolve`: maps a path to the one that is compared with the folders; a node follows
+    links."""
     values, found = vars(build(kind.spec, engine)), []
-    if not kind.launched:  # nothing of it runs here, but these are read
+    if not kind.launched:  # nothing of it runs here, but these files are read
         for name in ("file", "tokenizer"):
             found += _paths(lists, values.get(name) or "", f"{path}.engine.{name}", resolve)
         for name, given in (values.get(TLS) or {}).items():
@@ -78,12 +79,12 @@ def refusals(
 
 
 def source_refusals(source: str, path: str) -> list[Problem]:
-    """Of a LoRA adapter, which an engine loads from there."""
+    """Return the problems of a LoRA adapter's source, from which an engine loads it."""
     return _paths(configured(), source, path, os.path.normpath)
 
 
 def refused_on_node(source: str) -> str:
-    """Why this node does not let its engine load it; links are followed."""
+    """Return why this node does not let its engine load it; links are followed."""
     return next((problem.text for problem in _paths(configured(), source, "source", os.path.realpath)), "")
 
 
@@ -103,7 +104,7 @@ def _of_option(lists: AllowLists, option: Field, value: Any, path: str, resolve:
 
 
 def _program(lists: AllowLists, value: str, path: str) -> list[Problem]:
-    """Links are not followed: the python of a virtual environment is one."""
+    """Return the problems of a program. Links are not followed: the python of a virtual environment is one."""
     is_path = value.startswith(("/", ".", "~")) or "/.." in value  # an image has slashes, too
     named = os.path.normpath(_absolute(value)) if is_path else value
     return [] if _fits(named, lists.programs) else [_refused(path, value, "program", lists.programs)]
@@ -117,7 +118,7 @@ def _variables(lists: AllowLists, given: Mapping[str, str], path: str, resolve: 
 
 
 def _engine_key(lists: AllowLists, value: str | None, path: str, resolve: Resolve) -> list[Problem]:
-    """Of the variable, or of the file's folder."""
+    """Return the problems of the key's variable, or of its file's folder."""
     kind, _, name = (value or "").partition(":")
     if kind == "env" and not _fits(name, lists.variables):
         return [_refused(path, name, "variable", lists.variables)]
@@ -125,8 +126,8 @@ def _engine_key(lists: AllowLists, value: str | None, path: str, resolve: Resolv
 
 
 def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Resolve) -> Iterator[Problem]:
-    """A word without a dash must be the value of the flag before it."""
-    free = False  # the word before was a flag without a value
+    """Yield the problems of arguments. A word without a dash must be the value of the flag before it."""
+    free = False  # True if the word before was a flag without a value
     for index, word in enumerate(words):
         where, is_flag = f"{path}[{index}]", word.startswith("-") and not _is_number(word)
         flag, equals, _ = word.partition("=")
@@ -137,7 +138,7 @@ def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Re
 
 
 def _paths(lists: AllowLists, text: str, path: str, resolve: Resolve) -> list[Problem]:
-    """Every path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
+    """Return the problems of every path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
     if lists.folders is None:
         return []
     allowed = [resolve(folder) for folder in lists.folders]

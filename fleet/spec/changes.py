@@ -1,4 +1,4 @@
-"""The changes that applying a document makes, and their effects as text. Pure."""
+"""Changes that applying a document makes, and their effects as text. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ class FieldChange:
 @dataclass(frozen=True, slots=True)
 class FleetChange:
     kind: ChangeKind  # "unlisted": the pool runs, is not in the document, and stays unless pruned
-    pool: str  # empty: of the prices
+    pool: str  # empty for prices
     fields: tuple[FieldChange, ...]
     effect: str
 
 
 def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, ...]:
-    """Changes by pool name, without unchanged pools."""
+    """Return the changes by pool name, without unchanged pools."""
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]
@@ -47,13 +47,13 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, .
 
 
 def describe_change(change: FleetChange) -> str:
-    """`replicas 2 → 4; starts 2 instances`"""
+    """Describe a change: `replicas 2 → 4; starts 2 instances`"""
     fields = [f"{field.path} {' → '.join(field.text)}" for field in change.fields]
     return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
 
 
 def value_text(value: Any) -> str:
-    """As a person writes it in a document."""
+    """Return a value as a person writes it in a document."""
     if isinstance(value, bool | list | tuple | dict):
         return json.dumps(value, ensure_ascii=False)
     return "not given" if value in (None, "") else f"{value}"

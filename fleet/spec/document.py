@@ -13,13 +13,13 @@ LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 k
 
 
 def load(text: str) -> Any:
-    """Raises UnreadableDocument. `on` and `yes` stay text, as a pool may have such a name."""
+    """Parse YAML. Raise UnreadableDocument. `on` and `yes` stay text, as a pool may have such a name."""
     _check_size(text)
     return strict_text.load_yaml(text, words_as_text=True)
 
 
 def load_json(text: str) -> Any:
-    """Like `load`, for JSON (YAML 1.1 would read 1e3 as text)."""
+    """Parse JSON, as `load` does YAML (YAML 1.1 would read 1e3 as text)."""
     _check_size(text)
     return strict_text.load_json(text)
 

@@ -31,7 +31,7 @@ _NAME_RULE = "1–63 lower-case letters, digits or dashes, no dash at either end
 
 
 def _name(name: str, title: str = "", default: Any = REQUIRED, help: str = "") -> Field:
-    """A field that names something."""
+    """Declare a field that holds a name."""
     return Field(name=name, title=title, default=default, kind="text", help=help, fits=_is_name, words=_NAME_RULE)
 
 
@@ -96,8 +96,8 @@ class PoolSpec:
     replicas: int = 1
     policy: str = "default"
     node: str = "local"  # the only node; empty: `placement` decides
-    engine: Mapping[str, object] = field(default_factory=dict)  # the given options; the kind has defaults for the rest
-    # As given; fleet/spec/sections.py reads them
+    engine: Mapping[str, object] = field(default_factory=dict)  # declared options; the kind has defaults for the rest
+    # Sections as declared; fleet/spec/sections.py reads them.
     update: Mapping[str, object] = field(default_factory=dict)
     placement: Mapping[str, object] = field(default_factory=dict)
     schedule: Mapping[str, object] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class PoolSpec:
 class FleetSpec:
     name: str
     pools: tuple[PoolSpec, ...]
-    prices: Mapping[str, float] = field(default_factory=dict)  # the given ones; fleet/systems/prices.py has defaults
+    prices: Mapping[str, float] = field(default_factory=dict)  # declared prices; fleet/systems/prices.py has defaults
 
 
 class _Metadata(Struct, frozen=True):
@@ -129,7 +129,7 @@ class _Document(Struct, frozen=True):
 
 
 def parse_fleet(document: object) -> FleetSpec:
-    """InvalidFleet lists every problem, not only the first."""
+    """Parse the document. Raise InvalidFleet, which lists every problem, not only the first."""
     problems = Problems()
     body = _header(document, problems)
     _check_pools(body.get("pools", []), problems)
@@ -226,7 +226,7 @@ def _check_can_add_prefills(
 def _check_replicas_allowed(
     path: str, kind: Kind, engine: Mapping[str, object], replicas: object, problems: Problems
 ) -> None:
-    """The options may limit the replicas: by GPUs, by URLs, to one, or to whole groups."""
+    """Check the replicas against the options, which may limit them: by GPUs, by URLs, to one, or to whole groups."""
     if not isinstance(replicas, int):
         return
     spec = build(kind.spec, engine)
@@ -240,7 +240,7 @@ def _check_replicas_allowed(
 def _check_source(
     path: str, kind: Kind, engine: Mapping[str, object], pool: Mapping[str, object], problems: Problems
 ) -> None:
-    """A source decides how many instances there are."""
+    """Check a pool with a source, which decides how many instances there are."""
     for name in ("schedule", "autoscale"):
         if kind.has_source(build(kind.spec, engine)) and pool.get(name):
             problems.note(f"{path}.{name}", pool[name], "cannot be combined with a source, which lists the instances")
@@ -259,14 +259,14 @@ def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
 
 
 def _default_replicas(pool: Mapping[str, Any]) -> int:
-    """All engines of a list that something else started; one of those that Weir starts or a source lists."""
+    """Return all engines of a list that something else started; one if Weir starts them or a source lists them."""
     kind = KINDS[pool["kind"]]
     listed = None if kind.launched else kind.max_replicas(build(kind.spec, pool.get("engine", {})))
     return 1 if listed is None else min(listed, MAX_REPLICAS)
 
 
 def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
-    """The document: pools sorted by name, keys in documented order, options as given."""
+    """Return the document: pools sorted by name, keys in documented order, options as declared."""
     pools = sorted(spec.pools, key=lambda pool: pool.name)
     return {
         "apiVersion": API_VERSION,
@@ -299,13 +299,13 @@ def config(pool: PoolSpec) -> EngineConfig:
 
 
 def config_hash(pool: PoolSpec) -> str:
-    """An instance whose hash differs from its pool's is replaced."""
+    """Return the hash of a configuration: an instance whose hash differs from its pool's is replaced."""
     kind = KINDS[pool.kind]
     engine, default = dict(vars(build(kind.spec, pool.engine))), vars(build(kind.spec, {}))
     left_out = [name for name in (IMAGE, *kind.later_options) if name in engine and engine[name] == default[name]]
     for name in (*kind.free_options, *left_out):
         del engine[name]
     if "kv_events" in engine:
-        engine["kv_events"] = bool(engine["kv_events"])  # left out has been false
+        engine["kv_events"] = bool(engine["kv_events"])  # absence has meant false
     content = {"model": pool.model, "kind": pool.kind, "engine": engine}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The one place that hides engines' secrets: the values of `environment`, and of secret arguments. Pure.
+"""The only place that hides engines' secrets: the values of `environment`, and of secret arguments. Pure.
 
 Without the scope fleet:write, pages and API show documents only in this form; the audit log, previews and lists of
 changes have no other.
@@ -22,12 +22,12 @@ SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a variable says that it holds a secret."""
+    """True if the name of a variable says that it holds a secret."""
     return any(word in name.upper() for word in SECRET)
 
 
 def shown(value: Any) -> Any:
-    """A document, a pool, its options or an audit entry, without the secrets of engines in it."""
+    """Return a document, a pool, its options or an audit entry, without the secrets of engines."""
     if isinstance(value, Mapping):
         return {name: option_shown(name, part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -48,7 +48,7 @@ def pool_shown(pool: "PoolSpec") -> "PoolSpec":
 
 
 def change_shown(path: str, old: Any, new: Any) -> tuple[Any, Any]:
-    """Both sides of a change; a variable whose value changed is marked."""
+    """Return both sides of a change; a variable whose value changed is marked."""
     name = path.rpartition(".")[2]
     before, after = option_shown(name, old), option_shown(name, new)
     if name == ENVIRONMENT and isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -57,7 +57,7 @@ def change_shown(path: str, old: Any, new: Any) -> tuple[Any, Any]:
 
 
 def masks_left(options: object, path: str) -> list[Problem]:
-    """A document that was read without its secrets must not be applied: the marks would become the values."""
+    """Return problems of a document that was read without its secrets: its marks would become the values."""
     variables = getattr(options, ENVIRONMENT, None) or {}
     found = [(f"{path}.{ENVIRONMENT}.{name}", text) for name, text in variables.items() if text in MARKS]
     words = getattr(options, ARGUMENTS, None) or ()
@@ -67,7 +67,7 @@ def masks_left(options: object, path: str) -> list[Problem]:
 
 
 def hidden(manifest: Any) -> Any:
-    """The manifest with the values of its secret variables ({name, value}) hidden."""
+    """Return the manifest with the values of its secret variables ({name, value}) hidden."""
     if isinstance(manifest, Mapping):
         secret = is_secret(str(manifest.get("name", ""))) and manifest.get("value")
         return {key: HIDDEN if secret and key == "value" else hidden(part) for key, part in manifest.items()}

@@ -1,4 +1,4 @@
-"""Checks that every section of a document shares. Pure."""
+"""Checks shared by all sections of a document. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,14 +13,14 @@ class Problems(list[Problem]):
         self.append(Problem(path, value, message, allowed))
 
     def mapping(self, path: str, value: object) -> Mapping[str, object]:
-        """The value; an empty mapping where it is none."""
+        """Return the value if it is a mapping, else an empty one."""
         if isinstance(value, Mapping):
             return value
         self.note(path, value, "must be a mapping")
         return {}
 
     def keys(self, path: str, given: Mapping[str, object], known: Sequence[str]) -> dict[str, object]:
-        """The given keys that are known."""
+        """Return the given keys that are known."""
         for name in given:
             if name not in known:
                 message = f"unknown key{suggestion(name, tuple(known))}"
@@ -32,7 +32,7 @@ class Problems(list[Problem]):
             self.note(path, value, "must be a whole number", f"0 to {most:,}")
 
     def distinct(self, path: str, value: object, fits: Callable[[object], bool], items: str) -> None:
-        """A list without repetitions; `items` names its items in the message."""
+        """Check a list without repetitions; `items` names its items in the message."""
         if not isinstance(value, list) or len(set(map(str, value))) != len(value) or not all(map(fits, value)):
             self.note(path, value, f"must be a list of {items}, each once")
 

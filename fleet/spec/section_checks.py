@@ -67,7 +67,7 @@ def check_autoscale(path: str, value: object, problems: Problems) -> None:
 
 
 def _check_sides(path: str, autoscale: Autoscale, problems: Problems) -> None:
-    """Of prefill and decode instances that are scaled each by their own load."""
+    """Check prefill and decode instances that are scaled separately, each by their own load."""
     fewest, most = (
         (autoscale.prefill_min or 1, autoscale.decode_min or 1),
         (autoscale.prefill_max, autoscale.decode_max),
@@ -125,7 +125,7 @@ def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
 
 def _is_zone(name: str) -> bool:
     if name == "UTC":
-        return True  # even where no time zones are installed
+        return True  # valid even where no time zones are installed
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -64,13 +64,13 @@ class Update:
     )
 
     def surge(self, replicas: int) -> int:
-        """Extra instances during a change."""
+        """Return the number of extra instances during a change."""
         if self.strategy != "surge":
             return 0
         return self.max_surge if self.max_surge is not None else max(1, replicas // 4)
 
     def unavailable(self, replicas: int) -> int:
-        """Instances out of routing at the same time during a change."""
+        """Return how many instances may be out of routing at the same time during a change."""
         if self.max_unavailable is not None:
             return self.max_unavailable
         return 0 if self.strategy == "surge" else max(1, replicas // 4)
@@ -101,7 +101,7 @@ class ScheduleWindow:
 
     @property
     def text(self) -> str:
-        """Mon–Wed, Fri 08:00–18:00"""
+        """Describe the window: Mon–Wed, Fri 08:00–18:00"""
         days = "daily" if set(self.days) == set(DAYS) else ", ".join(_runs(self.days))
         return f"{days} {_clock(self.begins)}–{_clock(self.ends)}"
 
@@ -216,8 +216,8 @@ class Autoscale:
 
 
 def wakes_on_demand(given: Mapping[str, object]) -> bool:
-    """The pool may have no instance, and requests that wait for one bring it: through this autoscaler, or in the mode
-    advisory through whatever follows its advice."""
+    """True if the pool may have no instance, and waiting requests bring one: by this autoscaler, or in the mode
+    advisory by whatever follows its advice."""
     return bool(given) and autoscale_of(given).min == 0
 
 
@@ -230,12 +230,12 @@ def autoscale_of(given: Mapping[str, object]) -> Autoscale:
 
 
 def placement_of(given: Mapping[str, object], node: str = "") -> Placement:
-    """`node`: the only node of a pool without a placement."""
+    """Return the placement. `node`: the only node of a pool without a placement."""
     return Placement(nodes=(node,)) if node else convert(given, Placement)
 
 
 def slo_of(slo: Mapping[str, object], autoscale: Mapping[str, object]) -> dict[str, float]:
-    """TTFT p90 by class in ms; what the autoscaler aims at is an SLO too."""
+    """Return the TTFT p90 by class in ms; the autoscaler's target is an SLO, too."""
     return {**autoscale_of(autoscale).slo_ttft_p90_ms, **convert(slo, _Slo).ttft_p90_ms}
 
 
@@ -246,11 +246,11 @@ def schedule_of(given: Mapping[str, object]) -> Schedule:
 
 
 class Access(Struct, frozen=True):
-    """What of requests reaches the engines."""
+    """The parts of requests that reach the engines."""
 
-    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer them
-    salt_by_key: bool = False  # each API key has a cache of its own
-    billing_line: BillingLine = "auto"  # Claude Code's line
+    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer engines
+    salt_by_key: bool = False  # True: each API key has a cache of its own
+    billing_line: BillingLine = "auto"  # treatment of Claude Code's line
 
 
 def access_of(given: Mapping[str, object]) -> Access:
@@ -283,7 +283,7 @@ def _clock(minutes: int) -> str:
 
 
 def _runs(days: tuple[str, ...]) -> Iterator[str]:
-    """Three days or more that follow each other within a week are written as a range: Mon–Wed, Fri."""
+    """Yield the days; three or more consecutive days of a week become a range: Mon–Wed, Fri."""
     for given, group in groupby(DAYS, days.__contains__):
         run = [day.capitalize() for day in group]
         if given:

@@ -15,19 +15,19 @@ from fleet.models import Pool, PoolVersion, State
 from fleet.spec.changes import FieldChange, field_changes
 from fleet.spec.fleet_spec import PoolSpec, config, config_hash
 
-KEPT = 50  # versions of one pool
+KEPT = 50  # versions kept per pool
 
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The proof of a pool's current configuration, and the one to fall back to."""
+    """The proof of a pool's current configuration, and the version to fall back to."""
 
     proven: bool = True
-    stable_hash: str = ""  # the latest other proven version that has not failed since
+    stable_hash: str = ""  # latest other proven version that has not failed since
 
 
 def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
-    """Version statuses by pool name; `hashes`: of the current configurations."""
+    """Return version statuses by pool name. `hashes`: hashes of the current configurations."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
     by_pool: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)
@@ -37,13 +37,13 @@ def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[s
 
 
 def _version_status(versions: list[tuple[str, bool, bool]], current: str) -> VersionStatus:
-    """`versions`, newest first: (hash, proven, failed)."""
+    """Return the status. `versions`, newest first: (hash, proven, failed)."""
     stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != current), "")
     return VersionStatus(versions[0][1], stable)
 
 
 def record_version(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
-    """The new version; None when the configuration is unchanged."""
+    """Record and return the new version; None if the configuration is unchanged."""
     if not pool.versions.exists() and before is not None:
         _keep(
             pool, before, "", "the configuration before the first change", proven=_all_ready(pool, config_hash(before))
@@ -81,13 +81,13 @@ def _expire(pool: Pool) -> None:
 
 
 def config_of(pool: Pool, digest: str) -> EngineConfig | None:
-    """The recorded configuration with that hash."""
+    """Return the recorded configuration with that hash."""
     found = pool.versions.filter(config_hash=digest).first()
     return None if found is None else found.content
 
 
 def prove(pool: Pool, now: dt.datetime) -> PoolVersion | None:
-    """Mark the latest version as proven; None when another process did so first."""
+    """Mark the latest version as proven; None if another process did so first."""
     latest = pool.versions.first()
     if latest is None or not PoolVersion.objects.filter(pk=latest.pk, proven_at=None).update(proven_at=now):
         return None
@@ -95,7 +95,7 @@ def prove(pool: Pool, now: dt.datetime) -> PoolVersion | None:
 
 
 def rollback_target(pool: Pool, number: int | None = None) -> PoolVersion | None:
-    """The target of a rollback: the given version, or the latest other one that worked."""
+    """Return the target of a rollback: the given version, or the latest other one that worked."""
     if number is not None:
         return pool.versions.filter(number=number).first()
     latest = pool.versions.first()
@@ -105,19 +105,19 @@ def rollback_target(pool: Pool, number: int | None = None) -> PoolVersion | None
 
 
 def worked(pool: Pool) -> QuerySet[PoolVersion]:
-    """Those with which every instance was ready, and that no change has failed with."""
+    """Return the versions with which every instance was ready, and no change has failed."""
     return pool.versions.filter(proven_at__isnull=False, failed="")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownVersion:
     version: PoolVersion
-    changes: tuple[FieldChange, ...]  # since the previous version
+    changes: tuple[FieldChange, ...]  # changes since the previous version
     current: bool
 
 
 def history(pool: Pool, limit: int = 10) -> list[ShownVersion]:
-    """Newest first, each with its changes."""
+    """Return the versions, newest first, each with its changes."""
     rows = list(pool.versions.all()[: limit + 1])
     pairs = zip(rows, [*rows[1:], None], strict=True)
     return [ShownVersion(row, _diff(before, row), row is rows[0]) for row, before in pairs][:limit]
