@@ -67,7 +67,7 @@ def _within(where: str, given: object, band: int) -> int:
 
 
 def _invalid(where: str, given: object) -> ErrorResponse:
-    shown = reprlib.repr(given)[:40]  # of a large value the whole text would take a second
+    shown = reprlib.repr(given)[:40]  # the whole text of a large value takes a second
     return ErrorResponse(
         400, "invalid_priority", f"{where}: {shown} must be a whole number from -{BAND_MAX} to {BAND_MAX}"
     )
