@@ -59,17 +59,17 @@ class Principal:
     """The caller of an API request: a user's session or a token."""
 
     kind: Literal["user", "token"]
-    name: str  # the user, or the token with its owner: "ci (ada)"
+    name: str  # name of the user, or of the token with its owner: "ci (ada)"
     role: str  # role of the user behind it
-    scopes: frozenset[str]  # effective: the token's, cut down to what the role allows
+    scopes: frozenset[str]  # effective scopes: the token's, cut down to the role's
     user_id: int
     owner: str = ""  # a token's user
-    token_id: int = 0  # 0: the session of the user
+    token_id: int = 0  # 0 for the session of a user
     is_authenticated: bool = True
 
 
 def role_of(user: Any) -> str:
-    """The highest role of an active user; empty without one."""
+    """Return the highest role of an active user; empty without one."""
     if not getattr(user, "is_authenticated", False) or not getattr(user, "is_active", True):
         return ""
     if isinstance(user, Principal):
@@ -82,7 +82,7 @@ def role_of(user: Any) -> str:
 
 
 def highest(names: Set[str]) -> Role | Literal[""]:
-    """The highest role among the names; empty without one."""
+    """Return the highest role among the names; empty without one."""
     return next((role for role in reversed(ROLES) if role in names), "")
 
 
@@ -109,7 +109,7 @@ def can_administer(who: Any) -> bool:
 
 
 def who_can(role: str) -> list[str]:
-    """Names of up to 8 active users with `role` or a higher one; a refused user can ask them."""
+    """Return up to 8 active users with `role` or a higher one, whom a refused user can ask."""
     from django.db.models import Q
 
     roles = ROLES[ROLES.index(role) :]
@@ -118,6 +118,6 @@ def who_can(role: str) -> list[str]:
 
 
 def operator_controls(request: HttpRequest) -> dict[str, object]:
-    """Template context: whether the user can operate, and whom to ask otherwise."""
-    user = getattr(request, "user", None)  # an error page may have none
+    """Return the template context: whether the user can operate, and whom to ask otherwise."""
+    user = getattr(request, "user", None)  # An error page may have none.
     return {"may_edit": can_operate(user), "ask": SimpleLazyObject(lambda: who_can("operator"))}

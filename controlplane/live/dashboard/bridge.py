@@ -1,7 +1,7 @@
 """Passes frames from Redis to every open socket of this web process: one subscription, one message a second.
 
-Runs while there are viewers. A viewer holds only the newest message: a slow socket skips frames. A message is deflated
-once for all viewers that ask for it.
+It runs while there are viewers. A viewer holds only the newest message: a slow socket skips frames. A message is
+deflated once for all viewers that ask for it.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 
-FRAME_EVERY_S = 1.0  # after a second without a frame this process tries to build one
+FRAME_EVERY_S = 1.0  # time without a frame after which this process tries to build one
 RECONNECT_S = 1.0
-DEFLATE_LEVEL = 4  # a frame of 1,000 instances: 3 ms
+DEFLATE_LEVEL = 4  # takes 3 ms for a frame of 1,000 instances
 
 
 class Message:
@@ -34,7 +34,7 @@ class Message:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.shown: dict[str, Message] = {}  # as shares of a pool, or of all, show it
+        self.shown: dict[str, Message] = {}  # messages as shares of a pool, or of all pools, show them
 
     @cached_property
     def deflated(self) -> bytes:
@@ -42,7 +42,7 @@ class Message:
 
     @cached_property
     def unfolded(self) -> "Message":
-        """For programs, and for pages that an earlier release served."""
+        """Return the message for programs, and for pages that an earlier release served."""
         said = orjson.loads(self.text)
         if said.get("frame") is None:
             return self
@@ -50,7 +50,7 @@ class Message:
 
 
 class Viewer:
-    """One socket's mailbox: the newest unsent message."""
+    """A socket's mailbox: the newest unsent message."""
 
     def __init__(self) -> None:
         self._message = Message("")
@@ -88,7 +88,7 @@ class Bridge:
             viewer.put(message)
 
     async def snapshot(self, seconds: int) -> str:
-        """First message of a socket: the newest frame and the history as columns."""
+        """Return the first message of a socket: the newest frame and the history as columns."""
         try:
             return await asyncio.to_thread(self._snapshot, seconds)
         except redis.RedisError as error:
@@ -103,8 +103,8 @@ class Bridge:
         return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{charted}}}'
 
     async def _run(self) -> None:
-        # Ends within a second after the last viewer leaves. Not cancelled: a viewer that joins at that moment, such as
-        # a reloaded page, must find the task either running or gone, never being cancelled.
+        # The task ends within a second after the last viewer leaves. It is not cancelled: a viewer that joins at that
+        # moment, such as a reloaded page, must find the task either running or gone, never being cancelled.
         while self._viewers:
             try:
                 await self._pass_on()

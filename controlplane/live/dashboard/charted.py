@@ -1,4 +1,4 @@
-"""The history as Live and the wall draw it, made once for the pages and sockets that ask for a range within 2 s.
+"""The history as Live and the wall draw it, computed once for the pages and sockets that ask for a range within 2 s.
 
 An hour of 1,000 instances costs about 0.5 s of CPU, and a page asks twice, itself and by its socket.
 """
@@ -23,19 +23,19 @@ class Charted:
 
     @cached_property
     def text(self) -> str:
-        """As JSON."""
+        """Return the history as JSON."""
         return orjson.dumps(self.history).decode()
 
 
 class ChartedRanges:
-    """By seconds up to now. Of several threads that ask at once, one reads and the others wait for it."""
+    """Charted histories by length. Of several threads that ask at once, one reads and the others wait for it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kept: dict[int, Charted] = {}
 
     def newest(self, seconds: int) -> Charted:
-        """Raises redis.RedisError."""
+        """Return the newest history of this length. Raises redis.RedisError."""
         with self._lock:
             now = time.time()
             found = self._kept.get(seconds)

@@ -64,13 +64,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _who(self) -> Any:
         if "caller" in self.scope:
             return await self.scope["caller"]()
-        # A fresh store: the one in the scope caches the data of the handshake.
+        # A fresh store is needed: the one in the scope caches the data of the handshake.
         self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
         return await get_user(self.scope)
 
 
 def asked_seconds(query: bytes) -> int | None:
-    """The shortest offered range that covers the requested one, else the longest; None for what is no number."""
+    """Return the shortest offered range that covers the requested one, else the longest; None unless it is a number."""
     asked = parse_qs(query.decode("latin-1")).get("seconds", ["300"])[0]
     wanted = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= LONGEST else 0
     return (

@@ -1,4 +1,4 @@
-"""Template context of every page: the navigation and the current position in it."""
+"""The template context of every page: the navigation and the current position in it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ OPERATOR_PAGES = (
     ("/use/", "Use and cost", ""),
     ("/batches/", "Batches", ""),
     ("/keys/", "API keys", ""),
-)  # operators and administrators only
+)  # for operators and administrators only
 ADMIN_PAGES = (
     ("/users/", "Users", ""),
     ("/channels/", "Notices", ""),
     ("/shares/", "Shares", ""),
-)  # administrators only
+)  # for administrators only
 HELP = ("/help", "First minutes", "circle-help")
 
 
@@ -43,18 +43,18 @@ class NavLink:
     href: str
     label: str
     icon: str  # name in static/img/icons.svg
-    current: bool  # the current page is this one or below it
-    exact: bool  # the current page is this one
+    current: bool  # whether the current page is this one or below it
+    exact: bool  # whether the current page is this one
 
 
 def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
-    """`account_navigation` is the menu under the user's name."""
+    """Return the navigation; `account_navigation` is the menu under the user's name."""
     account = account_pages(getattr(request, "user", None))
     return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
 
 
 def account_pages(user: Any) -> tuple[tuple[str, str, str], ...]:
-    """Those that the user may open."""
+    """Return the account pages that the user may open."""
     return (
         *(ADMIN_PAGES if user is not None and can_administer(user) else ()),
         *(OPERATOR_PAGES if user is not None and can_operate(user) else ()),

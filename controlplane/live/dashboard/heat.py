@@ -1,4 +1,4 @@
-"""KV usage of each instance over time as one matrix of bytes, made once for all viewers. Pure."""
+"""The KV usage of each instance over time as one matrix of bytes, made once for all viewers. Pure."""
 
 import base64
 import math
@@ -10,15 +10,16 @@ from controlplane.live.dashboard.frame.types import HistoryRow
 from controlplane.live.dashboard.kept_row import STEPS, joined, names
 
 COLUMNS = 150  # columns of the heat map over any range
-ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
+ROWS_PER_COLUMN = 4  # frames looked at; a bin of an hour has 24
 NO_DATA = 255
-PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # by kept byte
+PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # percentage by kept byte
 
 Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list[str], "cells": str})  # cells: base64
 
 
 def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
-    """`rows` oldest first. A cell is the highest KV usage seen in its bin in percent; NO_DATA without a sample."""
+    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin in percent; NO_DATA without
+    a sample."""
     width = max(1, math.ceil(seconds / COLUMNS))
     last = math.floor(end / width)
     first = last - math.ceil(seconds / width) + 1
@@ -40,7 +41,7 @@ def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
 
 
 def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
-    """One row a second is more than a wide bin needs; the newest stays."""
+    """Thin the rows: one row a second is more than a wide bin needs; the newest stays."""
     if len(rows) < 2:
         return rows
     every = (rows[-1]["at"] - rows[0]["at"]) / (len(rows) - 1) or 1.0
@@ -49,15 +50,15 @@ def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
 
 
 def _highest(rows: Iterable[HistoryRow]) -> Iterator[tuple[str, bytes]]:
-    """The highest of consecutive rows with the same instances: of many instances much the cheapest way."""
+    """Yield the highest of consecutive rows with the same instances, the cheapest way for many instances."""
     for ids, group in groupby(rows, lambda row: row["ids"]):
         first, *others = [row["kv"] for row in group]
         yield ids, bytes(map(max, first, *others)) if others else first
 
 
 def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes]]) -> bytes:
-    """A line of `count` cells for each instance. A column with the same instances as the matrix, as usual, costs
-    least."""
+    """Return a line of `count` cells for each instance. A column with the same instances as the matrix, the usual case,
+    costs least."""
     made, places = bytearray(count * len(found)), {name: at * count for at, name in enumerate(found)}
     whole, before = joined(found), -1
     for column, ids, highest in filled:

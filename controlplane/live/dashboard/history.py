@@ -13,12 +13,12 @@ from controlplane.live.dashboard.frame.types import ClassWindow, Columns, Frame,
 from controlplane.live.dashboard.kept_row import joined, kv_bytes, kv_usage, names
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
-POINTS = 300  # per line, a chart's resolution
+POINTS = 300  # points per line, a chart's resolution
 SPARK_S = 60
 RANGES_S = (300, 900, 3600, 21_600)
-COARSE_S = 15  # between the rows that are kept for the longest range
+COARSE_S = 15  # interval of the rows kept for the longest range
 FIRST_COUNTS = ("n", "rate", "errors", "refused")
-LATER_COUNTS = ("client_errors",)  # behind the percentiles: rows of earlier releases end there
+LATER_COUNTS = ("client_errors",)  # fields after the percentiles; rows of earlier releases end there
 COUNTS = (*FIRST_COUNTS, *LATER_COUNTS)
 PERCENTILE_KEYS = tuple(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES)
 CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
@@ -35,7 +35,7 @@ class FrameHistory(TypedDict):
 
 
 class KeptHistory(FrameHistory):
-    kv: dict[str, list[float | None]]  # the last minute, by instance
+    kv: dict[str, list[float | None]]  # last minute by instance
 
 
 class ChartedHistory(FrameHistory):
@@ -43,7 +43,7 @@ class ChartedHistory(FrameHistory):
 
 
 def row(frame: Frame) -> HistoryRow:
-    """The values of a frame that are kept."""
+    """Return the values of a frame that are kept."""
     columns = frame["instances"]
     return {
         "at": frame["at"],
@@ -62,7 +62,7 @@ def row(frame: Frame) -> HistoryRow:
 
 
 def _fresh(columns: Columns, name: str) -> list[float | None]:
-    """A stale sample is no data."""
+    """Return the values, without those of stale samples."""
     seen = zip(columns[name], columns["age_s"], strict=True)
     return [value if age_s is not None and age_s <= SAMPLE_STALE_S else None for value, age_s in seen]
 
@@ -73,22 +73,23 @@ def _figures(window: ClassWindow) -> list[float | None]:
 
 
 def bin_seconds(seconds: int) -> int:
-    """Seconds covered by one point of a chart over `seconds`."""
+    """Return the seconds covered by one point of a chart over `seconds`."""
     return max(1, math.ceil(seconds / POINTS))
 
 
 def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory:
-    """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row."""
+    """Return rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row."""
     return {**_columns(rows, now, seconds), "kv": _sparks(rows, now)}
 
 
 def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
-    """The columns that Live and the wall draw."""
+    """Return the columns that Live and the wall draw."""
     return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
 
 
 def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHistory:
-    """Percentiles already cover a sliding minute, so a bin's last row represents the rows left out."""
+    """Return the columns. Percentiles already cover a sliding minute, so a bin's last row represents the rows left
+    out."""
     binned = points(rows, now, seconds)
     chosen = [item for _, item in binned]
     pools = _keys(_with_sum(item["classes"]) for item in chosen if item)
@@ -102,13 +103,13 @@ def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHisto
 
 
 def points(rows: Sequence[HistoryRow], now: float, seconds: int) -> list[tuple[float, HistoryRow | None]]:
-    """(time, row) of each bin with a row in the `seconds` before `now`, and None in gaps."""
+    """Return (time, row) of each bin with a row in the `seconds` before `now`, and None in gaps."""
     width = bin_seconds(seconds)
     return _broken({math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}, width)
 
 
 def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, HistoryRow | None]]:
-    """Bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
+    """Return bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
     found: list[tuple[float, HistoryRow | None]] = []
     before: int | None = None
     for index in sorted(bins):
@@ -120,7 +121,7 @@ def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, His
 
 
 def _with_sum(classes: KeptClasses) -> KeptClasses:
-    """While there was one pool, its figures are those of all pools."""
+    """Add the figures of all pools while there was only one pool."""
     return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
 
 
@@ -138,7 +139,7 @@ def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, di
 
 
 def _sparks(rows: Sequence[HistoryRow], now: float) -> dict[str, list[float | None]]:
-    """KV usage of each instance second by second over the last minute."""
+    """Return the KV usage of each instance second by second over the last minute."""
     end = math.floor(now)
     by_second = {math.floor(item["at"]): _by_name(item) for item in rows if item["at"] > now - SPARK_S - 1}
     seconds = range(end - SPARK_S + 1, end + 1)
@@ -151,7 +152,7 @@ def _by_name(row: HistoryRow) -> dict[str, float | None]:
 
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
-    """The row of this second or of the one before: a slightly late frame leaves no gap."""
+    """Return the row of this second or of the one before: a slightly late frame leaves no gap."""
     return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 

@@ -1,7 +1,7 @@
-"""The row that is kept of a frame, as fields of a Redis stream. Pure.
+"""The kept row of a frame, as fields of a Redis stream. Pure.
 
-Charts of many instances read hundreds of rows and look at the KV usage alone: it is a byte an instance, and
-the figures for the chart of one instance, pool or node are a field of their own.
+Charts of many instances read hundreds of rows and only need the KV usage: it is a byte per instance, and the figures
+for the chart of one instance, pool or node are a separate field.
 """
 
 import base64
@@ -15,9 +15,9 @@ import orjson
 
 from controlplane.live.dashboard.frame.types import HistoryRow, KeptLoads
 
-PACKED, LOADS = "b", "l"  # fields: JSON in a zlib stream each
+PACKED, LOADS = "b", "l"  # fields, each JSON in a zlib stream
 DEFLATE_LEVEL = 1
-STEPS = 250  # steps of KV usage from 0 to 1; a byte is a step + 1, and 0 where nothing is known
+STEPS = 250  # steps of KV usage from 0 to 1; a byte is a step + 1, or 0 if unknown
 
 
 def kv_bytes(usages: Iterable[float | None]) -> bytes:
@@ -25,23 +25,23 @@ def kv_bytes(usages: Iterable[float | None]) -> bytes:
 
 
 def kv_usage(byte: int) -> float | None:
-    """0 to 1."""
+    """Return the KV usage of a byte, 0 to 1."""
     return (byte - 1) / STEPS if byte else None
 
 
 def joined(names: Iterable[str]) -> str:
-    """A row's `ids`: one text, which is read and compared as a whole."""
+    """Join names to a row's `ids`: one text, which is read and compared as a whole."""
     return "\n".join(names)
 
 
 @lru_cache(maxsize=16)
 def names(ids: str) -> tuple[str, ...]:
-    """Of a row's instances; most rows have those of the row before."""
+    """Return the names of a row's instances; most rows have those of the row before."""
     return tuple(ids.split("\n")) if ids else ()
 
 
 def only(row: HistoryRow, kept: Collection[str]) -> tuple[str, bytes]:
-    """The `ids` and `kv` of some instances."""
+    """Return the `ids` and `kv` of some instances."""
     chosen = [name in kept for name in names(row["ids"])]
     return joined(compress(names(row["ids"]), chosen)), bytes(compress(row["kv"], chosen))
 
@@ -56,7 +56,7 @@ def _deflated(value: object) -> bytes:
 
 
 def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
-    """None: a later release wrote it. `loads`: also the figures that only `load_series` shows."""
+    """Read a row; None if a later release wrote it. `loads`: also read the figures that only `load_series` shows."""
     packed = fields.get(PACKED.encode())
     if packed is None:
         raw = zlib.decompress(fields[b"z"]) if b"z" in fields else fields.get(b"f")  # as earlier releases wrote it

@@ -13,7 +13,7 @@ COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # column of a frame
 
 
 class MomentLoad(NamedTuple):
-    """Of all chosen instances together; None where none reported it."""
+    """The load of all chosen instances together; None if none reported it."""
 
     kv: float | None = None  # mean
     kv_highest: float | None = None
@@ -27,14 +27,14 @@ class LoadSeries(TypedDict):
     bin_s: int
     at: list[float]
     load: dict[str, list[float | None]]  # by fields of MomentLoad
-    ttft: dict[str, list[float | None]]  # p90 in ms, by class of the pool
+    ttft: dict[str, list[float | None]]  # p90 in ms by class of the pool
     kv_limit: float | None  # limit in the pool's policy
     events: list[ShownEvent]
 
 
 class ChosenInstances(NamedTuple):
     names: frozenset[str]  # names of instances
-    pool: str  # theirs; empty: they have none, or several
+    pool: str  # pool of the instances; empty if they have none, or several
 
 
 def chosen(frame: Frame, of: str, name: str) -> ChosenInstances:
@@ -90,7 +90,7 @@ def _mean(known: Sequence[float]) -> float | None:
 
 
 def _ttft(rows: Sequence[HistoryRow | None], pool: str) -> dict[str, list[float | None]]:
-    """Of few requests there is no p90."""
+    """Return TTFT p90 by class; few requests have none."""
     return {
         name: [
             value if n is not None and n >= LOW_N else None

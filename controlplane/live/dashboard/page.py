@@ -1,5 +1,5 @@
-"""Constants that Live and the wall share with the server. static/js draws both pages, the first time from the frame in
-the page."""
+"""Constants that Live and the wall share with the server. static/js draws both pages, at first from the frame in the
+page."""
 
 from controlplane.live.dashboard import history
 from controlplane.live.dashboard.frame.latency import LATENCIES, PERCENTILES

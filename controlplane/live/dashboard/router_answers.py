@@ -1,4 +1,4 @@
-"""Do routers that stopped reporting still answer? Redis or a busy machine may hold up their reports."""
+"""Asks whether routers that stopped reporting still answer: Redis or a busy machine may hold up their reports."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.staleness import ROUTER_GONE_S
 
 ANSWER_S = 0.5
-ASKED = 4  # at most, those that reported last
+ASKED = 4  # most routers asked, those that reported last
 
 
 def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:
-    """Empty while one reports: then none is asked. Blocks for at most `ANSWER_S`."""
+    """Ask routers; empty while one reports, as then none is asked. Blocks for at most `ANSWER_S`."""
     latest = sorted(routers, key=lambda router: -router.at)[:ASKED]
     if not latest or now - latest[0].at <= ROUTER_GONE_S:
         return []
@@ -28,7 +28,7 @@ async def _answers(urls: Iterable[str]) -> list[RouterAnswer]:
 
 
 async def _answer(url: str) -> RouterAnswer:
-    """Any status is an answer: a router that cannot serve says why itself."""
+    """Ask one router. Any status is an answer: a router that cannot serve says why itself."""
     try:
         async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
             await client.get(f"{url}/healthz")

@@ -1,6 +1,6 @@
-"""Once a second: claim the second, read the live state, build one frame, and publish it to the viewers.
+"""Claims each second, reads the live state, builds one frame, and publishes it to the viewers.
 
-Called by the control worker, and by a web process when no worker builds frames. The first claim of a second wins.
+The control worker calls it, and a web process if no worker builds frames. The first claim of a second wins.
 """
 
 import math
@@ -27,13 +27,13 @@ from router.contract.redis.sample import InstanceSample
 from router.contract.redis.saving import SavingLines
 
 CLAIM_TTL_S = 5
-OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
-ROWS_PER_POINT = 2  # at most, that are read for a point of a chart, which shows the last
-THINNED_MS = 3_000  # between the rows that are read: Redis skips the others, which are most of 28 MB an hour
+OWN_FRAME_AFTER_S = 1.5  # time without a frame from the control worker after which a web process builds them
+ROWS_PER_POINT = 2  # most rows read for a point of a chart, which shows the last
+THINNED_MS = 3_000  # interval of the rows read: Redis skips the others, which are most of 28 MB an hour
 FINE_S = 3600  # how long one row per second is kept
-ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
+ROUTERS_REMEMBERED_S = 60  # time for which a missing router is shown
 
-# The newest row of each slot of ARGV[4] ms, newest first, without the field ARGV[5]
+# Returns the newest row of each slot of ARGV[4] ms, newest first, without the field ARGV[5]
 _ONE_OF_EACH_SLOT = """
 local found, slot, last = {}, tonumber(ARGV[4]), ARGV[3]
 for at = tonumber(ARGV[2]), tonumber(ARGV[1]) + 1, -slot do
@@ -53,7 +53,7 @@ return found
 
 
 def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
-    """The frame's JSON; None when another process builds frames or has claimed this second."""
+    """Return the frame's JSON; None if another process builds frames or has claimed this second."""
     if built_by == "web" and _worker_builds(client, now):
         return None
     if built_by == "worker":
@@ -80,12 +80,12 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
 
 
 def encode(frame: Frame) -> bytes:
-    """orjson writes NaN and infinity as null, the value for unknown."""
+    """Encode a frame; orjson writes NaN and infinity as null, the value for unknown."""
     return orjson.dumps(folding.folded(frame))
 
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
-    """`coarse`: also keep the row for the longest range."""
+    """Publish a frame. `coarse`: also keep the row for the longest range."""
     row: Any = kept_row.pack(history.row(frame))
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
@@ -98,7 +98,7 @@ def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = Fa
 
 
 def loads(raw: bytes | None) -> Frame | None:
-    """The published frame; None when there is none with this schema."""
+    """Return the published frame; None if there is none with this schema."""
     published = None if raw is None else orjson.loads(raw)
     return folding.unfolded(published) if published is not None and published["schema"] == SCHEMA else None
 
@@ -109,7 +109,7 @@ def latest(client: redis.Redis) -> Frame | None:
 
 
 def current(client: redis.Redis, now: float) -> Frame | None:
-    """The newest frame; built here when there is no recent one."""
+    """Return the newest frame; built here if there is no recent one."""
     frame = latest(client)
     if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
         return frame
@@ -128,8 +128,8 @@ def _unpublished(client: redis.Redis, now: float) -> Frame | None:
 def rows(
     client: redis.Redis, now: float, seconds: int, end: float | None = None, *, loads: bool = False
 ) -> list[HistoryRow]:
-    """The kept rows of the `seconds` before `end` (None: now), oldest first: of a long range as many as charts show.
-    `loads`: with what only the charts of an instance, a pool and a node show."""
+    """Return the kept rows of the `seconds` before `end` (None: now), oldest first; for a long range, as many as charts
+    show. `loads`: with the fields that only the charts of an instance, a pool and a node show."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
     begin_ms, end_ms, newest = int((until - seconds) * 1000), int(until * 1000), "+" if end is None else int(end * 1000)
@@ -163,14 +163,14 @@ class LiveReader:
     def values(
         self, kind: type[codec.Value], key_of: Callable[[str], str], names: Sequence[str]
     ) -> dict[str, codec.Value]:
-        """Readable values by name."""
+        """Return readable values by name."""
         raws: Any = self._client.mget([key_of(name) for name in names]) if names else ()
         decoded = ((name, self.decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
         return {name: value for name, value in decoded if value is not None}
 
 
 def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
-    """Inputs of a frame, and the previous frame."""
+    """Return the inputs of a frame, and the previous frame."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
         pipe.smembers(redis_keys.POOLS)

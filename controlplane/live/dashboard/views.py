@@ -1,4 +1,4 @@
-"""Live and the wall: the newest frame comes in the page, the following ones by the socket; static/js draws them all."""
+"""Live and the wall: the newest frame comes in the page, later frames by the socket; static/js draws them all."""
 
 import time
 from typing import TypedDict
@@ -28,7 +28,7 @@ SHORTEST_S = 60
 
 
 class Snapshot(TypedDict):
-    """Like the first message of a socket; `trouble` names the cause when the live state cannot be read."""
+    """The first message of a socket; `trouble` names the cause if the live state cannot be read."""
 
     sent_at: float
     frame: Frame | None
@@ -57,7 +57,7 @@ def live(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def banners(request: HttpRequest) -> JsonResponse:
-    """What is missing now, for pages that show no frame: static/js/health_watch.js asks every few seconds."""
+    """Answer with what is missing now, for pages without frames: static/js/health_watch.js asks every few seconds."""
     try:
         frame = current(connect(), time.time())
     except redis.RedisError:
@@ -68,7 +68,7 @@ def banners(request: HttpRequest) -> JsonResponse:
 @require_GET
 @never_cache
 def load_series(request: HttpRequest) -> HttpResponse:
-    """?of=pool&name=demo&range=900: the charts on the page of an instance, a pool or a node."""
+    """Answer ?of=pool&name=demo&range=900 with the charts on the page of an instance, a pool or a node."""
     of, name = request.GET.get("of", ""), request.GET.get("name", "")
     if of not in series.COLUMN:
         raise Http404(f"of: {of} is none of {', '.join(series.COLUMN)}")
@@ -96,7 +96,7 @@ def wall(request: HttpRequest) -> HttpResponse:
 
 
 def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dict[str, object]:
-    """`settings`: of the page, for static/js."""
+    """Return the context of the panels. `settings`: those of the page, for static/js."""
     frame = snapshot["frame"]
     return {
         "snapshot": {**snapshot, "frame": frame and folded(frame)},
@@ -114,7 +114,7 @@ def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dic
 
 
 def read_snapshot(seconds: int, end: float | None = None) -> Snapshot:
-    """With the history up to `end`."""
+    """Read the snapshot, with the history up to `end`."""
     now = time.time()
     until = now if end is None else end
     try:
@@ -130,7 +130,7 @@ def read_snapshot(seconds: int, end: float | None = None) -> Snapshot:
 
 
 def asked_window(request: HttpRequest, now: float) -> tuple[int, int] | None:
-    """?from=…&to=… in Unix seconds, inside what is kept; None for anything else."""
+    """Return ?from=…&to=… in Unix seconds, inside what is kept; None for anything else."""
     texts = [request.GET.get(name, "") for name in ("from", "to")]
     if not all(text.isascii() and text.isdigit() and len(text) < 12 for text in texts):
         return None
@@ -139,7 +139,7 @@ def asked_window(request: HttpRequest, now: float) -> tuple[int, int] | None:
 
 
 def ranges(request: HttpRequest) -> list[dict[str, object]]:
-    """The offered ones, as links."""
+    """Return the offered ranges as links."""
     return [
         {"seconds": value, "label": label, "query": query(request, **{"range": value, "from": None, "to": None})}
         for value, label in RANGES
@@ -152,19 +152,19 @@ def asked_range(request: HttpRequest) -> int:
 
 
 def asked_pool(request: HttpRequest, frame: Frame | None) -> str:
-    """The selected pool; empty for all pools and for an unknown name."""
+    """Return the selected pool; empty for all pools and for an unknown name."""
     asked = request.GET.get("pool", "")
     return asked if frame and asked in frame["pools"] else ""
 
 
 def asked_slo(request: HttpRequest) -> dict[str, float]:
-    """SLO lines of all classes' charts in ms, instead of those of the pool: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
+    """Return SLO lines of all classes' charts in ms, instead of the pool's: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
     asked = {key: request.GET.get(f"slo_{key}_ms", "") for key in (metric.key for metric in LATENCIES)}
     return {key: float(text) for key, text in asked.items() if text.isascii() and text.isdigit()}
 
 
 def query(request: HttpRequest, **changes: object) -> str:
-    """The page's query string with changes; None removes a key."""
+    """Return the page's query string with changes; None removes a key."""
     parameters = request.GET.copy()
     for key, value in changes.items():
         parameters.pop(key, None)

@@ -69,7 +69,7 @@ class PasswordForm(forms.Form):
 
 
 class ExpiringForm(forms.Form):
-    """It has a field `expires`, one of EXPIRIES."""
+    """A form with the field `expires`, one of EXPIRIES."""
 
     def expires_at(self) -> datetime | None:
         days = self.cleaned_data["expires"]
@@ -82,7 +82,7 @@ class TokenForm(ExpiringForm):
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
 
     def __init__(self, *args: Any, allowed: frozenset[str], **kwargs: Any) -> None:
-        """`allowed`: a token cannot do more than the person it acts for."""
+        """Make the form. `allowed`: scopes of the person, beyond which a token cannot go."""
         super().__init__(*args, **kwargs)
         self.fields["scopes"].choices = [  # type: ignore[attr-defined]
             (scope, f"{scope}: {summary}") for scope, summary in SCOPES.items() if scope in allowed

@@ -13,19 +13,20 @@ TOKEN_MARK = "weir"  # noqa: S105  (what secret scanners look for, not a secret)
 
 
 def digest(token: str) -> str:
-    """A fast hash is right here: the secret has 256 random bits, there is nothing to guess."""
+    """Return a fast hash, which suffices: the secret has 256 random bits, so there is nothing to guess."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Revocable(models.Model):
-    """A named secret that may expire and be revoked. It is shown once, when it is issued: the row keeps its hash."""
+    """A named secret that may expire and be revoked. It is shown once, when it is issued: the row stores only its
+    hash."""
 
     mark: ClassVar[str]  # what every secret of the class begins with; masked in logs (router/contract/secret_text.py)
     separator: ClassVar[str] = "_"
 
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell secrets apart
-    sha256 = models.CharField(max_length=64, unique=True)  # looked up wherever the secret is presented
+    sha256 = models.CharField(max_length=64, unique=True)  # hash that a presented secret is looked up by
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -39,7 +40,7 @@ class Revocable(models.Model):
 
     @classmethod
     def issue(cls, **fields: Any) -> tuple[Self, str]:
-        """The stored row and its secret, which cannot be read again later."""
+        """Return the stored row and its secret, which cannot be read again later."""
         prefix = secrets.token_hex(4)
         secret = cls.separator.join((cls.mark, prefix, secrets.token_urlsafe(32)))
         return cls._default_manager.create(prefix=prefix, sha256=digest(secret), **fields), secret
@@ -54,7 +55,7 @@ class Revocable(models.Model):
         return "usable" if self.is_usable(timezone.now()) else "expired"
 
     def revoke(self) -> bool:
-        """False if it was revoked before."""
+        """Revoke the secret; False if it was revoked before."""
         rows = type(self)._default_manager.filter(pk=self.pk, revoked_at=None)
         return bool(rows.update(revoked_at=timezone.now()))
 
@@ -88,7 +89,7 @@ class OidcIdentity(models.Model):
     role_unknown_since = models.DateTimeField(null=True, blank=True)  # the provider has not told the role since then
 
     class Meta:
-        # each sign-in looks for the pair
+        # Each sign-in looks for the pair.
         constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_per_identity")]
 
     def __str__(self) -> str:
@@ -103,7 +104,7 @@ class OidcSession(models.Model):
     sid = models.CharField(max_length=255, blank=True)  # id of the provider's session
 
     class Meta:
-        indexes = [models.Index(fields=["sid"])]  # a logout token names one
+        indexes = [models.Index(fields=["sid"])]  # A logout token names one.
 
     def __str__(self) -> str:
         return f"session of {self.identity}"

@@ -1,4 +1,4 @@
-"""What makes a password beside Django's own rules."""
+"""A password rule beside Django's own."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 
 
 class NoBlanks:
-    """Blanks do not count for the length: ten of them are no password."""
+    """Counts the length without blanks: ten of them are no password."""
 
     def __init__(self, min_length: int) -> None:
         self.min_length = min_length

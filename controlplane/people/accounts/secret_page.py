@@ -1,4 +1,4 @@
-"""A page that may show a secret once: kept by no cache, 422 where its form has errors."""
+"""A page that may show a secret once: stored by no cache, 422 if its form has errors."""
 
 from typing import Any
 

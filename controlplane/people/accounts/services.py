@@ -1,4 +1,4 @@
-"""Create and change accounts and tokens. Each change writes an audit entry."""
+"""Creates and changes accounts and tokens. Each change writes an audit entry."""
 
 import os
 import secrets
@@ -34,7 +34,7 @@ LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
 
 
 class NotChanged(Exception):
-    """The account stays as it was; the message says why and what can be done."""
+    """The account was not changed; the message says why and what can be done."""
 
 
 class LastAdmin(NotChanged):
@@ -42,14 +42,14 @@ class LastAdmin(NotChanged):
 
 
 class FromProvider(NotChanged):
-    """The identity provider says it."""
+    """The identity provider decides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
     username: str
-    password: str | None  # only when just generated, not taken from WEIR_ADMIN_PASSWORD
-    token_path: Path  # an API token for scripts on this machine, mode 0600
+    password: str | None  # set only if just generated, not taken from WEIR_ADMIN_PASSWORD
+    token_path: Path  # API token for scripts on this machine, mode 0600
 
 
 def ensure_admin() -> AdminAccess:
@@ -64,7 +64,7 @@ def ensure_admin() -> AdminAccess:
 
 
 def _first_password() -> str:
-    """WEIR_ADMIN_PASSWORD, empty when it is not set. BadSetting when it is too weak: the start ends."""
+    """Return WEIR_ADMIN_PASSWORD, empty if it is not set. A weak one raises BadSetting and ends the start."""
     given = env.text("WEIR_ADMIN_PASSWORD")
     try:
         if given:
@@ -95,7 +95,7 @@ def ensure_token_file(user: User) -> Path:
 
 
 def _widen(token: ApiToken) -> None:
-    """A newer version of Weir may have scopes that the token of this machine's scripts lacks."""
+    """Add scopes of a newer version of Weir to the token of this machine's scripts."""
     scopes = sorted(SCOPES)
     if token.scopes != scopes and ApiToken.objects.filter(pk=token.pk).update(scopes=scopes):
         before, after = {"scopes": token.scopes}, {"scopes": scopes}
@@ -114,14 +114,14 @@ def create_user(username: str, password: str, role: str, actor: Actor) -> User:
 
 
 def user_etag(user: User) -> str:
-    """Of what administrators change on the page Users."""
+    """Return the ETag of the fields that administrators change on the page Users."""
     roles = sorted(group.name for group in user.groups.all())
     return as_seen.digest(user._meta.label, user.pk, user.is_active, user.password, roles)
 
 
 @contextmanager
 def _held(user: User, if_match: str | None) -> Iterator[None]:
-    """A transaction during which no other administrator changes users. ChangedMeanwhile.
+    """Open a transaction during which no other administrator changes users. Raises ChangedMeanwhile.
 
     Writing the group's row is what the second waits for; the count of administrators alone would see the other's row as
     it was.
@@ -135,7 +135,7 @@ def _held(user: User, if_match: str | None) -> Iterator[None]:
 
 @contextmanager
 def _keeping_an_admin(user: User, if_match: str | None) -> Iterator[None]:
-    """A transaction that is undone, with LastAdmin, when it leaves no administrator. ChangedMeanwhile.
+    """Open a transaction that is undone, with LastAdmin, if it leaves no administrator. Raises ChangedMeanwhile.
 
     One change of administrators at a time: of two who take the role from each other, the second counts what the first
     has left.
@@ -159,7 +159,7 @@ def set_role(user: User, role: str, actor: Actor, *, if_match: str | None = None
 
 
 def give_role(user: User, role: str, actor: Actor) -> None:
-    """Set the role, empty for none, whoever is left as an administrator: what the identity provider says holds."""
+    """Set the role, empty for none, whoever is left as an administrator: the identity provider decides."""
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     if role:
@@ -168,7 +168,7 @@ def give_role(user: User, role: str, actor: Actor) -> None:
 
 
 def set_active(user: User, active: bool, actor: Actor, *, if_match: str | None = None) -> None:
-    """The sessions and tokens of a deactivated user stop working at once."""
+    """Activate or deactivate a user. Sessions and tokens of a deactivated user stop working at once."""
     with _keeping_an_admin(user, if_match):
         get_user_model().objects.filter(pk=user.pk).update(is_active=active)
         action = "user.activate" if active else "user.deactivate"
@@ -191,7 +191,7 @@ def reset_password(user: User, actor: Actor, *, if_match: str | None = None) -> 
 
 @transaction.atomic
 def change_password(user: User, password: str, actor: Actor) -> None:
-    """The user changes their own password; their other sessions end."""
+    """Change the user's own password; their other sessions end."""
     user.set_password(password)
     user.save(update_fields=["password"])
     audit.record(actor, "user.change_password", f"user {user.username}")
@@ -202,7 +202,7 @@ def record_sign_in(user: User, address: str) -> None:
 
 
 def record_failed_sign_in(username: str, address: str) -> None:
-    """An audit entry that names known users only: people type their password into the name field by mistake."""
+    """Write an audit entry that names known users only: people type their password into the name field by mistake."""
     known = get_user_model().objects.filter(username=username).exists()
     _record_attempt(SYSTEM, "user.sign_in_failed", f"user {username}" if known else "an unknown name", address)
 
@@ -210,7 +210,7 @@ def record_failed_sign_in(username: str, address: str) -> None:
 def _record_attempt(actor: Actor, action: str, subject: str, address: str) -> None:
     try:
         audit.record(actor, action, subject, "by a password", after={"address": address[:64]})
-    except DatabaseError as error:  # a full disk: a sign-in does not depend on the log
+    except DatabaseError as error:  # On a full disk, a sign-in does not depend on the log.
         log.warning("signin.not_audited", error=str(error))
 
 
@@ -221,7 +221,7 @@ def _record_attempt(actor: Actor, action: str, subject: str, address: str) -> No
 def create_token(
     user: User, name: str, scopes: Iterable[str], actor: Actor, expires_at: datetime | None = None
 ) -> tuple[ApiToken, str]:
-    """The row and the token. The token is not stored and cannot be shown again."""
+    """Create a token; return the row and the token, which is not stored and cannot be shown again."""
     row, token = ApiToken.issue(user=user, name=name, scopes=scopes, expires_at=expires_at)
     after = {"scopes": row.scopes, "expires_at": expires_at.isoformat() if expires_at else None}
     audit.record(actor, "token.create", f"token {name} ({user.username})", "", None, after)
@@ -229,7 +229,7 @@ def create_token(
 
 
 def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) -> bool:
-    """False when it was revoked before. ChangedMeanwhile."""
+    """Revoke a token; False if it was revoked before. Raises ChangedMeanwhile."""
     with held(ApiToken.objects.filter(pk=row.pk), f"token {row.name}", if_match) as row:
         if not row.revoke():
             return False
@@ -242,7 +242,8 @@ def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) ->
 
 @transaction.atomic
 def make_sign_in_link(username: str, actor: Actor) -> str:
-    """The path of a page that signs the user in once, for 5 minutes. User.DoesNotExist: no active user has the name."""
+    """Return the path of a page that signs the user in once, for 5 minutes. User.DoesNotExist: no active user has the
+    name."""
     user = get_user_model().objects.get(username=username, is_active=True)
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(user=user, sha256=digest(token), expires_at=timezone.now() + LINK_FOR)
@@ -252,7 +253,8 @@ def make_sign_in_link(username: str, actor: Actor) -> str:
 
 @transaction.atomic
 def user_of_link(token: str, *, use: bool) -> User | None:
-    """The user that a link signs in; None when it has expired or was used. `use` uses it up: once, of two at once."""
+    """Return the user that a link signs in; None if it has expired or was used. `use` consumes it, for one of two
+    callers."""
     now = timezone.now()
     rows = SignInLink.objects.filter(sha256=digest(token), used_at=None, expires_at__gt=now, user__is_active=True)
     link = rows.select_related("user").first()

@@ -9,13 +9,13 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 
 def page_after_sign_in(request: HttpRequest) -> str:
-    """The `next` page, if it is on this host."""
+    """Return the `next` page, if it is on this host."""
     wanted = request.POST.get("next") or request.GET.get("next") or settings.LOGIN_REDIRECT_URL
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return wanted if safe else settings.LOGIN_REDIRECT_URL
 
 
 def sign_in_page(request: HttpRequest, target: str, status: int = 200, **context: Any) -> HttpResponse:
-    """Sign-in with the provider, with a password, or with both, as the settings have it."""
+    """Show sign-in with the provider, with a password, or with both, as set."""
     ways = {"provider": settings.OIDC.name if settings.OIDC else "", "local": settings.LOCAL_SIGN_IN}
     return render(request, "accounts/login.html", {"next": target, **ways, **context}, status=status)

@@ -1,7 +1,7 @@
 """Throttles password guesses. Redis counts attempts per name and address, per name, and per address.
 
-An attempt is counted before its password is looked at, so that attempts at the same time cannot all pass. A right
-password takes its own attempt back. Without Redis every attempt is allowed.
+An attempt is counted before its password is checked, so that concurrent attempts cannot all pass. A right password
+takes its own attempt back. Without Redis every attempt is allowed.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 WINDOW_S = 900
-ATTEMPTS = 8  # in the window, for one name from one address
-NAME_ATTEMPTS = 40  # for one name from all addresses
-ADDRESS_ATTEMPTS = 40  # for all names from one address
+ATTEMPTS = 8  # attempts in the window for one name from one address
+NAME_ATTEMPTS = 40  # attempts for one name from all addresses
+ADDRESS_ATTEMPTS = 40  # attempts for all names from one address
 
 
 def attempt(username: str, address: str) -> int:
-    """Count an attempt; seconds until the next one is allowed, 0 when this one is."""
+    """Count an attempt; return the seconds until the next one is allowed, 0 if this one is."""
     counters = _counters(username, address)
     try:
         with connect().pipeline(transaction=True) as pipe:
@@ -54,7 +54,7 @@ def succeeded(username: str, address: str) -> None:
 
 
 def _counters(username: str, address: str) -> dict[str, int]:
-    """Key → limit: of name and address, of the name, of the address."""
+    """Return key → limit: of name and address, of the name, of the address."""
     name, place = username.lower(), network_of(address)
     return {
         _key(f"{name}|{place}"): ATTEMPTS,
@@ -64,7 +64,7 @@ def _counters(username: str, address: str) -> dict[str, int]:
 
 
 def network_of(address: str) -> str:
-    """Whoever has one IPv6 address has 2^64 of them: a /64 counts as one."""
+    """Return an address's network: whoever has one IPv6 address has 2^64 of them, so a /64 counts as one."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -73,5 +73,5 @@ def network_of(address: str) -> str:
 
 
 def _key(counted: str) -> str:
-    """Hashed, because people type their password into the name field by mistake."""
+    """Return a hashed key, because people type their password into the name field by mistake."""
     return f"{redis_keys.SIGNIN}:{hashlib.sha256(counted.encode()).hexdigest()[:32]}"

@@ -40,7 +40,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     if not settings.LOCAL_SIGN_IN:
         return sign_in_page(request, target, status=403)
-    username = request.POST.get("username", "").replace("\x00", "")[:150]  # PostgreSQL holds no NUL
+    username = request.POST.get("username", "").replace("\x00", "")[:150]  # PostgreSQL stores no NUL.
     address = request.META.get("REMOTE_ADDR", "")
     wait = throttle.attempt(username, address)
     if wait:
@@ -60,7 +60,7 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
 @login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Here first; then at the identity provider, where the session began there."""
+    """Sign out here first; then at the identity provider, if the session began there."""
     url = oidc.sign_out_url(request)
     logout(request)
     return oidc.leaving(request, url) if url else redirect("login")
@@ -70,7 +70,8 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """A link from the host, for once. The button uses it up: programs that look at links before people do, do not."""
+    """Show a one-time link from the host. The button uses it up, so that programs that fetch links before people do
+    not."""
     user = services.user_of_link(token, use=request.method == "POST")
     if user is None:
         return render(request, "accounts/sign_in_link.html", {"spent": True}, status=404)
@@ -102,7 +103,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 def _identity(user: User) -> dict[str, object]:
-    """The identity provider's part of the page of the own account."""
+    """Return the identity provider's part of the page of the own account."""
     identity = OidcIdentity.objects.filter(user=user).first()
     may_link = settings.OIDC is not None and identity is None and user.username != services.ADMIN
     provider = settings.OIDC.name if settings.OIDC else ""
@@ -114,7 +115,7 @@ def _identity(user: User) -> dict[str, object]:
 
 @require_http_methods(["GET", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    """The user's own tokens; an administrator sees all tokens."""
+    """Show the user's own tokens, or all tokens to an administrator."""
     form = TokenForm(request.POST if request.method == "POST" else None, allowed=scopes_of(request.user))
     issued = None
     if request.method == "POST" and form.is_valid():

@@ -1,10 +1,10 @@
-"""Field by field differences of two JSON documents. Pure."""
+"""Compares two JSON documents field by field. Pure."""
 
 from router.contract.json_value import Json, JsonObject
 
 
 def flatten(document: JsonObject) -> JsonObject:
-    """{"classes": {"a": 1}} → {"classes.a": 1}; the schema number is not a field."""
+    """Flatten a document: {"classes": {"a": 1}} → {"classes.a": 1}; the schema number is not a field."""
     flat: JsonObject = {}
     for key, value in document.items():
         if isinstance(value, dict):
@@ -21,6 +21,6 @@ def differences(old: JsonObject, new: JsonObject) -> dict[str, tuple[Json, Json]
 
 
 def audited_change(old: JsonObject, new: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """The fields that differ, before and after: small, for what is saved often."""
+    """Return the fields that differ, before and after: small values for documents that are saved often."""
     found = differences(old, new)
     return {path: pair[0] for path, pair in found.items()}, {path: pair[1] for path, pair in found.items()}

@@ -5,13 +5,13 @@ from django.utils import timezone
 
 
 class AuditEntry(models.Model):
-    """The actor is kept as text: the entry outlives the user and the token."""
+    """An audit entry. The actor is stored as text: the entry outlives the user and the token."""
 
     at = models.DateTimeField(default=timezone.now)
     actor_kind = models.CharField(max_length=8, choices=[(k, k) for k in ("user", "token", "system")])
     actor_name = models.CharField(max_length=200)
-    action = models.CharField(max_length=60)  # object.verb: "policy.publish"
-    subject = models.CharField(max_length=200)  # "policy default v43"
+    action = models.CharField(max_length=60)  # object.verb, such as "policy.publish"
+    subject = models.CharField(max_length=200)  # such as "policy default v43"
     reason = models.TextField(blank=True)
     before = models.JSONField(null=True, blank=True)
     after = models.JSONField(null=True, blank=True)

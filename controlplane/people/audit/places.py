@@ -1,4 +1,4 @@
-"""The page of what an audit entry is about, by its action and subject. Pure."""
+"""Finds the page of an audit entry's object, by its action and subject. Pure."""
 
 import re
 from urllib.parse import quote
@@ -18,7 +18,7 @@ LISTS = {
     "trace": "/experiments/traces/",
     "user": "/users/",
 }
-# Subjects whose page has their name or number in its address
+# Subjects with their name or number in the address of their page
 OWN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"policy (?P<of>[\w-]+) v(?P<number>\d+)"), "/policies/{of}/versions/{number}/"),
     (re.compile(r"policy (?P<of>[\w-]+)"), "/policies/{of}/"),
@@ -30,7 +30,7 @@ NAME = re.compile(r"[\w.-]+")
 
 
 def place(action: str, subject: str) -> str:
-    """Empty where there is none."""
+    """Return the address; empty if there is none."""
     kind = action.partition(".")[0]
     if kind in BY_ACTION and NAME.fullmatch(subject):
         return BY_ACTION[kind].format(of=quote(subject))
@@ -41,6 +41,6 @@ def place(action: str, subject: str) -> str:
 
 
 def words(action: str) -> str:
-    """policy.open_draft → policy: open draft"""
+    """Say an action: policy.open_draft → policy: open draft."""
     kind, _, verb = action.partition(".")
     return f"{kind}: {verb}".replace("_", " ") if verb else kind

@@ -1,4 +1,4 @@
-"""Reading the audit log, newest first."""
+"""Reads the audit log, newest first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class AuditFilters:
     actor: str = ""
     action: str = ""
     subject: str = ""
-    before: int | None = None  # only entries with a smaller id
-    since: date | None = None  # the day's beginning in UTC
-    until: date | None = None  # the last day
+    before: int | None = None  # return only entries with a smaller id
+    since: date | None = None  # first day, from its beginning in UTC
+    until: date | None = None  # last day
 
 
 def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
@@ -42,7 +42,7 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
 
 
 def _begin(day: date) -> datetime:
-    day = min(max(day, FIRST_DAY), LAST_DAY)  # a day later than the last one is no date
+    day = min(max(day, FIRST_DAY), LAST_DAY)  # A day after the last one is no date.
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -54,7 +54,7 @@ def day_of(text: str) -> date | None:
 
 
 def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
-    """Up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
+    """Return up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
     rows = [_shown(row) for row in entries(filters)[: size + 1]]
     return rows[:size], rows[size - 1].pk if len(rows) > size else None
 
@@ -64,11 +64,11 @@ def exported(filters: AuditFilters) -> Iterator[AuditEntry]:
 
 
 def _shown(row: AuditEntry) -> AuditEntry:
-    """Rows of earlier versions hold the environment of engines in clear text."""
+    """Return the row without secrets: rows of earlier versions hold the environment of engines in clear text."""
     row.before, row.after = masking.shown(row.before), masking.shown(row.after)
     return row
 
 
 def known(field: str) -> list[str]:
-    """The first 200 distinct values by name, as choices of a filter."""
+    """Return the first 200 distinct values by name, as choices of a filter."""
     return list(AuditEntry.objects.order_by(field).values_list(field, flat=True).distinct()[:200])

@@ -1,4 +1,4 @@
-"""Writing the audit log."""
+"""Writes the audit log."""
 
 import getpass
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Actor:
 
     @property
     def person(self) -> str:
-        """The user behind it."""
+        """The user behind the actor."""
         return self.owner or self.name
 
 
@@ -34,12 +34,12 @@ SYSTEM = Actor("system", "weir")
 
 
 def on_host(command: str = "manage.py") -> Actor:
-    """Who starts a command on the host: an OS user that can read the data folder, and so an administrator."""
+    """Return the actor of a command on the host: an OS user that can read the data folder, and so an administrator."""
     return Actor("system", f"{getpass.getuser()} ({command})", is_admin=True)
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The user or token of a page request or an API request."""
+    """Return the user or token of a page request or an API request."""
     principal = getattr(request, "auth", None)
     if isinstance(principal, Principal):
         return Actor(principal.kind, principal.name, principal.owner, can_administer(principal))

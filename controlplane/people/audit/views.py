@@ -80,7 +80,7 @@ def _cursor(text: str) -> int | None:
 
 
 def changes(entry: AuditEntry) -> list[dict[str, str]]:
-    """Fields that differ between `before` and `after`; of what is new, all."""
+    """Return the fields that differ between `before` and `after`; all fields of a new object."""
     found = differences(_by_name(entry.before or {}), _by_name(entry.after or {}))
     return [
         {"path": path, "title": _title(path), "old": _text(old), "new": _text(new)}
@@ -89,12 +89,12 @@ def changes(entry: AuditEntry) -> list[dict[str, str]]:
 
 
 def _title(path: str) -> str:
-    """Of a parameter of policies; empty for any other field."""
+    """Return the title of a policy parameter; empty for any other field."""
     return PARAMETERS[path].title if path in PARAMETERS else ""
 
 
 def _by_name(value: Any) -> Any:
-    """With each list of named objects as an object: a pool that is added is a change of its own, not of the list."""
+    """Convert lists of named objects to objects: a pool that is added is a change of its own, not of the list."""
     if isinstance(value, dict):
         return {key: _by_name(inner) for key, inner in value.items()}
     if isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value):

@@ -1,4 +1,4 @@
-"""What pages, REST and the audit log show of a channel's URL. Pure."""
+"""Masks a channel's URL for pages, REST and the audit log. Pure."""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +6,8 @@ from router.contract.secret_text import HIDDEN
 
 
 def masked_url(url: str) -> str:
-    """Scheme and host of a web address; only the scheme of another, whose host may be a token (`slack://TOKEN/…`)."""
+    """Return scheme and host of a web address; of other URLs only the scheme, as the host may be a token
+    (`slack://TOKEN/…`)."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https"):
         return f"{scheme}://{HIDDEN}"

@@ -11,7 +11,7 @@ from controlplane.people.notices.services import NAME_MAX, ChannelEdit, ChannelT
 
 
 def event_choices() -> list[tuple[str, str]]:
-    """With what each means."""
+    """Return the events with their meaning."""
     return [(name, f"{name}: {_meaning(name)}") for name in choices()]
 
 

@@ -15,17 +15,17 @@ class ChannelKind(models.TextChoices):
 
 
 class Channel(models.Model):
-    """Where notices go. Its name stays taken only while it exists."""
+    """A receiver of notices. Its name is taken only while it exists."""
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=ChannelKind)
-    url = models.TextField()  # may hold a token; shown masked
-    secret = models.CharField(max_length=80, blank=True)  # key for a webhook's signatures
+    url = models.TextField()  # may hold a token, so it is shown masked
+    secret = models.CharField(max_length=80, blank=True)  # key of a webhook's signatures
     old_secret = models.CharField(max_length=80, blank=True)  # signs beside the new one until `rotated_until`
     rotated_until = models.DateTimeField(null=True, blank=True)
     events = models.JSONField(default=list)  # names, groups such as "delivery.*", or "*"
     enabled = models.BooleanField(default=True)
-    words = models.BooleanField(default=True, db_default=True)  # its receivers may read what people wrote
+    words = models.BooleanField(default=True, db_default=True)  # whether its receivers may read what people wrote
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -35,7 +35,7 @@ class Channel(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this
+    def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this.
         return f"<Channel {self.pk}: {self.name}>"
 
     @property
@@ -54,27 +54,27 @@ def new_message_id() -> str:
 
 
 class Notice(models.Model):
-    """One event for one channel. Written in the transaction of the event, sent by `step.py`."""
+    """An event for one channel, written in the transaction of the event and sent by `step.py`."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="notices")
     message_id = models.CharField(max_length=40, unique=True, default=new_message_id)  # the same in every attempt
     event = models.CharField(max_length=40)
-    subject = models.CharField(max_length=200)  # "policy default v44"
+    subject = models.CharField(max_length=200)  # such as "policy default v44"
     text = models.TextField()
     facts = models.JSONField(default=dict)
     at = models.DateTimeField(default=timezone.now)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt; a claim moves it on
-    ended_at = models.DateTimeField(null=True, blank=True)  # sent or given up
+    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt, which a claim moves on
+    ended_at = models.DateTimeField(null=True, blank=True)  # time at which it was sent or given up
     outcome = models.CharField(max_length=300, blank=True)  # outcome of the last attempt
 
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # the step looks for due notices every 2 s
+            # The step looks for due notices every 2 s.
             models.Index(fields=["due_at"], condition=Q(status="waiting"), name="notice_due"),
-            # the log of a channel
+            # The page lists the log of a channel.
             models.Index(fields=["channel", "-id"], name="notice_by_channel"),
         ]
 

@@ -1,4 +1,4 @@
-"""Reading channels and their notices."""
+"""Reads channels and their notices."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from django.db.models import Count, Q
 from controlplane.people.notices.display import masked_url
 from controlplane.people.notices.models import Channel, Notice, Status
 
-LOG = 100  # notices that a channel's log shows
+LOG = 100  # notices in a channel's log
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
     channel: Channel
-    url: str  # masked
-    last: Notice | None  # the newest that was tried
+    url: str  # masked URL
+    last: Notice | None  # newest notice that was tried
     waiting: int
 
 
@@ -29,6 +29,6 @@ def row_of(channel: Channel, waiting: int) -> ChannelRow:
 
 
 def log_of(channel: Channel, limit: int = LOG, before: int | None = None) -> list[Notice]:
-    """The newest notices first."""
+    """Return the newest notices first."""
     rows = channel.notices.all() if before is None else channel.notices.filter(pk__lt=before)
     return list(rows[:limit])

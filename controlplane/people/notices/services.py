@@ -1,4 +1,4 @@
-"""Write notices into the outbox, and manage the channels. Each change of a channel has an audit entry."""
+"""Writes notices into the outbox and manages the channels. Each change of a channel has an audit entry."""
 
 import contextlib
 import time
@@ -24,13 +24,13 @@ from router.contract.json_value import JsonObject
 
 NAME_MAX = 80
 NOTE_MAX = 500
-ROTATION = timedelta(hours=24)  # how long the old secret signs too
+ROTATION = timedelta(hours=24)  # time for which the old secret signs, too
 
 
 def notify(
     event: str, subject: str, text: str, facts: JsonObject | None = None, actor: str = "", mark: str = ""
 ) -> None:
-    """Call inside the transaction of the event: its notices commit with it, and its mark on the charts follows.
+    """Write an event's notices inside its transaction: they commit with it, and its mark on the charts follows.
 
     `facts` go into the body of webhooks: numbers and names for programs. They must be JSON. `pools` among them are
     those whose charts get the mark. `mark` is its text where `text` is too long for one line.
@@ -42,7 +42,7 @@ def notify(
 
 
 def enqueue(event: str, subject: str, text: str, facts: JsonObject | None = None) -> None:
-    """A notice for each enabled channel that subscribes to `event`, without a mark."""
+    """Write a notice for each enabled channel that subscribes to `event`, without a mark."""
     if event not in EVENTS:
         raise ValueError(f"unknown event {event}; known: {', '.join(EVENTS)}")
     to = [channel for channel in Channel.objects.filter(enabled=True) if matches(channel.events, event)]
@@ -58,7 +58,7 @@ def _notice(channel: Channel, event: str, subject: str, text: str, facts: JsonOb
 
 @transaction.atomic
 def write_note(pool: Pool, text: str, actor: Actor) -> None:
-    """A person's note: in the pool's history, as a mark on the charts, and to the channels."""
+    """Write a person's note: in the pool's history, as a mark on the charts, and to the channels."""
     text = text.strip()
     if not 0 < len(text) <= NOTE_MAX:
         raise invalid("text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters")
@@ -78,7 +78,7 @@ class ChannelTerms:
     url: str
     events: Sequence[str] = ("*",)
     enabled: bool = True
-    words: bool = True  # its receivers may read what people wrote
+    words: bool = True  # whether its receivers may read what people wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,8 @@ class ChannelEdit:
 
 
 def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
-    """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidInput."""
+    """Create a channel; return the row and the secret of its signatures (empty for Apprise), which is not shown again.
+    Raises InvalidInput."""
     if kind not in ChannelKind.values:
         raise invalid("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
     checked = _checked(kind, terms)
@@ -105,7 +106,7 @@ def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channe
 
 
 def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match: str | None = None) -> Channel:
-    """Write the given fields. InvalidInput, ChangedMeanwhile. An unchanged URL is not checked again."""
+    """Write the given fields. Raises InvalidInput and ChangedMeanwhile. An unchanged URL is not checked again."""
     given = {name: value for name, value in asdict(change).items() if value is not None}
     with _name_free(change.name or row.name), _held(row, if_match) as row:
         before = _audited(row)
@@ -115,7 +116,7 @@ def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match:
         row.refresh_from_db()
         if not row.enabled:
             _give_up(row)
-        # The audit log never holds a URL; it says that it changed.
+        # The audit log never holds a URL; it says that the URL changed.
         url = {} if change.url is None else {"url_changed": True}
         audit.record(actor, "channel.change", f"channel {row.name}", "", before, {**_audited(row), **url})
     return row
@@ -131,7 +132,7 @@ def _give_up(row: Channel) -> None:
 
 
 def rotate_secret(row: Channel, actor: Actor, *, if_match: str | None = None) -> str:
-    """A new secret, shown once. For a day both sign, so that the receiver can change over."""
+    """Return a new secret, shown once. Both sign for a day, so that the receiver can change over."""
     with _held(row, if_match) as row:
         if row.kind != ChannelKind.WEBHOOK:
             raise invalid("", row.name, "only webhooks have a secret")

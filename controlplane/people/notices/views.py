@@ -1,4 +1,4 @@
-"""The Notices pages, for administrators: channels and what they were sent. Notes of operators."""
+"""The Notices pages, for administrators: channels and what they were sent; and notes of operators."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -20,7 +20,7 @@ from fleet.models import Pool
 @operator_required
 @require_POST
 def note(request: HttpRequest) -> HttpResponse:
-    """From the form on Live."""
+    """Write a note from the form on Live."""
     pool = Pool.objects.filter(name=request.POST.get("pool", "")[:63], ephemeral_owner="").first()
     try:
         if pool is None:
@@ -93,7 +93,7 @@ def _one(
 @admin_required
 @require_http_methods(["GET", "POST"])
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
-    """Answers with the channel's page, whose forms may lead back here."""
+    """Rotate the secret and answer with the channel's page, whose forms may lead back here."""
     row = get_object_or_404(Channel, pk=pk)
     if request.method == "GET":
         return redirect("channel", pk=pk)
@@ -118,7 +118,7 @@ def test(request: HttpRequest, pk: int) -> HttpResponse:
 @admin_required
 @require_POST
 def enable(request: HttpRequest, pk: int) -> HttpResponse:
-    """Enables a disabled channel and disables an enabled one, by the button's value."""
+    """Enable a disabled channel or disable an enabled one, by the button's value."""
     row = get_object_or_404(Channel, pk=pk)
     enabled = request.POST.get("enabled") == "1"
     services.set_enabled(row, enabled, actor_of(request), if_match=posted(request))

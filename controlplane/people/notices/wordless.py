@@ -1,4 +1,4 @@
-"""A notice for receivers who may not read what people wrote: its event, names of things and numbers. Pure."""
+"""Notices for receivers who may not read what people wrote: the event, names of things and numbers. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from typing import Any
 from controlplane.people.notices.events import EVENTS
 from router.contract.json_value import JsonObject
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,199}"  # name of a pool, an instance, a policy or a model: it has no blanks
+NAME = r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,199}"  # name of a pool, an instance, a policy or a model; it has no blanks
 SUBJECT = re.compile(rf"(?:policy|pool|instance|node) {NAME}(?: v\d+)?|Models(?: v\d+)?")
 NAMED = ("policy", "pool", "pools", "instance", "node", "state", "unit", "per")  # facts whose texts are names
 is_name = re.compile(NAME).fullmatch
 
 
 def subject_of(subject: str) -> str:
-    """Empty where it is the name that a person gave to something else."""
+    """Return the subject; empty if it is a name that a person gave to something else."""
     return subject if SUBJECT.fullmatch(subject) else ""
 
 

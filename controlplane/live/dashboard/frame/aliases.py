@@ -1,4 +1,4 @@
-"""Requests by the names of the document Models, in a line for Live and the wall. Pure."""
+"""Says the requests by names of the document Models, in a line for Live and the wall. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from controlplane.live.dashboard.templatetags.figures import significant
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
 
-MOST = 5  # names; the others are counted
+MOST = 5  # names shown; the others are counted
 
 
 def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
-    """Requests per second of each name that the pool serves, the most asked for first; empty without any."""
+    """Say the requests per second of each name that the pool serves, the most requested first; empty without any."""
     counts: Counter[str] = Counter()
     for router in routers:
         counts.update(router.aliases.get(pool, {}))

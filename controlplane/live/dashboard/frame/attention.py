@@ -21,7 +21,7 @@ class AttentionEntry(NamedTuple):
     subject: str
     reason: str
     href: str
-    pools: tuple[str, ...] = ()  # empty: it concerns the whole fleet
+    pools: tuple[str, ...] = ()  # empty if it concerns the whole fleet
 
 
 ERROR_SHARE = 0.05  # share of a class's requests in the window
@@ -30,7 +30,7 @@ QUEUE_FROM = 8  # minimum number of waiting requests for "growing"
 QUEUE_GROWTH = 1.5  # factor over the instance's average of the last minute
 ACK_GRACE_S = 3.0  # time for a router to apply a newly published version
 LISTED = 50
-TYPES = re.compile(r"\b(?:[A-Z][a-z]+){2,}: ")  # names of exceptions, which say nothing to an operator
+TYPES = re.compile(r"\b(?:[A-Z][a-z]+){2,}: ")  # names of exceptions, which mean nothing to an operator
 
 DELIVERY_SEVERITY = {"aborted": 3, "rolled_back": 3, "paused": 2, "holding": 2, "waiting": 2, "proposed": 1}
 INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
@@ -82,7 +82,7 @@ def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:
-    """A busy machine makes a worker late; one that is silent for longer is down."""
+    """Yield an entry for a worker: a busy machine makes it late; one that is silent for longer is down."""
     if age is not None and age > WORKER_DOWN_S:
         yield AttentionEntry(3, worker, f"down: no heartbeat for {seconds(age)}; {effect}", "/fleet/")
     elif age is not None and age > WORKER_LATE_S:
@@ -90,7 +90,7 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
 
 
 def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Nothing is told twice: without a control worker every step is late."""
+    """Yield late steps, unless the control worker is missing: then every step is late."""
     age = frame["health"]["control_age_s"]
     if age is not None and age > WORKER_DOWN_S:
         return
@@ -183,19 +183,20 @@ def scaling_advised(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Ended ones are in the frame for a few minutes."""
+    """Yield deliveries that wait; ended ones are in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
             by = f" by {line['ended_by']}" if line["ended_by"] else ""
             reason = f"{line['word']}{by}: {line['why']}" if line["why"] else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended it knows
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # The person who ended it knows.
             link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
 
 def instance_down(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Nothing is told twice: an observed pool without a ready engine is one entry, of `pool_empty`."""
+    """Yield instances that are down, except those of an observed pool without a ready engine: `pool_empty` covers
+    it."""
     silent = {entry.subject for entry in pool_empty(now, frame) if frame["pools"][entry.subject].get("observed")}
     unsampled = "samples" in frame["health"].get("owed", ())
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
@@ -249,7 +250,7 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _slo_reason(window: ClassWindow | None, limit: float) -> str:
-    """With the window of the verdict: that of the class's figures on every page."""
+    """Say the SLO miss with the window of the verdict, as in the class's figures on every page."""
     if window is None or window["ttft_n"] < slo.LOW_N:
         return f"TTFT p90 was above SLO {ms(limit)}; too few requests since to tell"
     p90 = f"TTFT p90 {ms(window['ttft'][1])} over {window['window_s']} s, SLO {ms(limit)} (n = {window['ttft_n']})"

@@ -1,5 +1,5 @@
-"""Banners for processes that are missing, worst first: the problem, and what still works. Pure rules over one frame;
-pages show the worst."""
+"""Banners for missing processes, worst first: the problem, and what still works. Pure rules over one frame; pages show
+the worst."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,8 @@ def _banner(kind: str, level: str, text: str, since: str = "", age_s: float | No
 
 
 def _returned(frame: Frame) -> Iterator[Banner]:
-    """Who has not reported since a time in which nobody could be heard is not judged yet."""
+    """Yield a banner while reports are awaited: whoever has been silent since a time without frames is not judged
+    yet."""
     health = frame["health"]
     began, ended = health.get("gap", (0.0, 0.0))
     if not health.get("owed") or not frame["pools"]:
@@ -63,7 +64,7 @@ def _samples(frame: Frame) -> Iterator[Banner]:
 
 
 def are_unsampled(frame: Frame) -> bool:
-    """Whether no instance is sampled, and one should be."""
+    """Tell whether no instance is sampled although one should be."""
     health = frame["health"]
     age_s = health["samples_age_s"]
     if "samples" in health.get("owed", ()) or not health["samples_expected"]:

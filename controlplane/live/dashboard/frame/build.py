@@ -1,4 +1,4 @@
-"""One dashboard frame: the data of the Live page and the wall as columns, built from Redis. Pure.
+"""Builds a dashboard frame: the data of the Live page and the wall as columns, from Redis. Pure.
 
 None means unknown and is never written as 0. Times are Unix seconds, latencies ms, KV shares 0–1.
 """
@@ -57,34 +57,34 @@ from router.policy.strategies import title_of
 from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
-SCHEMA = 3  # also in redis_keys.FRAME
-RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
+SCHEMA = 3  # number in redis_keys.FRAME, too
+RESTING = ("stopped", "failed", "starting")  # states without a process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
 
 @dataclass(frozen=True, slots=True)
 class FrameInputs:
-    """Decoded inputs of one frame."""
+    """The decoded inputs of one frame."""
 
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
     samples: Mapping[str, InstanceSample] = field(default_factory=dict)  # by instance
     routers: Mapping[str, RouterStatus] = field(default_factory=dict)
-    router_answers: Collection[RouterAnswer] = ()  # where none reports
+    router_answers: Collection[RouterAnswer] = ()  # answers of routers, asked if none reports
     policies: Mapping[str, PolicyValue] = field(default_factory=dict)  # by pool
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
     deliveries: Sequence[DeliveryLine] = ()
     savings: Sequence[SavingLine] = ()
     nodes: Sequence[NodeReport] = ()
-    control_at: float | None = None  # when the control worker last built a frame
+    control_at: float | None = None  # time at which the control worker last built a frame
     steps: Mapping[str, StepReport] = field(default_factory=dict)  # reports of the control worker's steps, by name
     unreadable: int = 0  # values that could not be decoded
-    gap: Gap | None = None  # without frames, after which reports are waited for
+    gap: Gap | None = None  # time without frames, after which reports are awaited
 
 
 def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, built_by: str = "worker") -> Frame:
-    """The frame for `now`. The previous frame gives rates, and what entries of attention began when."""
+    """Build the frame for `now`. The previous frame gives rates and the start times of attention entries."""
     inputs = replace(inputs, gap=latest_gap(now, previous))
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     alive = _alive(now, inputs)
@@ -132,7 +132,7 @@ def _totals(
 
 
 def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow]:
-    """Tier rows of the recently sampled instances."""
+    """Return the tier rows of the recently sampled instances."""
     names = [instance.id for instance in inputs.fleets[pool].instances]
     samples = [inputs.samples[name] for name in names if name in inputs.samples]
     return tiers.tier_rows(sample for sample in samples if now - sample.at <= SAMPLE_STALE_S)
@@ -152,7 +152,7 @@ def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
         "model": fleet.model,
         "wanted": len(fleet.instances),
         "simulated": any(instance.kind in SIMULATED for instance in fleet.instances),
-        "policy": fleet.policy,  # as declared; the version that routers run is in `policies`
+        "policy": fleet.policy,  # as declared; `policies` has the version that routers run
         "changed_at": fleet.at,
         "halted": fleet.halted,
         "slo": fleet.slo,
@@ -166,7 +166,7 @@ def _delivery(line: DeliveryLine) -> ShownDelivery:
 
 
 def delivery_text(line: Mapping[str, Any]) -> str:
-    """The line of a delivery without its countdown, which the page keeps to `next_at`."""
+    """Say a delivery without its countdown, which the page keeps to `next_at`."""
     running = line["state"] in ("step", "baking")
     step, comma, so_far = line["step"].partition(", ")
     where = " ".join(filter(None, (step, "" if running and step else line["word"]))) + comma + so_far
@@ -195,7 +195,7 @@ SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 
 
 class FrameInstance(NamedTuple):
-    """One entry of each column of the frame's instances."""
+    """An instance's entries in the columns of the frame's instances."""
 
     id: str
     pool: str
@@ -217,7 +217,7 @@ class FrameInstance(NamedTuple):
     node: str
     gpus: float | None
     dollars_h: float | None
-    last_known: bool  # nothing of its node has arrived since its sample
+    last_known: bool  # whether nothing of its node has arrived since its sample
 
 
 class LastRow(NamedTuple):
@@ -248,15 +248,15 @@ def _heard(now: float, inputs: FrameInputs, pools: Sequence[str]) -> dict[str, f
 
 
 class Moment(NamedTuple):
-    """What the instances of one pool have in common."""
+    """The values that instances of one pool have in common."""
 
     now: float
     kv_limit: float
-    nodes: Mapping[str, float]  # when each was last heard
+    nodes: Mapping[str, float]  # time at which each was last heard
     gap: Gap | None
 
     def heard_at(self, node: str, sample: InstanceSample | None) -> float | None:
-        """An instance that has not reported again is not judged by those that have."""
+        """Return when the instance was last heard; it is not judged by instances that have reported again."""
         owed = sample is not None and is_owed(self.gap, sample.at, SAMPLE_STALE_S)
         return None if owed else self.nodes.get(node)
 
@@ -306,7 +306,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _average(waiting: float | None, before: LastRow | None) -> float | None:
-    """Average of waiting requests over the last minute: a queue well above it is growing."""
+    """Return the average of waiting requests over the last minute: a queue well above it is growing."""
     past = None if before is None else before.waiting_avg
     if waiting is None or past is None:
         return waiting if past is None else past
@@ -314,7 +314,7 @@ def _average(waiting: float | None, before: LastRow | None) -> float | None:
 
 
 def _tokens_per_second(sample: InstanceSample | None, before: LastRow | None) -> float | None:
-    """Rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
+    """Return the rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
     if sample is None or before is None or before.epoch != sample.epoch or before.sampled_at is None:
         return None
     total, past = sample.generation_tokens_total, before.tokens_total
@@ -333,7 +333,7 @@ def _by_id(previous: Frame | None) -> dict[str, LastRow]:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """Natural order: demo-2 before demo-10."""
+    """Return a key for natural order: demo-2 before demo-10."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     return stem, int(digits) if digits else -1
@@ -366,7 +366,7 @@ def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> Cla
 
 
 def _window(windows: Sequence[Window]) -> ClassWindow:
-    """Sum of the routers' windows: counts over WINDOW_S, requests per second, percentiles in ms, tokens and s."""
+    """Sum the routers' windows: counts over WINDOW_S, requests per second, percentiles in ms, tokens and s."""
     sketches = {name: sketch.merge(getattr(window, name) for window in windows) for name in SKETCHES}
     decided = sum(window.hit_share.n for window in windows)
     return {
@@ -404,7 +404,7 @@ def _routers(now: float, inputs: FrameInputs) -> Columns:
 
 
 def _nodes(now: float, inputs: FrameInputs, instances: Columns) -> Columns:
-    """`silent_s`: time since its last report, None while it reports."""
+    """Return the nodes as columns. `silent_s`: time since its last report, None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
         "name": [node.name for node in inputs.nodes],
@@ -448,7 +448,7 @@ class ClassLimits(Struct):
 
 
 def class_words(limits: object) -> dict[str, str]:
-    """What each class means; empty while the thresholds are unknown."""
+    """Say what each class means; empty while the thresholds are unknown."""
     try:
         known = convert(limits, ClassLimits)
     except ValidationError:
@@ -485,7 +485,7 @@ def _is_late(now: float, step: StepReport, gap: Gap | None) -> bool:
 
 
 def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
-    """Empty where nothing is owed since a gap."""
+    """Return who is awaited since a gap; empty if nobody is."""
     gap = inputs.gap
     if gap is None:
         return {}
@@ -502,7 +502,7 @@ def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
 
 
 def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:
-    """Silent in Redis is late; down only when none may answer a request."""
+    """Return the routers' state: silence in Redis is late; it is down only if none may answer a request."""
     if False in routers["gone"]:
         return "serving"
     if not routers["id"]:

@@ -1,4 +1,4 @@
-"""Where requests go: class → rule → instance, and KV blocks from prefill to decode. Pure."""
+"""The flow of requests: class → rule → instance, and KV blocks from prefill to decode. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 from controlplane.live.dashboard.frame.types import PoolFlow
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 
-INSTANCES_SHOWN = 16  # instances shown per pool; the others are one
-OTHERS = ""  # no instance has this name
+INSTANCES_SHOWN = 16  # instances shown per pool; the others are merged into one
+OTHERS = ""  # name of the merged instances, which no instance has
 
 
 def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str, PoolFlow]:
@@ -16,7 +16,8 @@ def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str,
 
 
 def _of_pool(reported: Sequence[Mapping[str, Window]]) -> PoolFlow:
-    """`links`: [class, rule, instance, requests/s]; `arcs`: [prefill, decode, offloads/s, bytes/s]."""
+    """Sum the routers' flows. `links`: [class, rule, instance, requests/s]; `arcs`: [prefill, decode, offloads/s,
+    bytes/s]."""
     links: Counter[tuple[str, str, str]] = Counter()
     arcs: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for classes in reported:

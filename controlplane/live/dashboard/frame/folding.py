@@ -1,6 +1,7 @@
-"""A frame as it is published: columns of few values folded, and fields for the next frame only left out. Pure.
+"""Folds a frame for publication: columns of few values are folded, and fields needed only for the next frame left out.
+Pure.
 
-Of 1,000 instances a column of statuses takes a byte each instead of eight.
+For 1,000 instances, a column of statuses takes a byte each instead of eight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +9,14 @@ from typing import Any, cast
 
 from controlplane.live.dashboard.frame.types import Columns, Frame
 
-CARRIED = ("waiting_avg", "tokens_total", "epoch", "sampled_at")  # from frame to frame, of an instance
+CARRIED = ("waiting_avg", "tokens_total", "epoch", "sampled_at")  # fields of an instance carried from frame to frame
 FIRST = "0"
-MOST = ord("\\") - ord(FIRST)  # values of a folded column, for which a letter needs no escape in JSON
+MOST = ord("\\") - ord(FIRST)  # most values of a folded column, so that a letter needs no escape in JSON
 
 
 def folded(frame: Frame) -> dict[str, Any]:
-    """A column of few values is {"of": its values, "at": a letter for each row}, of which the last stands for all rows
-    that follow; static/js/live_frame.js reads it."""
+    """Fold columns of few values to {"of": its values, "at": a letter for each row}; the last letter stands for all
+    rows that follow. static/js/live_frame.js reads it."""
     shown = {name: _folded(column) for name, column in frame["instances"].items() if name not in CARRIED}
     return {**frame, "instances": shown}
 
@@ -30,8 +31,8 @@ def _folded(column: Sequence[Any]) -> Sequence[Any] | dict[str, Any]:
 
 
 def unfolded(published: Mapping[str, Any]) -> Frame:
-    """With every column as a list."""
-    count = len(published["instances"]["id"])  # all different, so never folded
+    """Return the frame with every column as a list."""
+    count = len(published["instances"]["id"])  # Ids are all different, so never folded.
     columns = {name: _unfolded(column, count) for name, column in published["instances"].items()}
     return cast(Frame, {**published, "instances": columns})
 
@@ -48,7 +49,7 @@ def carried(frame: Frame) -> dict[str, Any]:
 
 
 def with_carried(frame: Frame, kept: Mapping[str, Any] | None) -> Frame:
-    """The published frame as it was built; its carried columns unknown where `kept` is of another."""
+    """Return the published frame as it was built; carried columns are unknown if `kept` belongs to another frame."""
     columns: Columns = frame["instances"]
     unknown = [None] * len(columns["id"])
     known: Mapping[str, Any] = kept if kept is not None and kept["at"] == frame["at"] else {}

@@ -1,4 +1,4 @@
-"""Table of a class's latency metrics for the frame, its history, the pages and /metrics. Pure."""
+"""The table of a class's latency metrics, for the frame, its history, the pages and /metrics. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from router.contract import sketch
 @dataclass(frozen=True, slots=True)
 class LatencyMetric:
     key: Literal["ttft", "tpot"]  # name of the sketch in a router's Window, and in frames
-    count: Literal["ttft_n", "tpot_n"]  # name of its measurements' number in frames
+    count: Literal["ttft_n", "tpot_n"]  # name of the number of measurements in frames
     label: str
     exported: str  # name on /metrics
 
@@ -19,12 +19,12 @@ LATENCIES = (
     LatencyMetric("ttft", "ttft_n", "TTFT", "weir_class_ttft_seconds"),
     LatencyMetric("tpot", "tpot_n", "TPOT", "weir_class_tpot_seconds"),
 )
-ALL_POOLS = "*"  # class metrics over every pool; pool names have no asterisk
+ALL_POOLS = "*"  # key of class metrics over all pools; pool names have no asterisk
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def percentiles(of: Mapping[int, int]) -> list[float | None]:
-    """Values of PERCENTILES, three digits each; all None without measurements."""
+    """Return the values of PERCENTILES, three digits each; all None without measurements."""
     return [significant(sketch.quantile(of, share)) for share in PERCENTILES.values()]
 
 

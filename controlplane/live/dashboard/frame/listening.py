@@ -1,29 +1,31 @@
-"""Who may be judged by a silence: after a time in which nobody could be heard, such as one without Redis, a report of
-each is waited for; so it is in an empty Redis, which has forgotten who was there. Pure."""
+"""Decides who may be judged by a silence. After a time without frames, such as one without Redis, each sender is given
+time to report again, and so it is in an empty Redis, which has forgotten who was there. Pure."""
 
 from typing import NamedTuple
 
 from controlplane.live.dashboard.frame.types import Frame, Health
 from router.contract.redis.staleness import FRAME_GAP_S
 
-RETURN_S = 20.0  # at most, until each has reported again
+RETURN_S = 20.0  # longest wait until each has reported again
 
 
 class Gap(NamedTuple):
-    """A time without frames, in which reports were not read either. Of no length: nothing is known of before."""
+    """A time without frames, in which reports were not read either. With no length, nothing is known of the time
+    before."""
 
     began: float
     ended: float
 
     def is_owed(self, at: float | None, limit_s: float) -> bool:
-        """Whether who last reported at `at` was there when it began, within `limit_s`, and not heard since its end."""
+        """Tell whether a sender that last reported at `at` was alive when the gap began, within `limit_s`, and is
+        unheard since."""
         if self.began == self.ended:
             return at is None
         return at is not None and self.began - limit_s <= at < self.ended
 
 
 def latest_gap(now: float, previous: Frame | None) -> Gap | None:
-    """That after which reports are still waited for."""
+    """Return the gap after which reports are still awaited."""
     if previous is None:
         return Gap(now, now)
     if now - previous["at"] > FRAME_GAP_S:
@@ -37,6 +39,6 @@ def is_owed(gap: Gap | None, at: float | None, limit_s: float) -> bool:
 
 
 def begins_anew(health: Health) -> bool:
-    """Whether live state is so new that what is missing in it may be on its way."""
+    """Tell whether live state is so new that missing parts may be on their way."""
     began, ended = health.get("gap", (0.0, 1.0))
     return began == ended

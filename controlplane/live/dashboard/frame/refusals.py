@@ -17,7 +17,7 @@ WORDS = {
 
 
 def words(windows: Iterable[Mapping[str, int]]) -> str:
-    """Counts by code summed over routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
+    """Say the counts by code summed over routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
     total: Counter[str] = Counter()
     for window in windows:
         total.update(window)

@@ -1,5 +1,5 @@
-"""Events of routers that fall silent and report again: lines of the ticker, and marks on the charts where a silence
-began. Pure."""
+"""Events of routers that fall silent and report again: lines of the ticker, and marks on the charts at the start of a
+silence. Pure."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ KIND = "router"
 
 
 def events(now: float, frame: Frame, previous: Frame | None) -> Iterator[FleetEvent]:
-    """What has changed since the previous frame."""
+    """Yield the changes since the previous frame."""
     before = _silent(previous) if previous is not None else {}
     for name, age_s in _silent(frame).items():
         if previous is not None and name not in before and name in previous["routers"]["id"]:
@@ -23,7 +23,7 @@ def events(now: float, frame: Frame, previous: Frame | None) -> Iterator[FleetEv
 
 
 def _silent(frame: Frame) -> dict[str, float]:
-    """The age of the last report, by router that is gone."""
+    """Return the age of the last report by missing router."""
     columns = frame["routers"]
     rows = zip(columns["id"], columns["age_s"], columns["gone"], strict=True)
     return {name: age_s for name, age_s, gone in rows if gone}

@@ -1,4 +1,4 @@
-"""Savings a day of a pool's live version over the one before it, at the present load. Pure.
+"""The savings a day of a pool's live version over the one before it, at the current load. Pure.
 
 Simulated: the preview behind the version gives the saving per request, routers count the requests.
 """
@@ -11,12 +11,13 @@ from controlplane.live.dashboard.templatetags.figures import significant
 from router.contract.redis.saving import SavingLine
 
 DAY_S, HOUR_S = 86_400, 3_600
-LEAST_DOLLARS = 1.0  # a day; less is not worth a look
-LEAST_HOURS = 0.1  # GPU-hours a day
+LEAST_DOLLARS = 1.0  # dollars a day below which a saving is not shown
+LEAST_HOURS = 0.1  # GPU-hours a day below which a saving is not shown
 
 
 def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
-    """Text, title and link by pool; none without requests in the last minute, or for what is too little or not sure."""
+    """Return text, title and link by pool; none without requests in the last minute, or for small or uncertain
+    savings."""
     found = {}
     for line in lines:
         live = frame["policies"].get(line.pool)
@@ -29,7 +30,7 @@ def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, s
 
 
 def _is_sure(line: SavingLine) -> bool:
-    """Whether the interval excludes that nothing is saved; a line of an older writer has none."""
+    """Tell whether the interval excludes zero; a line of an older writer has no interval."""
     return line.low is not None and line.high is not None and line.low * line.high > 0
 
 

@@ -1,4 +1,4 @@
-"""Whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
+"""Decides whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from controlplane.live.dashboard.frame.types import Classes, ClassWindow, PoolSu
 from router.policy.types import CLASSES
 
 LOW_N = 20  # minimum number of measurements for a percentile's line
-HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO was not missed for as long
+HOLD_S = 30.0  # A miss of this length is listed; it is unlisted after as long without a miss.
 
 
 def missed(window: ClassWindow | None, limit: float) -> bool:
@@ -18,17 +18,17 @@ def missed(window: ClassWindow | None, limit: float) -> bool:
 @dataclass(frozen=True, slots=True)
 class SloRow:
     name: str  # name of the class
-    limit: float  # ms
+    limit: float  # limit, ms
     p90: float | None  # TTFT over the last minute, ms
     n: int
-    verdict: str  # as static/js/live_frame.js says it
-    status: str  # how the verdict is drawn
+    verdict: str  # verdict in the words of static/js/live_frame.js
+    status: str  # style of the verdict
 
 
 def rows(
     limits: Mapping[str, float], classes: Classes | None, misses: Mapping[str, SloMiss] | None = None
 ) -> list[SloRow]:
-    """`classes`: of the pool; None where no recent frame tells them. `misses`: by class, those that are listed."""
+    """Return the rows. `classes` of the pool are None without a recent frame; `misses` by class are those listed."""
     listed = {name for name, miss in (misses or {}).items() if miss["listed"]}
     return [_row(name, limits[name], classes, listed) for name in CLASSES if name in limits]
 
@@ -53,7 +53,7 @@ def misses(
     classes: Mapping[str, Classes],
     before: Mapping[str, Mapping[str, SloMiss]],
 ) -> dict[str, dict[str, SloMiss]]:
-    """Misses by pool and class with an SLO. `before`: misses of the previous frame."""
+    """Return misses by pool and class with an SLO. `before`: misses of the previous frame."""
     return {
         pool: {
             name: held(now, missed(classes[pool].get(name), limit), before.get(pool, {}).get(name))
@@ -64,7 +64,7 @@ def misses(
 
 
 def held(now: float, missed: bool, before: SloMiss | None) -> SloMiss:
-    """A change counts once it has lasted HOLD_S in frames that follow each other by less."""
+    """Return the miss; a change counts once it has lasted HOLD_S without a longer gap between frames."""
     was: SloMiss = before or {"at": now, "listed": False, "turned_at": None}
     if missed == was["listed"]:
         return {"at": now, "listed": missed, "turned_at": None}

@@ -15,7 +15,7 @@ from router.policy.schema.parameters import PARAMETERS
 KV_USAGE_MAX = PARAMETERS["load.kv_usage_max"]
 WAITING_SATURATED = 16  # waiting requests of one engine
 
-# Every status, worst first; totals are listed in this order.
+# Statuses, worst first; totals are listed in this order.
 ORDER = (
     "failed",
     "unreachable",
@@ -31,12 +31,13 @@ ORDER = (
     "stopped",
     "ready",
 )
-BROKEN = ("failed", "unreachable", "offline", "stale")  # listed first wherever instances are listed
+BROKEN = ("failed", "unreachable", "offline", "stale")  # statuses listed first wherever instances are listed
 SERVING = ("ready", "draining")  # states in which a sample is expected every second
 
 
 def kv_limit(live: PolicyValue | None) -> float:
-    """KV usage (0–1) above which an instance is overloaded by its pool's policy; of a new policy where it says none."""
+    """Return the KV usage (0–1) above which the pool's policy counts an instance as overloaded; a new policy's by
+    default."""
     load = {} if live is None else upgrade_if_known(live.document).get("load")
     limit = load.get("kv_usage_max") if isinstance(load, dict) else None
     read = KV_USAGE_MAX.default if limit is None else accept(KV_USAGE_MAX, limit)
@@ -46,14 +47,14 @@ def kv_limit(live: PolicyValue | None) -> float:
 class ShownStatus(NamedTuple):
     status: str
     reason: str
-    last_known: bool = False  # nothing newer has reached us, which says nothing of the engine
+    last_known: bool = False  # whether nothing newer has reached us, which says nothing about the engine
 
 
 def shown_status(
     state: str, sample: InstanceSample | None, now: float, kv_limit: float, heard_at: float | None = None
 ) -> ShownStatus:
-    """`sample` is None without one or after it expired. `heard_at`: of the newest sample of its node; an instance whose
-    node is not heard at all keeps its status as last known."""
+    """Return the status. `sample` is None without one or after it expired. `heard_at`: time of its node's newest
+    sample; an instance whose node is not heard at all keeps its status as last known."""
     if state not in SERVING:
         return ShownStatus(state, "")
     if sample is None:
@@ -69,7 +70,8 @@ def shown_status(
 
 
 def heard(places: Iterable[tuple[str, InstanceSample | None]], now: float) -> dict[str, float]:
-    """When each node was last heard: the time of its newest sample. `places`: (node, sample) of each instance."""
+    """Return when each node was last heard: the time of its newest sample. `places`: (node, sample) of each
+    instance."""
     times: dict[str, float] = {}
     for node, sample in places:
         if sample is not None and sample.at - now <= SAMPLE_STALE_S:
@@ -104,7 +106,7 @@ def measured(
     *,
     last_known: bool = False,
 ) -> str:
-    """Why an instance has a status that its sample gives; empty for other statuses."""
+    """Say why an instance has a status that its sample gives; empty for other statuses."""
     if last_known:
         return f"last known {age_s or 0:.0f} s ago: no sample of its node has arrived since"
     if status == "unseen":

@@ -1,4 +1,5 @@
-"""The ticker of Live and the wall, whose lines are the marks on the charts: a rollout is one, where it began. Pure."""
+"""The ticker of Live and the wall, whose lines are the marks on the charts: a rollout is one mark, at its start.
+Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,11 +8,11 @@ from controlplane.live.dashboard.templatetags.figures import seconds
 from router.contract.redis.fleet_status import FleetEvent
 
 SHOWN = 30
-READ = 2 * SHOWN  # each end may fold into its beginning
+READ = 2 * SHOWN  # events read, as each end may fold into its beginning
 
 
 def lines(events: Sequence[FleetEvent]) -> list[ShownEvent]:
-    """`events`: newest first, as the lines are."""
+    """Return the lines. `events` and lines are newest first."""
     return list(_folded(events))[:SHOWN]
 
 

@@ -14,12 +14,12 @@ from router.contract.redis.sample import InstanceSample, TierSample
 @dataclass(frozen=True, slots=True)
 class TierRow:
     name: str
-    total: TierSample  # sum over the instances; None where none reports a number
-    free_bytes: float | None = None  # free part of its capacity, else of the fullest disk
+    total: TierSample  # sum over the instances; None if none reports a number
+    free_bytes: float | None = None  # free part of the capacity, or of the fullest disk
 
     @property
     def writes_per_day(self) -> float | None:
-        """How often a day a drive is written over at the rate of the last minute."""
+        """The number of times a day that a drive is overwritten at the rate of the last minute."""
         written, capacity = self.total.written_bytes_per_s, self.total.capacity_bytes
         return (
             drive_writes_per_day(written, capacity)
@@ -45,7 +45,7 @@ def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
 
 
 def in_words(rows: Iterable[TierRow]) -> str:
-    """The tiers in one line, for Live and the wall; empty without tiers."""
+    """Say the tiers in one line, for Live and the wall; empty without tiers."""
     return "; ".join(f"{row.name} {', '.join(parts)}" for row in rows if (parts := [*_parts(row)]))
 
 

@@ -7,11 +7,11 @@ from controlplane.live.dashboard.frame.latency import ALL_POOLS
 from controlplane.live.dashboard.frame.types import Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
 
-AVERAGE_S = 30.0  # time constant of the figures per GPU and per token: those of a second swing by half
+AVERAGE_S = 30.0  # time constant of the figures per GPU and per token: those of single seconds vary by half
 
 
 def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> dict[str, PoolTotals]:
-    """By pool and, of all, under ALL_POOLS; None where no instance or router reported a value."""
+    """Return sums by pool, and of all pools under ALL_POOLS; None if no instance or router reported a value."""
     everything = {ALL_POOLS: pools, **{pool: [pool] for pool in pools}}
     return {name: _totals(shown, instances, classes) for name, shown in everything.items()}
 
@@ -35,7 +35,8 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
 
 
 def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
-    """With running averages of what output tokens cost. `before`: those of the frame `passed_s` ago."""
+    """Return totals with running averages of the cost of output tokens. `before`: totals of the frame `passed_s`
+    ago."""
     kept = exp(-max(0.0, passed_s) / AVERAGE_S)
     for pool in totals.keys() & before.keys():
         now, then = totals[pool], before[pool]
@@ -56,7 +57,7 @@ def _between(now: float | None, then: float | None, kept: float) -> float | None
 def economics(
     tokens_s: Sequence[float | None], gpus: Sequence[float | None], dollars_h: Sequence[float | None]
 ) -> tuple[float | None, float | None]:
-    """Output tokens/s of a GPU, and dollars per million output tokens; None without tokens or GPUs."""
+    """Return output tokens/s of a GPU, and dollars per million output tokens; None without tokens or GPUs."""
     tokens, count, dollars = (sum(value or 0 for value in column) for column in (tokens_s, gpus, dollars_h))
     return (tokens / count, per_million(dollars, tokens)) if count and tokens else (None, None)
 

@@ -10,14 +10,14 @@ Columns = dict[str, list[Any]]  # one list per field, one entry per row
 
 class PoolSummary(TypedDict):
     model: str
-    wanted: int  # instances
+    wanted: int  # number of instances
     simulated: bool
-    policy: str  # as declared; the version that routers run is in `policies`
+    policy: str  # as declared; `policies` has the version that routers run
     changed_at: float
-    halted: str  # why a rollout stopped
+    halted: str  # reason why a rollout stopped
     slo: dict[str, float]  # TTFT p90 in ms, by class
-    observed: NotRequired[bool]  # its requests do not pass through the routers
-    at_zero: NotRequired[bool]  # it wakes on demand, and lacks instances for no other reason
+    observed: NotRequired[bool]  # whether its requests bypass the routers
+    at_zero: NotRequired[bool]  # whether it wakes on demand, and lacks instances for no other reason
     kv_limit: float  # KV usage (0–1) above which its policy counts an instance as overloaded
 
 
@@ -43,7 +43,7 @@ class ClassWindow(TypedDict):
     window_s: float
 
 
-Classes = dict[str, ClassWindow | None]  # None: no router has reported the class
+Classes = dict[str, ClassWindow | None]  # None if no router has reported the class
 
 
 class SloMiss(TypedDict):
@@ -51,18 +51,18 @@ class SloMiss(TypedDict):
 
     at: float  # time of the frame
     listed: bool
-    turned_at: float | None  # since when the verdict differs from the listed one
+    turned_at: float | None  # time since which the verdict differs from the listed one
 
 
 class PoolTotals(TypedDict):
-    """None where nothing reported it."""
+    """The totals of a pool; None if nothing reported a value."""
 
     rate: float | None  # requests/s of the last 10 s
     running: float | None
     waiting: float | None
     tokens_s: float | None  # output tokens
     tokens_gpu_s: float | None
-    per_million: float | None  # dollars per million output tokens at the present load
+    per_million: float | None  # dollars per million output tokens at the current load
 
 
 class PoolFlow(TypedDict):
@@ -77,9 +77,9 @@ class LivePolicy(TypedDict):
     published_at: float | None
     strategy: str | None
     classes: Json  # thresholds of the document
-    means: dict[str, str]  # by class, in words
+    means: dict[str, str]  # meaning by class
     routers: int
-    acknowledged: int  # routers that run the version
+    acknowledged: int  # number of routers that run the version
 
 
 class PoolScaling(TypedDict):
@@ -87,7 +87,7 @@ class PoolScaling(TypedDict):
     mode: str
     replicas: int
     advised: int
-    size: str  # replicas, with both sides where these scale by themselves: 4 (1P3D)
+    size: str  # replicas, with both sides if these scale by themselves: 4 (1P3D)
     advised_size: str
     why: str
 
@@ -119,21 +119,21 @@ class LateStep(TypedDict):
     what: str
     age_s: float
     every_s: float
-    error: str  # error of its latest run; empty: it ended well, or goes on
+    error: str  # error of its latest run; empty if it ended well, or continues
 
 
 RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that does not report
 
 
 class WaitedFor(TypedDict, total=False):
-    """After a time without frames: nobody is judged by a silence that was ours."""
+    """Who is awaited after a time without frames: nobody is judged by a silence that was ours."""
 
-    gap: list[float]  # its begin and its end
-    owed: list[str]  # who has not reported since: "samples", "control", "routers", "nodes"
+    gap: list[float]  # begin and end
+    owed: list[str]  # senders not heard since: "samples", "control", "routers", "nodes"
 
 
 class Health(WaitedFor):
-    """Ages that distinguish a dead worker from a dead router; None before the first report."""
+    """The ages that distinguish a dead worker from a dead router; None before the first report."""
 
     samples_age_s: float | None
     samples_expected: int
@@ -141,18 +141,18 @@ class Health(WaitedFor):
     routers_alive: int
     routers_known: int
     routers_age_s: float | None  # age of a router's latest report
-    routers_state: str  # "serving"; "late": none reports, and one answers or may; "down"; "none" is known
+    routers_state: str  # "serving"; "late": none reports, but one answers or may; "down"; "none" if none is known
     unreadable: int
     late_steps: list[LateStep]  # late steps of the control worker
 
 
 class Banner(TypedDict):
-    """What every page shows above its content; a page shows the first one of a frame."""
+    """A banner shown by every page above its content; a page shows the first one of a frame."""
 
     kind: str
     level: str  # "error" or "warning"
     text: str
-    ago: str  # when it was last heard of, in words; empty: never
+    ago: str  # time since it was last heard of, in words; empty for never
 
 
 class AttentionItem(TypedDict):
@@ -161,7 +161,7 @@ class AttentionItem(TypedDict):
     subject: str
     reason: str
     href: str
-    pools: list[str]  # empty: it concerns the whole fleet
+    pools: list[str]  # empty if it concerns the whole fleet
     since: float
 
 
@@ -172,7 +172,7 @@ class Frame(TypedDict):
     pools: dict[str, PoolSummary]
     ephemeral_pools: int
     counts: dict[str, int]
-    kv_threshold: float  # the lowest kv_limit
+    kv_threshold: float  # lowest kv_limit
     instances: Columns
     classes: dict[str, Classes]  # by pool, and of all pools
     totals: dict[str, PoolTotals]  # by pool, and of all pools
@@ -185,18 +185,18 @@ class Frame(TypedDict):
     deliveries: list[ShownDelivery]
     events: list[ShownEvent]
     health: Health
-    savings: dict[str, dict[str, str]]  # by pool: text, title, href
-    aliases: dict[str, str]  # by pool that serves names of the document Models: requests in words
-    tiers: dict[str, str]  # by pool with KV below the GPU: in words
+    savings: dict[str, dict[str, str]]  # text, title, href by pool
+    aliases: dict[str, str]  # requests in words, by pool that serves names of the document Models
+    tiers: dict[str, str]  # tiers in words, by pool with KV below the GPU
     attention: list[AttentionItem]  # worst first
     banners: list[Banner]  # worst first
 
 
-KeptClasses = dict[str, dict[str, list[float | None]]]  # by pool and class: the numbers of history.CLASS_KEYS
+KeptClasses = dict[str, dict[str, list[float | None]]]  # numbers of history.CLASS_KEYS by pool and class
 
 
 class KeptLoads(TypedDict):
-    """In the order of a row's instances."""
+    """The loads of a row's instances, in their order."""
 
     running: list[float | None]
     waiting: list[float | None]
@@ -210,4 +210,4 @@ class HistoryRow(TypedDict):
     classes: KeptClasses
     ids: str  # ids of the instances, one per line
     kv: bytes  # KV usage of each instance, as in `kept_row.kv_bytes`
-    loads: NotRequired[KeptLoads]  # not in rows of an earlier release
+    loads: NotRequired[KeptLoads]  # missing in rows of an earlier release

@@ -1,4 +1,4 @@
-"""The version that a form was made from."""
+"""The template tag for the version that a form was made from."""
 
 from django import template
 from django.db.models import Model
@@ -11,6 +11,6 @@ register = template.Library()
 
 @register.simple_tag
 def seen(row: Model | str) -> str:
-    """A hidden field with the row's ETag, which `as_seen.posted` reads."""
+    """Return a hidden field with the row's ETag, which `as_seen.posted` reads."""
     value = row if isinstance(row, str) else etag(row)
     return format_html('<input type="hidden" name="etag" value="{}">', value)

@@ -25,13 +25,13 @@ def whole(value: float | str | None) -> str:
 
 @register.filter
 def size(value: float | None, per: str = "") -> str:
-    """Bytes; `per`: "/s" of a rate."""
+    """Say bytes; `per`: "/s" of a rate."""
     return filesizeformat(value) + per if isinstance(value, int | float) else UNKNOWN
 
 
 @register.filter
 def limit(value: Any) -> str:
-    """An option's default or limit as text: 1,048,576, 0.01, h100_sxm, true, A=1."""
+    """Say an option's default or limit: 1,048,576, 0.01, h100_sxm, true, A=1."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -45,7 +45,7 @@ def limit(value: Any) -> str:
 
 @register.filter
 def setting(value: Any, unit: str) -> str:
-    """An option's value as a person says it: off, 1 hit, 4 GPUs."""
+    """Say an option's value as a person would: off, 1 hit, 4 GPUs."""
     if isinstance(value, bool):
         return "on" if value else "off"
     noun = unit[:-1] if value == 1 and NOUNS.fullmatch(unit) else unit
@@ -76,5 +76,5 @@ def seconds(value: float | str | None) -> str:
 
 @register.filter
 def moment(unix: float | str | None) -> datetime | None:
-    """Unix seconds as an aware datetime, for components/time.html."""
+    """Return Unix seconds as an aware datetime, for components/time.html."""
     return datetime.fromtimestamp(unix, UTC) if isinstance(unix, int | float) else None

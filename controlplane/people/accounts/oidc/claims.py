@@ -1,4 +1,4 @@
-"""The role that claims grant, and the texts and times in them that can be used. Pure."""
+"""Interprets claims: the role that they grant, and the texts and times that can be used. Pure."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -7,14 +7,14 @@ from typing import Any, Literal
 from controlplane.base.process.oidc_settings import OidcConfig
 from controlplane.people.permissions import Role, highest
 
-# Claims that a person may state before anybody has seen proof, with the claim that says so (OpenID Connect Core, 5.1)
+# Claims that a person may state before they are verified, with the claim that says so (OpenID Connect Core, 5.1)
 VERIFIED = {"email": "email_verified", "phone_number": "phone_number_verified"}
-TEXT_MAX = 255  # characters; also the length of a subject (OpenID Connect Core, 2)
+TEXT_MAX = 255  # characters; also the longest subject (OpenID Connect Core, 2)
 TIME_MAX = 2.0**53  # s
 
 
 def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""] | None:
-    """The highest role whose pattern a value of the role claim matches.
+    """Return the highest role whose pattern a value of the role claim matches.
 
     Empty: the claim is there and matches nothing, or is an address that is not verified, so the person has no access.
     None: the claim is absent, so the role is unknown (a provider leaves it out of long tokens, as Entra ID does with
@@ -29,7 +29,7 @@ def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""]
 
 
 def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
-    """Whether the role claim is there and is an address which the provider does not call verified."""
+    """Tell whether the role claim is an address which the provider does not call verified."""
     *place, last = config.role_claim
     beside = _at(claims, place)
     stated = isinstance(beside, Mapping) and last in beside and last in VERIFIED
@@ -37,28 +37,28 @@ def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
 
 
 def with_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
-    """The ID token's claims, and what only userinfo tells; it verifies no other address than its own."""
+    """Merge the ID token's claims with additional ones of userinfo, which verifies only its own address."""
     others = [flag for name, flag in VERIFIED.items() if name in claims and userinfo.get(name) != claims[name]]
     return {**{name: value for name, value in userinfo.items() if name not in others}, **claims}
 
 
 def text_of(claims: Mapping[str, Any], name: str) -> str:
-    """A text that can be stored and shown; empty where the claim is absent, empty or anything else."""
+    """Return a text that can be stored and shown; empty if the claim is absent, empty or anything else."""
     value = claims.get(name)
     usable = isinstance(value, str) and len(value) <= TEXT_MAX and value.isprintable()
     return str(value) if usable else ""
 
 
 def time_of(claims: Mapping[str, Any], name: str) -> float | None:
-    """Unix s; None where the claim is absent or no time."""
+    """Return Unix s; None if the claim is absent or no time."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= TIME_MAX else None  # NaN fails every comparison
+    return float(value) if abs(value) <= TIME_MAX else None  # NaN fails every comparison.
 
 
 def _at(claims: Any, path: Sequence[str]) -> Any:
-    """None where the path leads nowhere."""
+    """Return the value at a path; None if the path leads nowhere."""
     for part in path:
         if not isinstance(claims, Mapping) or part not in claims:
             return None

@@ -15,7 +15,7 @@ class ProviderAway(ProviderError):
 
 
 class Refused(ProviderError):
-    """`code` is one of REASONS."""
+    """The sign-in is refused; `code` is one of REASONS."""
 
     def __init__(self, code: str, detail: str = "") -> None:
         self.code, self.detail = code, "".join(letter if letter.isprintable() else "?" for letter in detail)
@@ -26,7 +26,7 @@ class Refused(ProviderError):
         return REASONS[self.code]
 
 
-# Code: the sentence that the person reads.
+# Sentences for the person, by code
 REASONS = {
     "not_started_here": "This sign-in was not started in this browser, or more than 10 minutes ago. Start again.",
     "provider_refused": "The identity provider did not sign you in.",

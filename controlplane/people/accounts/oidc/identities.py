@@ -1,4 +1,4 @@
-"""From claims to a signed-in user: identities, their roles, their sessions. Each change writes an audit entry."""
+"""Turns claims into a signed-in user: identities, their roles, their sessions. Each change writes an audit entry."""
 
 import hashlib
 import re
@@ -32,7 +32,8 @@ NAME_MAX = 100
 
 
 def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """The identity with its user, after setting the role that the claims grant. Raises Refused without access."""
+    """Return the identity with its user, after setting the role that the claims grant. Raises Refused without
+    access."""
     role = granted(claims, config)
     identity = _known(claims, config)
     if identity is None:
@@ -47,7 +48,7 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def link(user: User, claims: Claims, config: OidcConfig, actor: Actor) -> OidcIdentity:
-    """Link the identity to a signed-in user. From now on the provider sets the user's role."""
+    """Link the identity to a signed-in user. From then on the provider sets the user's role."""
     if user.username == services.ADMIN:
         raise Refused("stays_local")
     known = _known(claims, config)
@@ -81,7 +82,7 @@ def _made(user: User, claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """Make a user without a password. Of two first sign-ins at once, the second finds the identity of the first."""
+    """Make a user without a password. Of two concurrent first sign-ins, the second finds the identity of the first."""
     try:
         with transaction.atomic():
             user = get_user_model().objects.create_user(username=_free_name(claims, config))
@@ -98,13 +99,13 @@ def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def _free_name(claims: Claims, config: OidcConfig) -> str:
-    """A name from the claims; with six digits of the identity's hash behind it where another user has the name."""
+    """Return a name from the claims; six digits of the identity's hash are added if another user has the name."""
     claimed = next((found for name in NAME_CLAIMS if (found := text_of(claims, name)).strip()), "")
     name = NOT_IN_NAMES.sub("-", claimed).strip("-")[:NAME_MAX] or "user"
     if name.lower() != services.ADMIN and not get_user_model().objects.filter(username__iexact=name).exists():
         return name
     digits = hashlib.sha256(f"{config.issuer} {claims['sub']}".encode()).hexdigest()[:6]
-    return f"{name}~{digits}"  # names chosen by people have no tilde
+    return f"{name}~{digits}"  # Names chosen by people have no tilde.
 
 
 @transaction.atomic
@@ -130,7 +131,7 @@ def _take_role(identity: OidcIdentity, role: str | None) -> None:
 def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, claims: Claims, id_token: str) -> None:
     """Tie the new session to the identity: it ends after WEIR_OIDC_SESSION_HOURS, or by the provider's logout."""
     request.session.set_expiry(config.session_hours * 3600)
-    request.session["oidc_id_token"] = id_token  # a hint for the provider's sign-out
+    request.session["oidc_id_token"] = id_token  # hint for the provider's sign-out
     request.session.save()
     gone = OidcSession.objects.filter(identity=identity).exclude(session_key__in=Session.objects.values("session_key"))
     gone.delete()
@@ -148,7 +149,7 @@ def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
 
 
 def log_out(claims: Claims, config: OidcConfig) -> int:
-    """Do what a logout token asks: end the session `sid`, else all sessions of `sub`."""
+    """Execute a logout token: end the session `sid`, else all sessions of `sub`; return how many."""
     sid, subject = text_of(claims, "sid"), text_of(claims, "sub")
     if not sid and not subject:
         return 0
@@ -158,7 +159,7 @@ def log_out(claims: Claims, config: OidcConfig) -> int:
 
 
 def tokens_stopped(user_id: int) -> bool:
-    """True if a user's API tokens rest: the last sign-in with the provider is WEIR_OIDC_TOKEN_DAYS ago."""
+    """True if a user's API tokens are suspended: the last sign-in with the provider is WEIR_OIDC_TOKEN_DAYS ago."""
     last = OidcIdentity.objects.filter(user_id=user_id).values_list("signed_in_at", flat=True).order_by("-signed_in_at")
     newest = last.first()
     config: OidcConfig | None = settings.OIDC

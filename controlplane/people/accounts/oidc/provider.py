@@ -16,14 +16,14 @@ from router.contract.net.pinned_http import Answer, ask
 
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
-METADATA_S = 3600.0  # how long its metadata and keys are cached
-KEYS_AGAIN_S = 60.0  # the keys are read again for an unknown key at most this often
+METADATA_S = 3600.0  # cache time of its metadata and keys
+KEYS_AGAIN_S = 60.0  # shortest interval between reads of the keys for unknown keys
 MAX_ANSWER = 1 << 20  # bytes
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint")
 
 
 class Provider:
-    """One identity provider. Its metadata and keys are kept for an hour, in each web process."""
+    """An identity provider. Its metadata and keys are cached for an hour, in each web process."""
 
     def __init__(self, config: OidcConfig) -> None:
         self.config = config
@@ -31,7 +31,7 @@ class Provider:
         self._keys: tuple[float, Json] = (0.0, {})
 
     def metadata(self) -> Json:
-        """Its discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
+        """Return its discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
         at, known = self._metadata
         if not known or time.monotonic() > at + METADATA_S:
             known = _checked(_get(self.config.issuer.rstrip("/") + "/.well-known/openid-configuration"), self.config)
@@ -39,7 +39,7 @@ class Provider:
         return known
 
     def keys(self, again: bool = False) -> Json:
-        """Its signing keys (a JWK set); `again`: the cached ones lack a token's key."""
+        """Return its signing keys (a JWK set); `again`: the cached ones lack a token's key."""
         at, known = self._keys
         age = time.monotonic() - at
         if not known or age > METADATA_S or (again and age > KEYS_AGAIN_S):
@@ -62,7 +62,7 @@ class Provider:
         return _with_query(self.metadata()["authorization_endpoint"], asked)
 
     def sign_out_url(self, id_token: str, back_to: str, state: str) -> str:
-        """Empty when the provider has no sign-out."""
+        """Return the sign-out URL; empty if the provider has none."""
         end = self.metadata().get("end_session_endpoint", "")
         asked = {
             "id_token_hint": id_token,
@@ -73,7 +73,7 @@ class Provider:
         return _with_query(end, asked) if end else ""
 
     def exchange(self, code: str, verifier: str, redirect_uri: str) -> Json:
-        """The tokens for a code: `id_token` at least. Raises Refused if the provider rejects the code."""
+        """Return the tokens for a code: `id_token` at least. Raises Refused if the provider rejects the code."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -86,7 +86,7 @@ class Provider:
             methods = self.metadata().get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
             if "client_secret_basic" in methods:
                 del form["client_id"]
-                # RFC 6749, 2.3.1: both are form-encoded before they become a user and a password
+                # RFC 6749, 2.3.1: both are form-encoded before they become a user and a password.
                 pair = quote_plus(self.config.client_id), quote_plus(self.config.client_secret)
                 headers["Authorization"] = "Basic " + b64encode(":".join(pair).encode()).decode()
             else:
@@ -100,7 +100,8 @@ class Provider:
         return tokens
 
     def userinfo(self, access_token: str, subject: str) -> Json:
-        """The person's claims; empty without a userinfo endpoint. Raises Refused if they are another person's."""
+        """Return the person's claims; empty without a userinfo endpoint. Raises Refused if they are another
+        person's."""
         endpoint = self.metadata().get("userinfo_endpoint")
         if not endpoint or not access_token:
             return {}
@@ -114,7 +115,7 @@ class Provider:
 
 
 def _checked(metadata: Json, config: OidcConfig) -> Json:
-    """The metadata, once its issuer (OpenID Connect Discovery, 4.3) and its endpoints are valid."""
+    """Return the metadata, once its issuer (OpenID Connect Discovery, 4.3) and its endpoints are valid."""
     if metadata.get("issuer") != config.issuer:
         stated = str(metadata.get("issuer"))[:200]
         raise ProviderAway(f"its issuer is {stated!r}, WEIR_OIDC_ISSUER is {config.issuer!r}")
@@ -135,7 +136,7 @@ def _get(url: str) -> Json:
 
 
 def _ask(method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None) -> Answer:
-    """The answer, whatever its status but 5xx. Redirects are not followed."""
+    """Return the answer of any status but 5xx. Redirects are not followed."""
     try:
         lines = {"Accept": "application/json", **(headers or {})}
         answer = asyncio.run(ask(method, url, ENGINES, TIMEOUT_S, MAX_ANSWER, headers=lines, data=form))
@@ -157,7 +158,7 @@ def _json(answer: Answer) -> Json:
 
 
 def _fault(answer: Answer) -> str:
-    """`error` and its description, as RFC 6749 has them."""
+    """Return `error` and its description, as in RFC 6749."""
     try:
         found = orjson.loads(answer.body)
         return f"{found['error']}: {found.get('error_description', '')}"[:200].rstrip(": ")

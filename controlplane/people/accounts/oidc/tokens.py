@@ -14,15 +14,15 @@ from controlplane.people.accounts.oidc.claims import text_of, time_of
 from controlplane.people.accounts.oidc.errors import Refused
 from controlplane.people.accounts.oidc.provider import Json, Provider
 
-# Never "none", and no algorithm whose key is the client's secret.
+# "none" is missing, and so is every algorithm whose key is the client's secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
-KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # by the first letters of the algorithm
+KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # key type by the first letters of the algorithm
 LEEWAY_S = 60
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> Json:
-    """The claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises Refused if it is not for this sign-in."""
+    """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises Refused if it is not for this sign-in."""
     claims = _signed(token, provider)
     _check_times(claims, now)
     _check_audience(claims, provider)
@@ -33,7 +33,7 @@ def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> J
 
 
 def logout_claims(token: str, provider: Provider, now: float) -> Json:
-    """The claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both.
+    """Return the claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both.
 
     An empty `sid` names no session: it would name every one that was opened without.
     """
@@ -49,7 +49,7 @@ def logout_claims(token: str, provider: Provider, now: float) -> Json:
 
 
 def _signed(token: str, provider: Provider) -> Json:
-    """The claims, after checking the signature by the provider's keys and the issuer."""
+    """Return the claims, after checking the signature by the provider's keys and the issuer."""
     accepted = provider.metadata().get("id_token_signing_alg_values_supported") or ["RS256"]
     algorithms = [name for name in ALGORITHMS if name in accepted]
     try:
@@ -77,7 +77,8 @@ def _decoded(token: str, provider: Provider, header: Mapping[str, Any], algorith
 
 
 def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
-    """The published keys that may have signed: the key that the token names, else every key of the algorithm's type."""
+    """Return the published keys that may have signed: the key that the token names, else every key of the algorithm's
+    type."""
     found = _matching(provider.keys(), header) or _matching(provider.keys(again=True), header)
     if not found:
         raise Refused("unknown_key", str(header.get("kid"))[:100])

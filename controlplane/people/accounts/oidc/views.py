@@ -45,7 +45,7 @@ def provider_of(config: OidcConfig) -> Provider:
 
 
 def _with_provider(view: Any) -> Any:
-    """404 where sign-in with a provider is not set up."""
+    """Answer 404 if sign-in with a provider is not set up."""
 
     @wraps(view)
     def guarded(request: HttpRequest) -> HttpResponse:
@@ -76,7 +76,7 @@ def begin(request: HttpRequest, provider: Provider) -> HttpResponse:
 @require_POST
 @_with_provider
 def begin_link(request: HttpRequest, provider: Provider) -> HttpResponse:
-    """Link the signed-in user's account. The page moves on by itself: CSP's form-action also covers redirects."""
+    """Link the signed-in user's account. The page moves on by itself, as CSP's form-action also covers redirects."""
     try:
         url, started = _started(request, provider, {"next": reverse("password"), "link": request.user.pk})
     except ProviderAway as error:
@@ -86,12 +86,12 @@ def begin_link(request: HttpRequest, provider: Provider) -> HttpResponse:
 
 
 def leaving(request: HttpRequest, url: str) -> HttpResponse:
-    """A page that moves on to the provider."""
+    """Return a page that moves on to the provider."""
     return render(request, "accounts/leaving.html", {"url": url, "provider": urlsplit(url).netloc})
 
 
 def _started(request: HttpRequest, provider: Provider, more: dict[str, Any]) -> tuple[str, str]:
-    """The provider's URL, and the state that this browser must bring back."""
+    """Return the provider's URL, and the state that this browser must bring back."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     url = provider.sign_in_url(_callback_url(request), state, nonce, challenge)
@@ -145,14 +145,14 @@ def _finish(request: HttpRequest, provider: Provider, started: dict[str, Any]) -
     if "error" in request.GET:
         refusal = f"{request.GET['error']}: {request.GET.get('error_description', '')}"
         raise Refused("provider_refused", refusal[:200].rstrip(": "))
-    # RFC 9207: refuse the answer of another provider
+    # RFC 9207: the answer of another provider is refused.
     promised = provider.metadata().get("authorization_response_iss_parameter_supported")
     if request.GET.get("iss", None if promised else provider.config.issuer) != provider.config.issuer:
         raise Refused("issuer", request.GET.get("iss", "")[:200])
     tokens = provider.exchange(request.GET.get("code", ""), started["verifier"], _callback_url(request))
     try:
         return _signed_in(request, provider, started, tokens)
-    except Refused as error:  # only for the provider's own answers: strangers cannot fill the audit log
+    except Refused as error:  # Only the provider's own answers are recorded: strangers cannot fill the audit log.
         after = {"reason": error.code, "detail": error.detail}
         audit.record(SYSTEM, "user.sign_in_failed", "identity provider", after=after)
         raise
@@ -185,7 +185,7 @@ def _away(request: HttpRequest, target: str, error: ProviderAway) -> HttpRespons
     return response
 
 
-@csrf_exempt  # the provider's server calls it, without a session: its signature counts
+@csrf_exempt  # The provider's server calls it, without a session: its signature counts.
 @login_not_required
 @never_cache
 @require_POST
@@ -205,7 +205,7 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
 
 def sign_out_url(request: HttpRequest) -> str:
-    """The provider's sign-out URL for its sessions; empty for other sessions, and while the provider is away."""
+    """Return the provider's sign-out URL for its sessions; empty for other sessions, and while the provider is away."""
     id_token = request.session.get("oidc_id_token")
     if settings.OIDC is None or not id_token:
         return ""

@@ -1,4 +1,4 @@
-"""Notices go to public addresses, and to the networks of WEIR_NOTICE_NETWORKS."""
+"""Restricts notices to public addresses and the networks of WEIR_NOTICE_NETWORKS."""
 
 from django.conf import settings
 

@@ -1,4 +1,5 @@
-"""Apprise, an optional package: over a hundred services, each with URLs of its own (requirements-notices.txt)."""
+"""Sends by Apprise, an optional package with over a hundred services, each with its own URLs
+(requirements-notices.txt)."""
 
 import importlib
 import importlib.util
@@ -11,14 +12,14 @@ from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.outgoing import BeyondReach, resolve
 
-# These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
+# These schemes post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
 MISSING = "Apprise is not installed: pip install --require-hashes -r requirements-notices.txt"
 URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Raises InvalidInput, which does not repeat the URL: it holds tokens."""
+    """Check a URL. Raises InvalidInput, which does not repeat the URL, as it holds tokens."""
     scheme = url.partition("://")[0].lower()
     if len(url) > URL_MAX or "://" not in url or not url.isprintable():
         raise invalid("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
@@ -35,12 +36,12 @@ def is_installed() -> bool:
 
 
 def _load() -> Any:
-    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it logs URLs that it cannot read
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # It logs URLs that it cannot read.
     return importlib.import_module("apprise")
 
 
 async def send(url: str, title: str, text: str) -> str:
-    """The outcome; raises Unsendable."""
+    """Send a text and return the outcome. Raises Unsendable."""
     if not is_installed():
         raise Unsendable(MISSING)
     await _check_host(url)
@@ -53,7 +54,7 @@ async def send(url: str, title: str, text: str) -> str:
 
 
 async def _check_host(url: str) -> None:
-    """Refuse a host that resolves to a private address. Often a token stands there, which resolves to nothing."""
+    """Refuse a host that resolves to a private address. The host is often a token, which resolves to nothing."""
     host = urlsplit(url).hostname
     if not host:
         return

@@ -1,4 +1,4 @@
-"""Signatures of webhooks as Standard Webhooks specifies them (standardwebhooks.com). Pure."""
+"""Signs webhooks as Standard Webhooks specifies (standardwebhooks.com). Pure."""
 
 import base64
 import hashlib
@@ -10,12 +10,13 @@ MARK = "whsec_"
 
 
 def new_secret() -> str:
-    """256 random bits; the specification allows 192 to 512."""
+    """Return 256 random bits; the specification allows 192 to 512."""
     return MARK + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def headers(message_id: str, at: int, body: bytes, keys: Iterable[str]) -> dict[str, str]:
-    """`at`: Unix s of this attempt. One signature for each of `keys`, so a receiver may know the old or the new one."""
+    """Return the headers. `at`: Unix s of this attempt. There is one signature for each of `keys`, so a receiver may
+    know the old or the new one."""
     signed = b".".join((message_id.encode(), str(at).encode(), body))
     signatures = (f"v1,{_hmac(key, signed)}" for key in keys)
     return {"webhook-id": message_id, "webhook-timestamp": str(at), "webhook-signature": " ".join(signatures)}

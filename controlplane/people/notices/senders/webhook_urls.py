@@ -10,7 +10,7 @@ URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Raises InvalidInput, which does not repeat the URL: it may hold a token."""
+    """Check a URL. Raises InvalidInput, which does not repeat the URL, as it may hold a token."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -11,24 +11,24 @@ from controlplane.people.notices.senders.addresses import reach
 from router.contract.json_value import JsonObject
 from router.contract.net.pinned_http import PinnedTransport
 
-ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
+ANSWER_MAX = 64_000  # bytes read of an answer, whose content is not used
 AGENT = "weir"
 TIMEOUT_S = 10  # limit for each read and write
 
 
 def body_of(sequence: int, event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:
-    """`sequence` grows with each notice; `at`: ISO 8601, of the event."""
+    """Return the body. `sequence` grows with each notice; `at`: ISO 8601, of the event."""
     data = {"subject": subject, "text": text, "facts": facts}
     return json.dumps({"type": event, "timestamp": at, "sequence": sequence, "data": data}, ensure_ascii=False).encode()
 
 
 def client() -> httpx.AsyncClient:
-    """Of one receiver: its connection is kept from notice to notice. Making one takes 40 ms of CPU."""
+    """Return a client for one receiver: its connection is kept from notice to notice. Making one takes 40 ms of CPU."""
     return httpx.AsyncClient(transport=PinnedTransport(reach()), timeout=TIMEOUT_S)
 
 
 async def post(client: httpx.AsyncClient, url: str, message_id: str, body: bytes, keys: Sequence[str], now: int) -> str:
-    """The outcome; raises Unsendable. The caller bounds the time."""
+    """Post a notice and return the outcome. Raises Unsendable. The caller bounds the time."""
     headers = {
         "user-agent": AGENT,
         "content-type": "application/json",
