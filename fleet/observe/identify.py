@@ -1,4 +1,4 @@
-"""What an engine is that something else started: told by its own answers, of which none needs to exist.
+"""Identifies an engine that something else started by its own answers, each of which may be missing.
 
 Only its address is asked: redirects are not followed, and each connection passes the address policy.
 """
@@ -20,9 +20,9 @@ from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
 from router.contract.net.probe import NotTrusted, ProbeError, Prober
 
 MODELS = "/v1/models"
-ASK_S = 1.0  # each page
+ASK_S = 1.0  # time limit per page
 LARGEST = 1024 * 1024  # bytes of a JSON answer
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}  # `owned_by` of /v1/models
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}  # value of `owned_by` in /v1/models → server
 _TOPIC = 256  # characters
 _PLAIN = re.compile(r"[\w.+-]{1,100}")
 
@@ -30,10 +30,10 @@ _PLAIN = re.compile(r"[\w.+-]{1,100}")
 @dataclass(frozen=True, slots=True)
 class Identified:
     server: Server
-    version: str = ""  # empty: it names none
+    version: str = ""  # empty if it names none
     models: tuple[str, ...] = ()
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
-    lacks: tuple[str, ...] = ()  # flags, for an exact index
+    lacks: tuple[str, ...] = ()  # flags lacking for an exact index
 
 
 class NotLetIn(Exception):
@@ -42,11 +42,11 @@ class NotLetIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An engine, asked page by page with the key and the certificates that its pool names."""
+    """Asks an engine page by page, with the key and the certificates that its pool names."""
 
     prober: Prober
     url: str
-    key: str = ""  # its reference
+    key: str = ""  # reference of the key
     tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int) -> tuple[int, bytes] | None:
@@ -58,11 +58,11 @@ class Asked:
         except ProbeError:
             return None
         finally:
-            self.prober.forget(url)  # asked once
+            self.prober.forget(url)  # this address is asked only once
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """None: nothing answers there as an OpenAI server does. Raises NotLetIn."""
+    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn."""
     asked = Asked(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
@@ -89,12 +89,12 @@ async def _server(asked: Asked, listed: Any) -> Server:
         page = by_path[server.metrics_path]
         if page is not None and (page.startswith(server.mark) or b"\n" + server.mark in page):
             return server
-    info = await _json(asked, SERVERS["sglang"].version_path)  # its metrics are off unless asked for
+    info = await _json(asked, SERVERS["sglang"].version_path)  # metrics are off unless requested
     return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
 
 
 async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
-    """Where its KV events can be followed, unless the options say it already."""
+    """Return where its KV events can be followed, unless the options name it already."""
     if spec.kv_events is not None or spec.kv_endpoint is not None:
         return ""
     sources = await _json(asked, "/kv_event_sources")
@@ -106,7 +106,8 @@ async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
 
 
 def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
-    """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on. Empty for other than `ranks`."""
+    """Return the addresses by its /server_info (SGLang 0.5.23): a port for each rank, from a base on. Empty if it has
+    other than `ranks`."""
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
     if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""
@@ -137,7 +138,7 @@ async def _json(asked: Asked, path: str) -> Any:
 
 
 async def _page(asked: Asked, path: str, largest: int) -> bytes | None:
-    """None: not answered. NotLetIn for the models, which every engine lists."""
+    """Return a page; None without an answer. Raise NotLetIn for the models, which every engine lists."""
     status, body = await asked.page(path, largest) or (0, b"")
     if path == MODELS and (why := refusal(status, path, asked.key)):
         raise NotLetIn(why)

@@ -50,7 +50,7 @@ async def run(arguments: Arguments) -> None:
 
 
 def _publisher(arguments: Arguments, place: int) -> Publisher | None:
-    """Of the rank at this place among those behind the address; its ports follow those of the one before."""
+    """Return the publisher of the rank at this index behind the address; its ports follow those of the one before."""
     if arguments.events_port is None or arguments.replay_port is None:
         return None
     events, replay = (port and port + place for port in (arguments.events_port, arguments.replay_port))
@@ -64,7 +64,8 @@ def _publisher(arguments: Arguments, place: int) -> Publisher | None:
 
 
 def _services(arguments: Arguments, port: int, publishers: Sequence[Publisher | None]) -> list[Service]:
-    """One for each rank behind the address. Those of a mixture of experts step together, but not in a DWDP group."""
+    """Return one service per rank behind the address. Ranks of a mixture of experts step together, but not in a DWDP
+    group."""
     model = model_of(arguments, arguments.role)
     engines = [
         Engine(model.law, model.kv_blocks, model.limits, record_events=one is not None, tiers=model.tiers)
@@ -108,10 +109,10 @@ def _service(
 
 
 def _connection(arguments: Arguments, port: int, transfers: TransferModel | None) -> tuple[str, Connect]:
-    """The source that counters name for transferred KV, and the constructor of the connector."""
+    """Return the source that counters name for transferred KV, and the constructor of the connector."""
     if transfers is None:
         return "", lambda is_busy, release: None
-    # Only now: it needs an HTTP client, whose import is a third of the start of an engine.
+    # Imported late: the connector needs an HTTP client, whose import is a third of the start of an engine.
     from fleet.simengine.kv.choose import connector
 
     return CONNECTORS[arguments.kv].cached_as, partial(connector, arguments, port, transfers)

@@ -1,7 +1,7 @@
 """LoRA adapters of a simulated engine, which answers as vLLM does with VLLM_ALLOW_RUNTIME_LORA_UPDATING. Pure.
 
-An adapter computes as its base model does: what differs is whose KV blocks a request may use, as with a salt. A source
-that looks like a path must be a folder; a name is taken as loaded.
+An adapter computes as its base model does; it differs in the KV blocks that a request may use, as with a salt. A source
+that looks like a path must be a folder; a name counts as loaded.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fleet.simengine.http.errors import ApiError
 
 
 class Apart(bytes):
-    """The content of a request for an adapter, or with a salt, as KV events carry it."""
+    """Content of a request for an adapter, or with a salt, as KV events carry it."""
 
     adapter = salt = ""
 
@@ -28,24 +28,24 @@ def content_of(data: bytes, adapter: str, salt: str) -> bytes:
 
 
 def keys_of(content: object) -> tuple[str, str]:
-    """The adapter and the salt."""
+    """Return the adapter and the salt."""
     return (content.adapter, content.salt) if isinstance(content, Apart) else ("", "")
 
 
 def seed_of(adapter: str, salt: str) -> int:
-    """Begins the chain of its blocks."""
+    """Return the seed of the chain of its blocks."""
     keys = f"{adapter}\0{salt}" if salt else adapter
     return xxhash.xxh64_intdigest(keys.encode()) if keys else 0
 
 
 class Adapters:
     def __init__(self, slots: int) -> None:
-        """`slots`: 0 without LoRA."""
+        """Make an empty set. `slots`: 0 without LoRA."""
         self.slots = slots
-        self.sources: dict[str, str] = {}  # by name
+        self.sources: dict[str, str] = {}  # sources by name
 
     def load(self, body: Mapping[str, Any]) -> str:
-        """vLLM's answer. Raises ApiError."""
+        """Load an adapter; return vLLM's answer. Raise ApiError."""
         name, source = body.get("lora_name"), body.get("lora_path")
         if not name or not source or not isinstance(name, str) or not isinstance(source, str):
             raise ApiError(400, "Both 'lora_name' and 'lora_path' must be provided.", kind="InvalidUserInput")

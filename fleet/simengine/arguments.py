@@ -49,7 +49,7 @@ class Arguments(SimOptions):
 
 
 def parse_arguments(words: list[str]) -> Arguments:
-    """Exits with status 2 and a message for invalid arguments."""
+    """Parse the command line. Exit with status 2 and a message for invalid arguments."""
     parser = argparse.ArgumentParser(prog="python -m fleet.simengine", description=__doc__)
     positive, port = _between(1, 2**31 - 1), _between(0, 65_535)
     parser.add_argument("--port", type=port, required=True, help="HTTP; 0 takes a free one")
@@ -111,7 +111,7 @@ def parse_arguments(words: list[str]) -> Arguments:
 
 
 def _add_transfers(parser: argparse.ArgumentParser) -> None:
-    """How KV blocks move between engines."""
+    """Add the options of KV transfers between engines."""
     parser.add_argument(
         "--kv", choices=CONNECTOR_CHOICES, default=NONE, help="how KV blocks move between this engine and others"
     )
@@ -130,7 +130,7 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tiers(parser: argparse.ArgumentParser) -> None:
-    """KV below HBM."""
+    """Add the options of KV below HBM."""
     parser.add_argument("--dram-gb", type=_at_least_0, default=0.0, help="host memory for KV")
     parser.add_argument("--dram-gb-per-s", type=_more_than_0, help="reads from host memory; left out: by --tier-law")
     parser.add_argument("--ssd-gb", type=_at_least_0, default=0.0, help="drives for KV")

@@ -27,7 +27,8 @@ class Driver:
         steps: RankSteps | None = None,
         origin_s: float | None = None,
     ) -> None:
-        """`steps`: the engine in its group, if it steps together with others; they have one `origin_s`, monotonic."""
+        """Make a driver. `steps`: the engine in its group, if it steps together with others, which share one
+        `origin_s`, monotonic."""
         self._engine = engine
         self._steps = steps or engine
         self._scale = time_scale
@@ -37,35 +38,35 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._origin = time.monotonic() if origin_s is None else origin_s  # the loop's clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer is due
+        self._due = 0.0  # due time of the timer
         self._earliest = 0.0  # earliest next tick that delivers
         self._lags = (0.0, 0.0)  # maximum of this window and of the previous one
         self._window_end = 0.0
 
     def now_s(self) -> float:
-        """Virtual seconds since the start."""
+        """Return the virtual seconds since the start."""
         return (time.monotonic() - self._origin) * self._scale
 
     def add(self, requests: Iterable[EngineRequest], arrived_s: float) -> None:
-        """Raises RequestTooLong."""
+        """Add requests. Raise RequestTooLong."""
         for request in requests:
             self._engine.add_request(request, arrived_s)
         self._set_timer()
 
     def abort(self, request: EngineRequest) -> bool:
-        """False if the request was over."""
+        """Abort a request; False if it was over."""
         gone = self._engine.abort(request.id) is not None
         self._deliver([])
         self._set_timer()
         return gone
 
     def prefilled(self, request: EngineRequest) -> None:
-        """Another engine has computed the prompt: the transfer may start."""
+        """Start the transfer of a request: another engine has computed its prompt."""
         self._engine.prefilled(request, self.now_s())
         self._set_timer()
 
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """KV of `tokens` prompt tokens arrived."""
+        """Continue a request: KV of `tokens` prompt tokens has arrived."""
         self._engine.pulled(request, tokens, self.now_s())
         self._set_timer()
 
@@ -84,7 +85,7 @@ class Driver:
         return self._engine.stats(self.now_s())
 
     def lag_s(self) -> float:
-        """Maximum delay of a tick in the last seconds, wall clock."""
+        """Return the maximum delay of a tick in the last seconds, wall clock."""
         self._turn_window()
         return max(self._lags)
 

@@ -1,4 +1,4 @@
-"""The text that the simulated model generates: a function of seed and prompt, known in advance.
+"""Generates the simulated model's text: a function of seed and prompt, known in advance.
 
 Each token is 4 ASCII characters that need no escaping in JSON.
 """
@@ -21,7 +21,7 @@ _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The limits of an answer."""
+    """Limits of an answer."""
 
     max_tokens: int
     min_tokens: int = 0
@@ -34,11 +34,11 @@ class SimAnswer:
     text: str  # without the stop string
     tokens: int
     reason: str  # "stop" or "length"
-    stopped_by: str | None = None  # the stop string that ended it
+    stopped_by: str | None = None  # stop string that ended it
 
 
 def syllable(key: int) -> str:
-    """A token that the model could have generated."""
+    """Return a token that the model could have generated."""
     key, last = divmod(key, len(_CONSONANTS))
     key, middle = divmod(key, len(_VOWELS))
     return f"{_CONSONANTS[key % len(_CONSONANTS)]}{_VOWELS[middle]}{_CONSONANTS[last]} "

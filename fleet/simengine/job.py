@@ -24,11 +24,11 @@ class RequestParams:
     stop: tuple[str, ...] = ()
     seed: int = 0
     salt: str = ""
-    n: int = 1  # answers per prompt
+    n: int = 1  # number of answers per prompt
     stream: bool = False
-    usage_at_end: bool = False  # streams only
+    usage_at_end: bool = False  # for streams only
     usage_in_chunks: bool = False
-    logprobs: int | None = None  # alternatives to list of each token; None: no log probabilities
+    logprobs: int | None = None  # number of alternatives listed per token; None: no log probabilities
     kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
 
     @property
@@ -60,13 +60,13 @@ class Choice:
     index: int
     request: EngineRequest
     answer: SimAnswer
-    sent: int = 0  # tokens
-    taken: range = range(0)  # tokens of the last call of `take`
-    hold_as: str | None = None  # hold its blocks under this name when it is finished
+    sent: int = 0  # number of tokens sent
+    taken: range = range(0)  # tokens of the latest call of `take`
+    hold_as: str | None = None  # name under which its blocks are held once it is finished
     source: TransferSource | None = None  # source of its KV, until that is requested
 
     def take(self) -> str:
-        """The text of the tokens generated since the last call."""
+        """Return the text of the tokens generated since the last call."""
         upto = self.request.generated
         text = self.answer.text[4 * self.sent : 4 * upto]
         self.taken = range(self.sent, upto)
@@ -85,13 +85,13 @@ class EngineJob:
     params: RequestParams
     choices: list[Choice] = field(default_factory=list)
     created: int = field(default_factory=lambda: int(time.time()))
-    unfinished: int = 0  # choices
-    is_gone: bool = False  # the client disconnected
-    failed: ApiError | None = None  # the request cannot be completed
-    kv: msgspec.Struct | None = None  # the answer's transfer parameters
+    unfinished: int = 0  # number of unfinished choices
+    is_gone: bool = False  # True if the client disconnected
+    failed: ApiError | None = None  # why the request cannot be completed
+    kv: msgspec.Struct | None = None  # transfer parameters of the answer
     has_news: bool = False
     media: tuple[str, ...] = ()  # the engine's tiers below the GPU
-    head: bytes = b""  # start of every chunk of a stream, for the format
+    head: bytes = b""  # beginning of every chunk of a stream, for the format
     _waiter: "asyncio.Future[None] | None" = None
 
     @property

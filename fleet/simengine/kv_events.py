@@ -21,7 +21,7 @@ TOPIC = "kv"
 VLLM, SGLANG = DIALECTS = ("vllm", "sglang")
 _SGLANGS_MEDIA = {"CPU": "CPU_PINNED"}
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
-REPLAY_BYTES = 4_000_000  # limit of those batches; long prompts carry all their tokens
+REPLAY_BYTES = 4_000_000  # limit of those batches' size; long prompts carry all their tokens
 HIGH_WATER_MARK = 100_000
 END = (-1).to_bytes(8, "big", signed=True)
 
@@ -67,18 +67,18 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    at: float  # unix seconds
-    events: tuple[tuple[Event, bytes], ...]  # with the tokens of a stored event
-    size: int  # bytes, roughly
+    at: float  # Unix seconds
+    events: tuple[tuple[Event, bytes], ...]  # events, each with the tokens of a stored one
+    size: int  # approximate bytes
 
 
 class Publisher:
-    """Bound sockets on the running loop. Raises zmq.ZMQError for a port in use."""
+    """Sockets bound on the running loop. Raises zmq.ZMQError for a port in use."""
 
     def __init__(
         self, host: str, events_port: int, replay_port: int, block_size: int, rank: int = 0, dialect: str = VLLM
     ) -> None:
-        """`rank`: data-parallel, in its group; `dialect`: one of DIALECTS."""
+        """Bind the sockets. `rank`: data-parallel rank in its group; `dialect`: one of DIALECTS."""
         self.rank = rank
         self._mapped = _as_sglang if dialect == SGLANG else _as_vllm
         self._block_size = block_size
@@ -86,13 +86,13 @@ class Publisher:
         self._subscriptions = 0
         self._next = 0
         self._buffer: deque[tuple[int, EventBatch]] = deque()
-        self._buffered = 0  # bytes
-        # XPUB: a PUB that also reports subscriptions.
+        self._buffered = 0  # bytes of the buffered batches
+        # XPUB is a PUB that also reports subscriptions.
         self._events = self._bind(zmq.XPUB, host, events_port, self._count_subscriptions)
         self._replay = self._bind(zmq.ROUTER, host, replay_port, self._serve)
 
     def source(self) -> dict[str, object]:
-        """vLLM's KVEventsConfig."""
+        """Return vLLM's KVEventsConfig."""
         return {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
@@ -143,7 +143,7 @@ class Publisher:
                 self._subscriptions += 1 if message[:1] == b"\1" else -1
 
     def _serve(self) -> None:
-        """Replay requests: [client, empty, first sequence number wanted]."""
+        """Serve replay requests: [client, empty, first sequence number wanted]."""
         while _has_input(self._replay):
             frames = self._replay.recv_multipart(zmq.NOBLOCK)
             if len(frames) != 3:
@@ -204,7 +204,7 @@ def _as_sglang(event: Event, data: bytes, block_size: int) -> SglangStored | Sgl
 
 
 def _signed(name: int) -> int:
-    """SGLang's names have 64 bits and a sign."""
+    """Return a block's name as SGLang has it, with 64 bits and a sign."""
     return (name & (1 << 64) - 1) - (1 << 64 if name >> 63 & 1 else 0)
 
 
@@ -213,7 +213,8 @@ def _has_input(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def _tokens(event: Event, width: int) -> bytes:
-    """The bytes of a stored event's blocks; copied, so that a short event does not keep a long prompt in memory."""
+    """Return the bytes of a stored event's blocks, copied, so that a short event does not keep a long prompt in
+    memory."""
     if not isinstance(event, Stored) or not isinstance(event.content, bytes):
         return b""
     return event.content[event.first * width : (event.first + len(event.hashes)) * width]

@@ -1,4 +1,4 @@
-"""/metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
+"""Renders /metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """Constant for the life of the process."""
+    """Facts that are constant while the process lives."""
 
     model: str
     block_size: int
@@ -38,9 +38,9 @@ class EngineInfo:
     time_scale: float
     window: int  # tokens
     caches_prefixes: bool = True
-    media: tuple[str, ...] = ()  # its tiers below the GPU, as in KV events
-    rank: int = 0  # data-parallel, in its group
-    pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
+    media: tuple[str, ...] = ()  # media of its tiers below the GPU, as in KV events
+    rank: int = 0  # data-parallel rank in its group
+    pulls_as: str = ""  # value of `source` for transferred KV in counters; empty: no connector
 
 
 class Metrics:
@@ -72,11 +72,11 @@ class Metrics:
         }
         self._sim_histograms = {
             "time_to_second_token_seconds": Histogram(FIRST_TOKEN_S),
-            "request_interruptions": Histogram(INTERRUPTIONS),  # steps with another's prefill while it decodes
+            "request_interruptions": Histogram(INTERRUPTIONS),  # steps with another request's prefill while it decodes
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0
-        self._below_tokens = Counter[str]()  # loaded from tiers below the GPU
+        self._below_tokens = Counter[str]()  # tokens loaded from tiers below the GPU
         self._success = dict.fromkeys(REASONS, 0)
         self._prompt_tokens = 0
         self._cached_tokens = 0
@@ -96,7 +96,7 @@ class Metrics:
                 self._first_token(request)
 
     def finished(self, request: EngineRequest, reason: str, *, max_tokens: int, n: int) -> None:
-        """A request completed."""
+        """Count a completed request."""
         self._success[reason] += 1
         inference_s = request.finished_s - request.scheduled_s
         decode_s = request.finished_s - request.first_token_s
@@ -197,7 +197,7 @@ class Metrics:
         self._labelled(lines, "request_success", "finished_reason", self._success)
 
     def _tiers(self, lines: list[str], stats: TiersStats) -> None:
-        """Of KV below the GPU: totals as of vLLM's offloading, by tier as of its tiered offloading."""
+        """Add the metrics of KV below the GPU: totals as in vLLM's offloading, by tier as in its tiered offloading."""
         tiers = stats.tiers
         read, written = sum(tier.read_bytes for tier in tiers), sum(tier.written_bytes for tier in tiers)
         for name, value in (
@@ -252,7 +252,7 @@ def histogram_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
 
 
 def _one_two_five(largest: int) -> list[float]:
-    """1, 2, 5, 10, 20, 50 … up to the window."""
+    """Return 1, 2, 5, 10, 20, 50 … up to the window."""
     series = (mantissa * 10**exponent for exponent in range(12) for mantissa in (1, 2, 5))
     return [value for value in series if value <= largest]
 

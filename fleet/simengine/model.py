@@ -1,4 +1,4 @@
-"""The options that determine how a simulated engine computes, and the engine model made from them."""
+"""Options that determine how a simulated engine computes, and the engine model made from them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
 IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
 PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
 ONE_ENGINE, DEP, DWDP, DWDP_SLICES = CONTEXT_SERVERS = ("plain", "dep", "dwdp", "dwdp-slices")
-CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # GPUs per server, unless tp says another number
+CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # GPUs per server, unless tp gives another number
 PREFILL: Role = "prefill"
 
 
@@ -46,11 +46,11 @@ class SimOptions:
     model_profile: str
     tp: int | None
     expert_parallel: bool
-    profile: str | None  # as JSON, instead of the four before it
-    context_servers: str  # one of CONTEXT_SERVERS: other than plain, instead of the five before it
-    context_model: str  # a mixture of experts: one of MOES
+    profile: str | None  # profile as JSON, instead of the four options before it
+    context_servers: str  # one of CONTEXT_SERVERS; other than plain, it replaces the five options before it
+    context_model: str  # mixture of experts: one of MOES
     context_gpu: str  # one of GPUS
-    group: int  # data-parallel ranks that share its experts
+    group: int  # number of data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
     max_model_len: int
@@ -66,32 +66,32 @@ class SimOptions:
     ssd_gb: float
     ssd_access: str
     ssd_drives: int
-    ssd_read_gb_s: float  # reads of one drive
-    ssd_metadata: str  # one of SSD_METADATA, of ssd-tutti
+    ssd_read_gb_s: float  # read rate of one drive
+    ssd_metadata: str  # one of SSD_METADATA, for ssd-tutti
     tier_write: str
     tier_promote_hits: int
     tier_prefetch: bool
     tier_load: str
     tier_law: str
-    dram_gb_per_s: float | None  # None: by `tier_law`
+    dram_gb_per_s: float | None  # None: rate by `tier_law`
 
 
 def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
-    """By a made profile, else by names. Raises UnknownProfile."""
+    """Return the profile that somebody made, else one by names. Raise UnknownProfile."""
     if made:
         return profile_by(read(made))
     return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)
 
 
 def served_by(options: SimOptions) -> Profile:
-    """Raises UnknownProfile."""
+    """Return the options' profile. Raise UnknownProfile."""
     return served(
         options.profile, options.gpu, options.model_profile, options.tp, options.group, options.expert_parallel
     )
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:
-    """Of one rank. Raises UnknownProfile."""
+    """Return the model of one rank. Raise UnknownProfile."""
     if options.context_servers != ONE_ENGINE:
         return _of_server(options, role)
     of = served_by(options)
@@ -112,12 +112,12 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
 
 
 def gpus_of(options: SimOptions, role: str) -> int:
-    """Of an instance that is a context or a generation server."""
+    """Return the GPUs of an instance that is a context or a generation server."""
     return options.tp or (CONTEXT_GPUS if role == PREFILL else GENERATION_GPUS)
 
 
 def context_ranks(options: SimOptions, role: str) -> int:
-    """GPUs of a DWDP group, each of which is an engine behind the address of the instance; else 1."""
+    """Return the GPUs of a DWDP group, each of which is an engine behind the address of the instance; else 1."""
     is_group = role == PREFILL and options.context_servers in (DWDP, DWDP_SLICES)
     return gpus_of(options, role) if is_group else 1
 
@@ -144,7 +144,7 @@ def _of_server(options: SimOptions, role: str) -> EngineModel:
 
 
 def machine_of(options: SimOptions) -> Machine:
-    """Of context and generation servers."""
+    """Return the model and GPU of context and generation servers."""
     moe = MOES[options.context_model]
     return Machine(moe, GPUS[options.context_gpu].serving(moe))
 
@@ -197,7 +197,7 @@ def _device(name: str, options: SimOptions, layout: KvLayout) -> TierDevice:
 
 
 def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:
-    """What is left of the pool when its addresses for the drives are in GPU memory too."""
+    """Return the rest of the pool when its addresses for the drives are in GPU memory, too."""
     if tiers is None:
         return blocks
     block_bytes = tiers.layout.bytes(size)

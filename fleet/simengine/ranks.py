@@ -1,4 +1,4 @@
-"""The data-parallel ranks behind one address: each an engine with a cache of its own, as vLLM runs them."""
+"""The data-parallel ranks behind one address: each is an engine with a cache of its own, as in vLLM."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,19 +16,19 @@ class Ranks:
         self._turn = 0
 
     def chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> Service:
-        """Where a request is computed: on the rank that it names, counted from 0 behind this address, else on the one
-        with the fewest requests. Raises ApiError."""
+        """Return the rank for a request: the one that it names, counted from 0 behind this address, else the one with
+        the fewest requests. Raise ApiError."""
         named = next((value for name, value in headers if name == HEADER), b"")
         try:
             rank = int(named)
-        except ValueError:  # none is named, as vLLM takes it
+        except ValueError:  # an unreadable rank counts as none, as in vLLM
             return self._least_loaded()
         if not 0 <= rank < len(self.services):
             raise unknown_rank(rank, len(self.services))
         return self.services[rank]
 
     async def exchange(self, path: str, raw: bytes) -> tuple[int, bytes]:
-        """A request of another engine to the connector, answered by the rank whose engine it names. DecodeError."""
+        """Answer a request of another engine to the connector, by the rank whose engine it names. Raise DecodeError."""
         for service in self.services:
             status, answer = await service.connector_writes[path](raw)
             if status != OTHER_ENGINE:
@@ -40,12 +40,12 @@ class Ranks:
         return sum(service.load for service in self.services)
 
     def sources(self) -> bytes:
-        """JSON: where each rank publishes its KV events."""
+        """Return, as JSON, where each rank publishes its KV events."""
         publishers = [service.publisher for service in self.services if service.publisher is not None]
         return msgspec.json.encode({str(publisher.rank): publisher.source() for publisher in publishers})
 
     def metrics_page(self) -> bytes:
-        """Every rank's series, each name's together."""
+        """Return every rank's series, grouped by name."""
         pages = [service.metrics_page() for service in self.services]
         return pages[0] if len(pages) == 1 else _joined(pages)
 

@@ -1,7 +1,6 @@
-"""Registers the engine in etcd as a worker of Neuron does: a key under a lease, /workers/<role>/<host>/<port>.
+"""Registers the engine in etcd as a Neuron worker does: a key under a lease, /workers/<role>/<host>/<port>.
 
-The lease is renewed for as long as the engine lives; it is revoked when the engine stops, and runs out when it is
-killed.
+The lease is renewed while the engine lives; it is revoked when the engine stops, and expires if it is killed.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ ANSWER_S = 2.0
 
 @asynccontextmanager
 async def registered(etcd: str | None, role: str, host: str, port: int) -> AsyncIterator[None]:
-    """Nothing happens without an etcd."""
+    """Register while the context is open; without an etcd, do nothing."""
     if etcd is None:
         yield
         return
@@ -36,7 +35,7 @@ class _Renewal(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What is read of etcd's answers. Its gateway writes 64-bit numbers as text."""
+    """The fields read from etcd's answers. Its gateway writes 64-bit numbers as text."""
 
     ID: str | int = ""
     result: _Renewal = _Renewal()
@@ -52,7 +51,7 @@ class _Worker:
         self._lease: str | int = ""
 
     async def run(self) -> None:
-        """Runs until cancelled; registers again when etcd was away for too long."""
+        """Run until cancelled; register again after etcd was unreachable for too long."""
         while True:
             try:
                 await self._renew() if self._lease else await self._register()
@@ -65,7 +64,7 @@ class _Worker:
             if self._lease:
                 await self._post("/v3/lease/revoke", ID=self._lease)
         except self._failed:
-            pass  # the lease runs out
+            pass  # the lease expires
         await self._client.aclose()
 
     async def _register(self) -> None:
@@ -74,7 +73,7 @@ class _Worker:
         self._lease = lease
 
     async def _renew(self) -> None:
-        """Without a TTL in the answer the lease has run out."""
+        """Renew the lease. Without a TTL in the answer it has expired."""
         answer = await self._post("/v3/lease/keepalive", ID=self._lease)
         if not answer.result.TTL:
             self._lease = ""

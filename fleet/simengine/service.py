@@ -26,7 +26,7 @@ Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None
 
 
 class Service:
-    """Belongs to the running event loop."""
+    """The service of one engine; it belongs to the running event loop."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Service:
         steps: RankSteps | None = None,
         origin_s: float | None = None,
     ) -> None:
-        """`steps` and `origin_s`: see Driver."""
+        """Make the service. `steps` and `origin_s`: as in Driver."""
         self.about = about
         self.publisher = publisher
-        self.load = 0  # requests in progress
+        self.load = 0  # number of requests in progress
         self.sleep_mode = SleepMode()
         self.adapters = Adapters(adapter_slots)
         self._engine = engine
@@ -52,7 +52,7 @@ class Service:
         self._metrics = Metrics(about)
         self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull, self._fail, steps, origin_s)
         self._connector = connect(self._is_busy, self._driver.release)
-        self._recomputes = recomputes  # a prompt whose KV did not arrive; else its request fails
+        self._recomputes = recomputes  # True: a prompt whose KV did not arrive is computed; False: its request fails
         self._pulls: set[asyncio.Task[None]] = set()
         self._run = os.urandom(6).hex()
         self._numbers = itertools.count()
@@ -70,11 +70,11 @@ class Service:
             raise unknown_model(name)
 
     def now_s(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual seconds."""
         return self._driver.now_s()
 
     def start(self, params: RequestParams, request_id: str, arrived_s: float) -> EngineJob:
-        """Raises ApiError; then nothing was started."""
+        """Start a request. Raise ApiError; then nothing was started."""
         self.check_model(params.model)
         self.sleep_mode.check()
         job = EngineJob(request_id, params.model or self.about.model, params, media=self.about.media)
@@ -90,7 +90,7 @@ class Service:
         return job
 
     def finish(self, job: EngineJob) -> None:
-        """The response was sent, or the client disconnected."""
+        """Clean up after the response was sent, or the client disconnected."""
         self.load -= 1
         for choice in job.choices:
             if not choice.request.is_over and self._driver.abort(choice.request):
@@ -173,7 +173,7 @@ class Service:
     # KV transfers
 
     def _fail(self, request: EngineRequest) -> None:
-        """Its KV does not fit into GPU memory while it is loaded."""
+        """Fail a request whose KV does not fit into GPU memory while it is loaded."""
         message = f"CUDA out of memory while loading KV from storage for {request.prompt_tokens} tokens"
         self._metrics.errored()
         request.owner.job.fail(ApiError(500, message, kind="InternalServerError"))
@@ -235,7 +235,7 @@ class Service:
         self._driver.pulled(choice.request, tokens)
 
     def _lost(self, choice: Choice, error: TransferFailed) -> bool:
-        """Whether the prompt is computed here instead."""
+        """True if the prompt is computed here instead."""
         self._metrics.transfer_failed()
         if not self._recomputes:
             choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
@@ -243,7 +243,8 @@ class Service:
 
 
 def _first_token(answer: SimAnswer, transfer: TransferRequest) -> tuple[SimAnswer, TransferRequest]:
-    """For a context request; an answer that ends by itself with this token needs no other engine."""
+    """Return the first token of a context request; an answer that ends by itself with this token needs no other
+    engine."""
     if answer.tokens == 1 and answer.reason == "stop":
         return answer, NO_TRANSFER
     return SimAnswer(answer.text[: tokens.BYTES_PER_TOKEN], 1, "length"), transfer

@@ -1,7 +1,7 @@
-"""vLLM's sleep mode: what of the GPU's memory is asleep, and whether the weights are there. Pure.
+"""vLLM's sleep mode: the sleeping parts of the GPU's memory, and whether the weights are there. Pure.
 
-Level 1 moves the weights to host memory; level 2 discards them: woken up, they are whatever lies in that memory, until
-they are loaded again. vLLM then answers from it without an error; here such a request fails.
+Level 1 moves the weights to host memory; level 2 discards them: after waking up, they are whatever lies in that memory,
+until they are loaded again. vLLM then answers from it without an error; here such a request fails.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class SleepMode:
         return bool(self._asleep)
 
     def check(self) -> None:
-        """ApiError when no request can be served."""
+        """Raise ApiError if no request can be served."""
         if self._asleep:
             raise asleep()
         if self._discarded:
@@ -34,7 +34,7 @@ class SleepMode:
         self._discarded |= level == 2
 
     def wake(self, tags: Sequence[str]) -> None:
-        """`tags`: empty, for all of them."""
+        """Wake these parts. `tags`: empty for all of them."""
         unknown = [tag for tag in tags if tag not in TAGS]
         if unknown:
             raise bad_sleep(f"tags must be of {', '.join(TAGS)}, not {unknown[0]}")

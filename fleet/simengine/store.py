@@ -54,7 +54,7 @@ class Store:
         return b"null"
 
     async def _get(self, raw: bytes) -> bytes:
-        """Responds when the transfer of the held blocks would be done."""
+        """Respond when the transfer of the held blocks would be done."""
         asked = msgspec.json.decode(raw, type=Get)
         blocks = self._blocks.held(asked.hashes)
         size, seconds = blocks * asked.block_bytes, 0.0

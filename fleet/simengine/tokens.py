@@ -19,7 +19,7 @@ def count(data: bytes) -> int:
 
 
 def chain(data: bytes, block_size: int, seed: int = 0) -> list[int]:
-    """64-bit hashes of all full blocks, each seeded with the previous one; equal in every process."""
+    """Return 64-bit hashes of all full blocks, each seeded with the previous one; equal in every process."""
     width = block_size * BYTES_PER_TOKEN
     digest = xxh3_64_intdigest
     key = seed
@@ -31,7 +31,7 @@ def chain(data: bytes, block_size: int, seed: int = 0) -> list[int]:
 
 
 def from_ids(ids: Iterable[int]) -> bytes:
-    """Raises OverflowError or TypeError for invalid ids."""
+    """Convert ids to bytes. Raise OverflowError or TypeError for invalid ids."""
     words = array("I", ids)
     if sys.byteorder == "big":
         words.byteswap()
@@ -39,7 +39,7 @@ def from_ids(ids: Iterable[int]) -> bytes:
 
 
 def unpadded(data: bytes) -> bytes:
-    """The text of ids that `to_ids` made."""
+    """Return the text of ids that `to_ids` made."""
     return data[: 1 - BYTES_PER_TOKEN] + data[1 - BYTES_PER_TOKEN :].rstrip(b"\0")
 
 
@@ -51,7 +51,7 @@ def to_ids(data: bytes) -> list[int]:
 
 
 def render(messages: Iterable[tuple[str, str]]) -> bytes:
-    """(role, content) pairs in the chat template, up to the start of the answer."""
+    """Render (role, content) pairs in the chat template, up to the start of the answer."""
     parts = [f"<|{role}|>\n{content}\n" for role, content in messages]
     parts.append("<|assistant|>\n")
     return "".join(parts).encode(errors="surrogatepass")

@@ -28,7 +28,7 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-VERSION = "0.24.0+weir.sim"  # the release that the step-time law was fitted to
+VERSION = "0.24.0+weir.sim"  # release that the step-time law was fitted to
 
 FORMATS = {
     "/v1/chat/completions": CHAT,
@@ -51,10 +51,10 @@ Query = Mapping[str, list[str]]
 
 class App:
     def __init__(self, *services: Service, api_key: str = "") -> None:
-        """`api_key`: asked for on /v1, as vLLM with --api-key does; empty: none is."""
+        """Make the application. `api_key`: key required on /v1, as in vLLM with --api-key; empty: none."""
         self._api_key = f"Bearer {api_key}".encode() if api_key else b""
         self._ranks = ranks = Ranks(services)
-        self._service = service = services[0]  # what concerns no rank in particular
+        self._service = service = services[0]  # serves whatever concerns no single rank
         self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
             "/health": lambda: (b"", _JSON),
             "/ping": lambda: (b"", _JSON),
@@ -81,7 +81,7 @@ class App:
             }
         self._posts = {path: partial(self._exchange, path) for path in service.connector_writes}
         self._posts |= {path: partial(self._make, path) for path in media.ANSWERS}
-        # As vLLM with --enable-sleep-mode, by their query
+        # Handlers by path, called with the query, as in vLLM with --enable-sleep-mode.
         self._orders: dict[str, Callable[[Query], None]] = {
             "/sleep": lambda query: ranks.sleep(_level(query)),
             "/wake_up": lambda query: ranks.wake(query.get("tags", [])),
@@ -150,7 +150,7 @@ class App:
         await respond(send, 200, body)
 
     async def _make(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
-        """Audio or images."""
+        """Answer with audio or images."""
         try:
             raw = await read_body(receive)
             form = media.read(raw, [value for name, value in scope["headers"] if name == b"content-type"])
@@ -171,7 +171,7 @@ class App:
         return b'{"results":[null]}'
 
     async def _exchange(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
-        """A request of another engine to the connector."""
+        """Answer a request of another engine to the connector."""
         try:
             status, answer = await self._ranks.exchange(path, await read_body(receive))
         except ClientDisconnected:

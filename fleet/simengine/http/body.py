@@ -61,7 +61,7 @@ def transfer_params(body: Body, name: str) -> TransferParams:
 
 
 def strings(body: Body, name: str) -> tuple[str, ...]:
-    """One string or a list of strings; empty strings are ignored."""
+    """Read one string or a list of strings; empty strings are ignored."""
     value = body.get(name)
     values = [value] if isinstance(value, str) else value or []
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
@@ -70,7 +70,7 @@ def strings(body: Body, name: str) -> tuple[str, ...]:
 
 
 def cache_salt(body: Body) -> str:
-    """Checked as vLLM does; "" without one."""
+    """Read the salt, checked as in vLLM; "" without one."""
     value = body.get("cache_salt")
     if value is None:
         return ""
@@ -81,7 +81,7 @@ def cache_salt(body: Body) -> str:
 
 
 def text_of(content: object, where: str) -> str:
-    """The text of a message: a string, or a list of parts with text."""
+    """Return the text of a message: a string, or a list of parts with text."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -110,7 +110,7 @@ def _part(part: object, where: str) -> str:
 
 
 def messages(body: Body, name: str = "messages") -> list[tuple[str, str]]:
-    """(role, text) of each message."""
+    """Return (role, text) of each message."""
     value = body.get(name)
     if not isinstance(value, list) or not value:
         raise ApiError(400, f"{name}: Field required, a list with at least one message.", param=name)

@@ -1,4 +1,4 @@
-"""Audio and images: answers of the right form, made at once. The law of step times knows text only."""
+"""Audio and images: answers of the right form, made at once. The law of step times knows only text."""
 
 import base64
 import struct
@@ -15,11 +15,11 @@ from router.contract import multipart
 from router.contract.multipart import InvalidMultipart
 
 JSON, TEXT, WAV = b"application/json", b"text/plain; charset=utf-8", b"audio/wav"
-SAMPLES_PER_S = 8_000  # sample rate of the speech: one byte each, one channel
+SAMPLES_PER_S = 8_000  # sample rate of the speech: one byte per sample, one channel
 LETTERS_PER_S = 15.0  # speed at which a text is spoken
 BYTES_PER_S = 32_000  # transcribed audio: 16 kHz, 16 bits
 MOST_IMAGES = 10
-SIDE = 64  # pixels of an image
+SIDE = 64  # pixels per side of an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Made:
 
 
 def read(raw: bytes, content_types: Sequence[bytes]) -> Form:
-    """A JSON object, or a form with files."""
+    """Parse a JSON object, or a form with files."""
     if not any(map(multipart.is_multipart, content_types)):
         body = parse(raw)
         return Form(model_of(body), body, 0)

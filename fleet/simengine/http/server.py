@@ -35,11 +35,11 @@ async def serve(app: Any, listening: socket.socket) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,
     )
-    # After a graceful stop uvicorn restores these handlers and raises the signal again: with the default ones it
-    # would end the process.
+    # uvicorn restores these handlers after a graceful stop and raises the signal again: the default ones would end the
+    # process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    # Objects that exist now stay: the collector need not look at them again.
+    # Objects that exist now stay, so the collector need not look at them again.
     gc.collect()
     gc.freeze()
     await uvicorn.Server(config).serve([listening])

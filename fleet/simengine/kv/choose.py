@@ -1,4 +1,4 @@
-"""The connector that a command line names."""
+"""Chooses the connector that a command line names."""
 
 from collections.abc import Callable
 

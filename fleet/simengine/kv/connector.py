@@ -1,4 +1,4 @@
-"""What every connector can do, and what a request asks of it."""
+"""The interface of every connector, and the transfer that a request asks for."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import msgspec
 
 from fleet.engine.request import EngineRequest
 
-Answer = Awaitable[tuple[int, bytes]]  # HTTP status, body
+Answer = Awaitable[tuple[int, bytes]]  # (HTTP status, body)
 
 
 class TransferFailed(Exception):
@@ -52,43 +52,44 @@ class TransferSource:
     """Where to pull the KV of a prompt from."""
 
     url: str
-    key: str  # the name under which the source holds it
+    key: str  # name under which the source holds it
     engine_id: str | None  # engine that holds it; None: any
-    waits: bool  # the source may still be computing the prompt
-    asks: bool = False  # `lookup` until it is computed, and only then take blocks and a slot for it
+    waits: bool  # True: the source may still be computing the prompt
+    asks: bool = False  # True: call `lookup` until it is computed, and only then take blocks and a slot for it
 
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    hold_as: str | None = None  # hold the blocks under this name when the request is finished
-    source: TransferSource | None = None  # pull the KV from here instead of computing the prompt
-    first_token: bool = False  # the request ends after its first token
+    hold_as: str | None = None  # name under which the blocks are held once the request is finished
+    source: TransferSource | None = None  # where to pull the KV from instead of computing the prompt
+    first_token: bool = False  # True: the request ends after its first token
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    tokens: int  # leading tokens of the prompt whose KV is present now
-    size: int  # bytes transferred
-    seconds: float  # virtual
+    tokens: int  # leading tokens of the prompt whose KV is now present
+    size: int  # transferred bytes
+    seconds: float  # virtual seconds
 
 
 class Connector(Protocol):
-    reads: Mapping[str, Callable[[], bytes]]  # GET
-    writes: Mapping[str, Callable[[bytes], Answer]]  # POST; they raise msgspec.DecodeError
+    reads: Mapping[str, Callable[[], bytes]]  # handlers of GET
+    writes: Mapping[str, Callable[[bytes], Answer]]  # handlers of POST, which raise msgspec.DecodeError
 
     def parse(self, params: TransferParams, request_id: str) -> TransferRequest:
-        """What a request's transfer parameters and id ask for. Raises ApiError."""
+        """Return what a request's transfer parameters and id ask for. Raise ApiError."""
 
     async def lookup(self, source: TransferSource) -> None:
-        """Wait until the source has computed the prompt. Raises TransferFailed."""
+        """Wait until the source has computed the prompt. Raise TransferFailed."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
-        """Wait for the KV beyond `request.computed` tokens. Raises TransferFailed."""
+        """Wait for the KV beyond `request.computed` tokens. Raise TransferFailed."""
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
-        """A prompt was computed, or finished if it is to be held. Returns the response's transfer parameters."""
+        """Take over a computed prompt, or a finished one if it is to be held; return the response's transfer
+        parameters."""
 
     def decline(self, source: TransferSource) -> None:
-        """The blocks will not be pulled: the request ended, or the local cache covered it."""
+        """Give up blocks that will not be pulled: the request ended, or the local cache covered it."""
 
     async def close(self) -> None: ...

@@ -20,8 +20,8 @@ from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams, TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
 
-# As Neuron's proxy writes them: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The
-# engine puts its own prefix before each id: that of a request that it computes alone has only this one.
+# Format of Neuron's proxy: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The engine prefixes
+# each id with its own; the id of a request that it computes alone has only this prefix.
 _NEURON_ID = re.compile(r"-cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 
@@ -94,7 +94,7 @@ def p2p_request(params: TransferParams, request_id: str) -> TransferRequest:
 
 
 def neuron_request(role: str, peer: str | None) -> Callable[[TransferParams, str], TransferRequest]:
-    """For an engine of this role; `peer`: the other engine of a fixed pair."""
+    """Return the parser for an engine of this role. `peer`: the other engine of a fixed pair."""
 
     def parse(params: TransferParams, request_id: str) -> TransferRequest:
         match = _NEURON_ID.search(request_id)

@@ -1,4 +1,5 @@
-"""Engine to engine: blocks of finished requests are held until another engine pulls them or the hold time is over."""
+"""Transfers KV from engine to engine: blocks of finished requests are held until another engine pulls them or the hold
+time is over."""
 
 import asyncio
 import os
@@ -25,7 +26,7 @@ from fleet.simengine.kv.wire import OTHER_ENGINE, BlocksMoved, Lookup, PeerError
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
-ANSWER_S = 600.0  # limit of a pull, wall clock
+ANSWER_S = 600.0  # wall-clock limit of a pull
 
 Answered = TypeVar("Answered")
 
@@ -37,10 +38,10 @@ class Host:
     host: str
     port: int
     time_scale: float
-    block_size: int  # tokens
+    block_size: int  # tokens per block
     transfers: TransferModel
     is_busy: Callable[[], bool]
-    release: Callable[[str], None]  # a held request's blocks
+    release: Callable[[str], None]  # frees a held request's blocks
 
 
 @dataclass(slots=True)
@@ -61,11 +62,11 @@ class PeerConnector:
         self.engine_id = os.urandom(16).hex()  # new at each start
         self.parse = parse
         self._respond = respond
-        self._hold_s = host.transfers.hold_s / host.time_scale  # wall clock
+        self._hold_s = host.transfers.hold_s / host.time_scale  # seconds, wall clock
         self._held: dict[str, HeldBlocks] = {}
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
-        self._met: set[str] = set()  # engine ids of receivers
+        self._met: set[str] = set()  # engine ids of known receivers
         self._client = client()
         self._declining: set[asyncio.Task[None]] = set()
         self.reads: Mapping[str, Callable[[], bytes]] = {"/query": self._entries}
@@ -76,7 +77,7 @@ class PeerConnector:
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
         if hold_as is None or not request.is_over:
             return None
-        self._release(hold_as)  # an earlier request of the same name
+        self._release(hold_as)  # frees an earlier request of the same name
         timer = asyncio.get_running_loop().call_later(self._hold_s, self._release, hold_as)
         self._held[hold_as] = HeldBlocks(request, timer)
         for waiter in self._awaited.pop(hold_as, ()):
@@ -91,7 +92,7 @@ class PeerConnector:
             self.host.release(held.request.id)
 
     async def _serve(self, raw: bytes) -> tuple[int, bytes]:
-        """Transfer blocks; responds when the transfer is done, then frees them."""
+        """Transfer blocks; respond when the transfer is done, then free them."""
         asked = msgspec.json.decode(raw, type=Pull)
         if asked.engine_id not in (None, self.engine_id):
             return _failed(OTHER_ENGINE, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
@@ -105,7 +106,7 @@ class PeerConnector:
             self._release(asked.key)
 
     async def _look(self, raw: bytes) -> tuple[int, bytes]:
-        """Respond when the prompt is computed; an engine of Neuron is asked again and again instead (`lookup_all`)."""
+        """Respond when the prompt is computed; Neuron's engine is polled instead (`lookup_all`)."""
         asked = msgspec.json.decode(raw, type=Lookup)
         if await self._computed(asked) is None:
             return _failed(404, f"no prompt was computed for {asked.key}")
@@ -150,7 +151,7 @@ class PeerConnector:
         return self.host.transfers.connect_s
 
     def _entries(self) -> bytes:
-        """As Mooncake's bootstrap server answers: the engine and its workers by data-parallel rank."""
+        """Answer as Mooncake's bootstrap server does: the engine and its workers by data-parallel rank."""
         address = f"tcp://{self.host.host}:{self.host.port}"
         return msgspec.json.encode({"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}})
 
@@ -201,7 +202,7 @@ def client() -> httpx.AsyncClient:
 
 
 async def ask(client: httpx.AsyncClient, url: str, asked: msgspec.Struct, kind: type[Answered]) -> Answered:
-    """Raises TransferFailed."""
+    """Ask another engine. Raise TransferFailed."""
     try:
         answer = await client.post(url, content=msgspec.json.encode(asked))
         if answer.status_code != 200:

@@ -33,7 +33,7 @@ class Pooled:
         return TransferRequest(source=self._source)
 
     async def lookup(self, source: TransferSource) -> None:
-        """The store is never asked first."""
+        """Return at once: the store is never asked first."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         size = self._host.block_size
@@ -43,7 +43,7 @@ class Pooled:
         try:
             moved = await ask(self._client, f"{self._source.url}/get", asked, Got)
         except TransferFailed:
-            return Pulled(request.computed, 0, 0.0)  # without the store its hits are lost, not the answer
+            return Pulled(request.computed, 0, 0.0)  # without the store its hits are lost, but not the answer
         return Pulled((first + moved.blocks) * size, moved.bytes, moved.seconds)
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
@@ -60,7 +60,7 @@ class Pooled:
             return
 
     def decline(self, source: TransferSource) -> None:
-        """The store holds nothing for a single request."""
+        """Return at once: the store holds nothing for a single request."""
 
     async def close(self) -> None:
         for task in list(self._putting):

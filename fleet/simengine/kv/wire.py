@@ -1,4 +1,4 @@
-"""What engines say to each other about KV blocks, and to the store that they share."""
+"""Messages about KV blocks between engines, and to the store that they share."""
 
 import msgspec
 
@@ -7,14 +7,14 @@ OTHER_ENGINE = 409  # status: the blocks are on another rank behind the address,
 
 class Lookup(msgspec.Struct, frozen=True):
     key: str
-    wait_s: float  # for the prompt to be computed
+    wait_s: float  # time for the prompt to be computed
 
 
 class Pull(msgspec.Struct, frozen=True):
     key: str
     engine_id: str | None  # engine that must hold it; None: any
-    first: int  # tokens that the receiver has
-    wait_s: float  # for the prompt to be computed
+    first: int  # tokens that the receiver already has
+    wait_s: float  # time for the prompt to be computed
     receiver: str
 
 
@@ -22,7 +22,7 @@ class BlocksMoved(msgspec.Struct, frozen=True):
     hashes: list[int]
     tokens: int
     bytes: int
-    seconds: float  # virtual
+    seconds: float  # virtual seconds
 
 
 class PeerError(msgspec.Struct, frozen=True):
@@ -43,4 +43,4 @@ class Get(msgspec.Struct, frozen=True):
 class Got(msgspec.Struct, frozen=True):
     blocks: int
     bytes: int
-    seconds: float  # virtual
+    seconds: float  # virtual seconds

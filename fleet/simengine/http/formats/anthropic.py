@@ -22,7 +22,7 @@ def _parse(body: Body) -> RequestParams:
         model=model_of(body),
         prompts=(tokens.render(turns),),
         max_tokens=integer(body, "max_tokens", None, minimum=1),
-        # Not Anthropic's; vLLM accepts them too, and load tests need answers of a known length.
+        # vLLM accepts these fields, which Anthropic does not have; load tests need answers of a known length.
         min_tokens=integer(body, "min_tokens", 0, minimum=0) or 0,
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop_sequences"),
@@ -33,7 +33,7 @@ def _parse(body: Body) -> RequestParams:
 
 
 class _AnthropicUsage(msgspec.Struct, frozen=True):
-    """Anthropic's input tokens exclude those read from the cache."""
+    """Usage whose input tokens exclude those read from the cache, as Anthropic's do."""
 
     input_tokens: int
     output_tokens: int
@@ -59,7 +59,7 @@ class _Message(msgspec.Struct, frozen=True):
     stop_reason: str | None
     stop_sequence: str | None
     usage: _AnthropicUsage
-    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # whole answers only
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # only in whole answers
 
 
 def _usage(job: EngineJob, output_tokens: int) -> _AnthropicUsage:

@@ -1,4 +1,4 @@
-"""/v1/chat/completions"""
+"""The API path /v1/chat/completions."""
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer, messages

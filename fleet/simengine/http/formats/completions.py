@@ -1,4 +1,4 @@
-"""/v1/completions: the raw prompt, text or token ids, one or several."""
+"""The API path /v1/completions: the raw prompt, as text or token ids, one or several."""
 
 from fleet.simengine.http.body import Body, integer
 from fleet.simengine.http.errors import ApiError
@@ -6,7 +6,7 @@ from fleet.simengine.http.formats import logprobs, openai
 from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 
-DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's
+DEFAULT_MAX_TOKENS = 16  # default of OpenAI and vLLM
 
 
 def _parse(body: Body) -> RequestParams:

@@ -16,12 +16,12 @@ class ApiFormat:
     id_prefix: str
     parse: Callable[[Body], RequestParams]
     whole: Callable[[EngineJob], bytes]
-    begin: Callable[[EngineJob], bytes]  # the events before the first token
-    # The next tokens of one choice; their text needs no escaping in JSON (generation.py).
+    begin: Callable[[EngineJob], bytes]  # returns the events before the first token
+    # Returns the next tokens of one choice; their text needs no escaping in JSON (generation.py).
     chunk: Callable[[EngineJob, Choice, str], bytes]
-    end: Callable[[EngineJob], bytes]  # the events after the last token
+    end: Callable[[EngineJob], bytes]  # returns the events after the last token
     error_body: Callable[[ApiError], bytes]
-    error_event: Callable[[ApiError], bytes]  # the event that ends a failed stream
+    error_event: Callable[[ApiError], bytes]  # returns the event that ends a failed stream
 
 
 def sse_event(kind: str, **fields: Any) -> bytes:

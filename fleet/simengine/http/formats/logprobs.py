@@ -17,7 +17,7 @@ TOP_MAX = 20  # vLLM's --max-logprobs
 
 
 def of_chat(body: Body) -> int | None:
-    """Alternatives to list of each token; None: no log probabilities are asked for."""
+    """Return the number of alternatives per token; None if no log probabilities are requested."""
     wanted = flag(body, "logprobs")
     top = integer(body, "top_logprobs", 0, minimum=0) or 0
     if top and not wanted:
@@ -40,7 +40,7 @@ def _allowed(top: int, name: str) -> int:
 @dataclass(frozen=True, slots=True)
 class Token:
     text: str
-    offset: int  # in the answer
+    offset: int  # offset in the answer
     top: dict[str, float]  # log probabilities, highest first: the token itself, then alternatives
 
     @property
@@ -57,7 +57,7 @@ def tokens_of(choice: Choice, which: range) -> Iterator[Token]:
 
 
 def _top(text: str, index: int, listed: int) -> dict[str, float]:
-    """The token has at least half of the probability, each alternative half of what the ones before it left."""
+    """Give the token at least half of the probability, and each alternative half of what the ones before it left."""
     key = xxh3_64_intdigest(text.encode(), index)
     share = 0.5 + key % 1_000 / 2_001
     found, left = {text: math.log(share)}, 1 - share

@@ -1,4 +1,4 @@
-"""Shared by the OpenAI formats."""
+"""Code shared by the OpenAI formats."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def prompt_of(ids: object) -> bytes:
 
 
 def context_prompt(body: Body, name: str) -> bytes:
-    """The prompt as a context server read it, in the request to a generation server; else empty."""
+    """Return the prompt as a context server read it, in the request to a generation server; else empty."""
     if mapping(body, "disaggregated_params").get("request_type") != "generation_only":
         return b""
     return tokens.unpadded(prompt_of(body.get(name)))
@@ -62,7 +62,7 @@ def model_of(body: Body) -> str | None:
 
 
 def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None, logprobs: int | None) -> RequestParams:
-    """Chat and text completions differ in prompt, limit and log probabilities only."""
+    """Parse the parameters: chat and text completions differ only in prompt, limit and log probabilities."""
     options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
@@ -90,7 +90,7 @@ LogprobsWriter = Callable[[Choice, range], bytes]
 
 
 def tail(job: EngineJob, choice: Choice, logprobs: LogprobsWriter) -> bytes:
-    """The end of a chunk after its text."""
+    """Return the end of a chunk after its text."""
     finish = b"null"
     if choice.is_complete:
         finish = b'"%s","stop_reason":%s' % (
@@ -105,7 +105,7 @@ def tail(job: EngineJob, choice: Choice, logprobs: LogprobsWriter) -> bytes:
 
 
 def end(job: EngineJob) -> bytes:
-    """After the last token; `job.head`: the start of each chunk up to its choices."""
+    """Return the events after the last token. `job.head`: the start of each chunk up to its choices."""
     if not job.params.usage_at_end:
         return DONE
     return job.head + b'"choices":[],"usage":' + msgspec.json.encode(usage(job)) + b"}\n\n" + DONE
@@ -118,8 +118,8 @@ class AnswerMessage(msgspec.Struct, frozen=True):
 
 class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
-    message: AnswerMessage | msgspec.UnsetType  # chat completions only
-    text: str | msgspec.UnsetType  # text completions only
+    message: AnswerMessage | msgspec.UnsetType  # only for chat completions
+    text: str | msgspec.UnsetType  # only for text completions
     logprobs: msgspec.Raw | None
     finish_reason: str
     stop_reason: str | None
@@ -127,7 +127,7 @@ class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) -> bytes:
-    """A response that is not streamed."""
+    """Return a response that is not streamed."""
     for_context = job.params.is_context_request
     choices = [
         WholeChoice(
@@ -159,7 +159,7 @@ def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) ->
 
 
 def error_event(error: ApiError) -> bytes:
-    """The event that ends a failed stream, as vLLM writes it."""
+    """Return the event that ends a failed stream, as vLLM writes it."""
     return b"data: %b\n\n" % error_body(error) + DONE
 
 

@@ -1,4 +1,4 @@
-"""/v1/responses: one text response to a text or a list of messages; responses are not stored."""
+"""The API path /v1/responses: one text response to a text or a list of messages; responses are not stored."""
 
 import msgspec
 from msgspec.structs import replace
@@ -70,7 +70,7 @@ class _Response(msgspec.Struct, frozen=True, kw_only=True):
     incomplete_details: _Incomplete | None = None
     output: tuple[_Item, ...] = ()
     usage: _Usage | None = None
-    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # whole answers only
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # only in whole answers
 
 
 def _response(job: EngineJob, status: str) -> _Response:
@@ -82,7 +82,7 @@ def _item(job: EngineJob, status: str, *content: _Text) -> _Item:
 
 
 def _finished(job: EngineJob) -> tuple[_Response, _Item, _Text]:
-    """With its only item and the text in that."""
+    """Return a finished response, with its only item and that item's text."""
     answer = job.choices[0].answer
     cut = answer.reason == "length"
     status = "incomplete" if cut else "completed"
