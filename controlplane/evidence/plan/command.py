@@ -16,7 +16,7 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
 from fleet.systems.prices import Prices
 from router.contract.problem import InvalidDocument
 from router.policy.schema import document
@@ -32,6 +32,7 @@ MOST_GPUS = 4_096
 MOST_GB = 1_000_000.0
 MOST = 1e9
 USAGE = 2
+SIMULATED = "sim"  # kind of the pools of a plan
 
 
 def main(words: Sequence[str]) -> int:
@@ -96,7 +97,7 @@ def _count(text: str) -> int:
 def _replay(options: argparse.Namespace) -> str:
     trace = _trace(options.trace, options.seed)
     if options.fleet:
-        fleet = fleets.of_text(Path(options.fleet).read_text(), options.pool)
+        fleet = fleets.of_text(_text(options.fleet), options.pool)
     else:
         fleet = fleets.assumed_for(trace.requests[: options.requests])
     arms = [*(ReplayArm(name, document.parse(document.default(name)), False) for name in options.present)]
@@ -111,26 +112,34 @@ def _replay(options: argparse.Namespace) -> str:
 
 
 def _plan(options: argparse.Namespace) -> str:
-    trace, question = _trace(options.trace, options.seed), _question(options)
+    trace, question, current = _trace(options.trace, options.seed), _question(options), _current(options)
     answer = plan(question, busiest(trace.requests, options.requests), trace.pacing, _tell_plays)
     text = planned.markdown(question, answer)
     if options.markdown:
         Path(options.markdown).write_text(text)
     if options.json:
         Path(options.json).write_text(json.dumps(planned.as_json(question, answer), indent=2) + "\n")
-    return f"{text}\n{_draft(options, answer)}" if options.draft else text
+    return f"{text}\n{_draft(options, answer, current)}" if options.draft else text
 
 
-def _draft(options: argparse.Namespace, answer: PlanAnswer) -> str:
+def _current(options: argparse.Namespace) -> tuple[FleetSpec | None, str]:
+    """Return the current fleet and the name of its pool, before the search, which takes minutes. Raises NotPlayable."""
+    if not (options.fleet and options.draft):
+        return None, ""
+    text = _text(options.fleet)
+    pool = fleets.of_text(text, options.pool).pool
+    if pool.kind != SIMULATED:
+        raise fleets.NotPlayable(
+            f"--fleet: pool {pool.name} has the kind {pool.kind} (only {SIMULATED}, whose options a row has)"
+        )
+    return parse_fleet(fleet_document.load(text)), pool.name
+
+
+def _draft(options: argparse.Namespace, answer: PlanAnswer, current: tuple[FleetSpec | None, str]) -> str:
     """Write the row's fleet document; return the difference from the current one."""
     if not 1 <= options.row <= len(answer.rows):
         raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(answer.rows)})")
-    current, name = None, ""
-    if options.fleet:
-        text = Path(options.fleet).read_text()
-        current = parse_fleet(fleet_document.load(text))
-        name = fleets.of_text(text, options.pool).pool.name
-    made, changes = planned.draft(answer.rows[options.row - 1], current, name)
+    made, changes = planned.draft(answer.rows[options.row - 1], *current)
     Path(options.draft).write_text(made)
     return changes
 
@@ -188,14 +197,21 @@ def _tell_plays(done: int, total: int) -> None:
         print(f"{done} of {total} plays", file=sys.stderr)
 
 
+def _text(file: str) -> str:
+    """Read a fleet document. Raises NotPlayable and OSError."""
+    try:
+        return Path(file).read_text()
+    except UnicodeDecodeError:
+        raise fleets.NotPlayable(f"{file}: UTF-8 text, a fleet document") from None
+
+
 def _trace(name: str, seed: int) -> LoadedTrace:
     """Load the trace. Raises BadTrace and OSError."""
     path = Path(name)
     if name in BUILT_IN and not path.exists():
         return BUILT_IN[name]()
-    if path.stat().st_size > registry.MAX_BYTES:
-        raise BadTrace(0, "", path.stat().st_size, f"at most {registry.MAX_BYTES:,} bytes")
-    return registry.read(path.read_bytes(), seed)
+    with path.open("rb") as file:
+        return registry.read(file.read(registry.MAX_BYTES + 1), seed)  # a device or a pipe has no size
 
 
 def _given(file: str) -> ReplayArm:

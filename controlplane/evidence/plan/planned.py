@@ -16,7 +16,7 @@ HEAD = ("row", "$ an hour", "GPUs", "fleet", "policy", "within", "if slower", *(
 
 
 def markdown(question: PlanQuestion, answer: PlanAnswer) -> str:
-    limits = "; ".join(f"{name} {_limits(given)}" for name, given in question.slo.items())
+    limits = "; ".join(f"{'' if name == 'all' else f'{name} '}{_limits(given)}" for name, given in question.slo.items())
     parts = [
         "# The cheapest fleets for this load",
         f"Simulated: no engine was started. {counted(answer.requests, 'request')}, the busiest in a row; "
@@ -50,7 +50,7 @@ def as_json(question: PlanQuestion, answer: PlanAnswer) -> dict[str, Any]:
 
 def draft(row: PlanRow, current: FleetSpec | None, name: str) -> tuple[str, str]:
     """Return (the fleet document in which the pool of that name is as in the row, the difference from the current
-    one)."""
+    one). The pool has the kind of the row."""
     if current is None:
         return document.dump(dump_fleet(as_fleet(row.candidate))), ""
     pools = tuple(_changed(pool, row.candidate.pool) if pool.name == name else pool for pool in current.pools)
@@ -60,9 +60,8 @@ def draft(row: PlanRow, current: FleetSpec | None, name: str) -> tuple[str, str]
 
 
 def _changed(pool: PoolSpec, planned: PoolSpec) -> PoolSpec:
-    """Return the pool with the planned size and simulated engine; its policy is published, not declared."""
-    engine = {**pool.engine, **planned.engine} if pool.kind == planned.kind else pool.engine
-    return replace(pool, replicas=planned.replicas, engine=engine)
+    """Return the pool with the planned size and engine, as played; its policy is published, not declared."""
+    return replace(pool, replicas=planned.replicas, engine=dict(planned.engine))
 
 
 def _row(row: PlanRow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from controlplane.evidence.traces.summary import ideal_hits
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.evidence.twin.pool_engines import models_of
+from fleet.counted import counted
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.profiles import UnknownProfile
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
@@ -69,14 +70,15 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest]) -> PlanSp
             try:
                 engine = models_of(pool, [0])[0].engine
             except UnknownProfile as error:
-                reasons.append(f"{gpu}, {tp} GPUs an instance: {error}")
+                reasons.append(f"{gpu}, {counted(tp, 'GPU')} an instance: {error}")
                 continue
             if longest > engine.kv_tokens:
-                reasons.append(f"{gpu}, {tp} GPUs an instance: a request of {longest:,} tokens does not fit")
+                reasons.append(f"{gpu}, {counted(tp, 'GPU')} an instance: a request of {longest:,} tokens does not fit")
                 continue
             least = _least(question, engine, requests)
-            too_small += (least - 1) * len(question.policies)
-            for replicas in _sizes(least, question.most_gpus // tp):
+            most = question.most_gpus // tp
+            too_small += min(least - 1, most) * len(question.policies)
+            for replicas in _sizes(least, most):
                 found += (PlanCandidate(one, replicas * tp, gpu_hour) for one in _pools(question, pool, replicas))
     return PlanSpace(tuple(found), too_small, tuple(reasons))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.evidence.experiments.results.statistics.stats import quantile
-from controlplane.evidence.plan.fleets import PlayedFleet
+from controlplane.evidence.plan.fleets import NotPlayable, PlayedFleet
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
@@ -60,6 +60,8 @@ class Replayed:
     fleet: PlayedFleet
     trace: LoadedTrace  # trace as played
     given: int  # requests of the file
+    fitting: int  # requests that the engines have room for
+    window: int  # tokens of prompt and answer that an engine has room for
     results: tuple[ArmResult, ...]
 
 
@@ -72,9 +74,12 @@ def replay(
     seed: int,
     on_arm: Callable[[str], None] = lambda name: None,
 ) -> Replayed:
-    """Play the first `most` requests that fit the engines under each arm."""
+    """Play the first `most` requests that fit the engines under each arm. NotPlayable: none fits."""
     window = min(one.window or min(CONTEXT_TOKENS, one.kv_tokens) for one in fleet.twin.instances.values())
-    kept = registry.window(trace.requests, float("inf"), window)[:most]
+    fitting = registry.window(trace.requests, float("inf"), window)
+    kept = fitting[:most]
+    if not kept:
+        raise NotPlayable(f"no request of the trace fits the engines: at most {window:,} tokens of prompt and answer")
     part = replace(trace, requests=tuple(replace(one, index=at) for at, one in enumerate(kept)))
     results = []
     for prefixes, requests in _assumed(part.requests):
@@ -83,7 +88,7 @@ def replay(
             on_arm(arm.name)
             outcome = simulate(fleet.twin, arm.policy, requests, pacing=trace.pacing, seed=seed, prompts=prompts)
             results.append(_result(fleet, arm, prefixes, outcome, classes))
-    return Replayed(fleet, part, len(trace.requests), tuple(results))
+    return Replayed(fleet, part, len(trace.requests), len(fitting), window, tuple(results))
 
 
 def _assumed(requests: Sequence[TraceRequest]) -> Iterator[tuple[str, Sequence[TraceRequest]]]:

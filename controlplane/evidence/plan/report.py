@@ -64,6 +64,11 @@ def _facts(replayed: Replayed) -> list[str]:
     ]
     if trace.left_out:
         facts.append(f"The file has {trace.left_out:,} further requests without an answer or its length.")
+    if (too_long := replayed.given - replayed.fitting) > 0:
+        facts.append(
+            f"Left out: {counted(too_long, 'request')} of the file that {'do' if too_long > 1 else 'does'} not fit "
+            f"{replayed.window:,} tokens, or whose session was cut there."
+        )
     if any(result.prefixes != AS_IN_FILE for result in replayed.results):
         facts.append(
             "The file tells no prefixes, so what caches save cannot be known: it is bounded by two plays, in which "

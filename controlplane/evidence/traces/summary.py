@@ -16,13 +16,18 @@ WARM_NEW_TOKENS = 5_000
 
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
-    """Return, for each request in order, the prompt tokens in whole blocks that earlier requests have had."""
+    """Return, for each request in order, the prompt tokens in whole blocks that earlier requests have had. Raises
+    BadTrace if block numbers are too sparse."""
     seen = BlockIntervals()
     hits = []
-    for request in requests:
-        hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
-        for run in request.blocks:
-            seen.add(run)
+    try:
+        for request in requests:
+            hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
+            for run in request.blocks:
+                seen.add(run)
+    except TooFragmented:
+        allowed = f"blocks in at most {MAX_INTERVALS:,} separate ranges"
+        raise BadTrace(0, "blocks", "too many gaps between the numbers", allowed) from None
     return hits
 
 
@@ -69,12 +74,8 @@ def read(data: bytes) -> tuple[str, Summary] | BadTrace:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Summarise one request or more. Raises BadTrace if block numbers are too sparse."""
-    try:
-        hits = ideal_hits(requests)
-    except TooFragmented:
-        allowed = f"blocks in at most {MAX_INTERVALS:,} separate ranges"
-        raise BadTrace(0, "blocks", "too many gaps between the numbers", allowed) from None
+    """Summarise one request or more. Raises BadTrace."""
+    hits = ideal_hits(requests)
     new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
     tokens = sum(request.input_tokens for request in requests)
     return Summary(

@@ -1,6 +1,7 @@
 """`weir plan`: the cheapest fleets that hold an SLO, from a trace file alone."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -90,7 +91,7 @@ def test_the_busiest_requests_in_a_row_are_played():
 
 
 def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_path, capsys, few):
-    (tmp_path / "fleet.yaml").write_text(FLEET)
+    (tmp_path / "fleet.yaml").write_text(FLEET.replace("{tp: 2,", "{tp: 2, kv: nixl, prefill_instances: 1,"))
     files = {name: tmp_path / name for name in ("a.json", "draft.yaml")}
     words = ["plan", "agentic-demo", "--requests", "40", "--slo", "ttft=3000,tpot=60", "--most-gpus", "2"]
     words += ["--fleet", str(tmp_path / "fleet.yaml")]
@@ -100,9 +101,21 @@ def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_
     row = json.loads(files["a.json"].read_text())["rows"][0]
     pool = next(one for one in parse_fleet(load(files["draft.yaml"].read_text())).pools if one.name == "chat")
     assert pool.replicas == row["replicas"]
-    assert {**pool.engine, **row["engine"]} == dict(pool.engine)
+    assert dict(pool.engine) == row["engine"], "of the current engine nothing stays that was not played"
     assert "+++ draft" in out
-    assert "+    engine:" in out or "+      model_profile: Llama-3.1-8B" in out
+    assert "+      model_profile: Llama-3.1-8B" in out
+    assert "-      prefill_instances: 1" in out
+
+
+def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
+    (tmp_path / "fleet.yaml").write_text(
+        re.sub("engine: .*", "engine: {tensor_parallel: 8, attention_dp: true}", FLEET).replace(
+            "m\n      kind: sim\n", "DeepSeek-R1\n      kind: trtllm\n"
+        )
+    )
+    words = ["plan", "agentic-demo", "--slo", "ttft=9", "--fleet", str(tmp_path / "fleet.yaml"), "--draft", "never"]
+    assert main(words) == 2
+    assert "--fleet: pool chat has the kind trtllm (only sim" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,16 @@ def test_a_trace_without_prefixes_is_bounded_from_both_sides(trace):
     assert "what caches save cannot be known" in text
 
 
+def test_requests_that_the_engines_have_no_room_for_are_counted_and_alone_refused(trace):
+    far = replace(trace.requests[0], session="far", input_tokens=3_000_000)
+    found = replay(
+        fleets.of_text(FLEET), replace(trace, requests=(far, *trace.requests)), [arm("priced")], most=9, seed=1
+    )
+    assert f"Left out: 1 request of the file that does not fit {found.window:,} tokens" in report.markdown(found)
+    with pytest.raises(fleets.NotPlayable, match="no request of the trace fits"):
+        replay(fleets.of_text(FLEET), replace(trace, requests=(far,)), [arm("priced")], most=9, seed=1)
+
+
 def test_the_page_asks_no_network_and_shows_a_picture_for_each_class(trace):
     found = replay(fleets.of_text(FLEET), trace, [arm("priced"), arm("llm_d")], most=40, seed=1)
     page = report.html(found)
@@ -102,10 +112,11 @@ def test_an_assumed_fleet_is_named_and_grows_with_the_work(trace):
         (("kind: sim-store", "kind: sim"), "the document has 2 pools that serve: name one of chat, shared"),
         (("kind: sim\n", "kind: vllm\n"), "engine"),
         (("tp: 2", "tp: 3"), "tp"),
+        ((FLEET, "\udcd0"), "UTF-8 text, a fleet document"),
     ],
 )
 def test_a_fleet_that_cannot_be_played_is_refused_in_one_line(changed, said, tmp_path, capsys):
-    (tmp_path / "fleet.yaml").write_text(FLEET.replace(*changed))
+    (tmp_path / "fleet.yaml").write_text(FLEET.replace(*changed), errors="surrogateescape")
     assert main(["replay", "agentic-demo", "--fleet", str(tmp_path / "fleet.yaml"), "--requests", "5"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("weir replay: ")
@@ -130,7 +141,7 @@ def test_the_command_writes_its_reports_and_plays_a_given_policy(tmp_path, capsy
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys):
+def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "t.jsonl").write_text('{"timestamp": 0, "input_length": -1, "output_length": 1, "hash_ids": []}\n')
     (tmp_path / "p.json").write_text("[")
     assert main(["replay", str(tmp_path / "t.jsonl")]) == 2
@@ -138,6 +149,12 @@ def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys):
     assert main(["replay", "agentic-demo", "--policy", str(tmp_path / "p.json")]) == 2
     assert "p.json: one JSON object" in capsys.readouterr().err
     assert main(["replay", str(tmp_path / "missing.jsonl")]) == 2
+    (tmp_path / "t.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 2000, "output_length": 1, "hash_ids": [1, 5, 9, 13]}\n'
+    )
+    monkeypatch.setattr("controlplane.evidence.traces.seen.MAX_INTERVALS", 3)
+    assert main(["replay", str(tmp_path / "t.jsonl")]) == 2
+    assert "too many gaps" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["replay", "agentic-demo", "--requests", "0"])
     assert "0 (a whole number from 1 to 200,000)" in capsys.readouterr().err
