@@ -312,7 +312,7 @@ def checked_out(against: Path, folder: Path) -> Path:
         return against.resolve()
     made = folder / against.name
     made.mkdir()
-    packed = subprocess.run(["git", "archive", against.name], cwd=HERE.parent, stdout=subprocess.PIPE)
+    packed = subprocess.run(["git", "archive", str(against)], cwd=HERE.parent, stdout=subprocess.PIPE)
     if packed.returncode:
         sys.exit(f"--against {against}: it is no folder, and no commit of {HERE.parent}")
     subprocess.run(["tar", "-x", "-C", made], input=packed.stdout, check=True)
