@@ -47,7 +47,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
     """Return the engine id of the data-parallel rank."""
     try:
-        _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST)
+        _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST, tls=endpoint.upstream.tls)
         return str(orjson.loads(raw[:LARGEST])[str(endpoint.rank or 0)]["engine_id"])[:LONGEST_ID]
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(

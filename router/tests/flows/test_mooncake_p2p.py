@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from router.flows import mooncake_p2p
 from router.flows.mooncake_p2p import PrefillFailed
 from router.pool.endpoint import Endpoint
+from router.tests.certificates import Authority
 from router.tests.conftest import instance
+from router.tests.engine import engine, reply
 from router.tests.flows.conftest import PROMPT, Build
 from router.tests.flows.test_nixl import alone, text
 
@@ -133,3 +136,14 @@ async def test_requests_with_one_id_are_not_paired_with_each_other(pair: Build, 
     await world.until(lambda: sum(world.counted().values()) == 3)
     assert world.counted() == {("demo", kv, "ok"): 3}
     await world.nothing_is_left()
+
+
+async def test_a_bootstrap_server_over_tls_is_trusted_as_its_engine_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = {"authorities": f"file:{authority.path}"}
+    answer = reply({"0": {"engine_id": "e"}})
+    async with engine(answer, secure=authority.issue("127.0.0.1").server()) as bootstrap:
+        trusting = Endpoint(instance("demo-0", "https://127.0.0.1:1", tls=tls))
+        assert await mooncake_p2p._engine_id(trusting, bootstrap.url) == "e"
+        with pytest.raises(PrefillFailed, match="no authority that is trusted here has signed it"):
+            await mooncake_p2p._engine_id(Endpoint(instance("demo-0", "https://127.0.0.1:1")), bootstrap.url)
