@@ -12,30 +12,31 @@ from fleet.engine.law import Law, chunk_pairs, law_of
 from fleet.engine.profiles import FITS, MEMORY_USED, PEAKS, Peak, profile
 from fleet.engine.profiles import MODELS as MODEL_SIZES
 
-# One chip: dense bf16 arithmetic, bandwidth and size of memory, as AWS publishes them. No step of them was measured.
+# One chip: dense BF16 arithmetic, bandwidth and size of memory, as AWS publishes them. No step was measured.
 CHIPS = {"trn1": Peak(190e12, 0.82e12, 32e9), "trn2": Peak(667e12, 2.9e12, 96e9)}
 DEVICES = (*CHIPS, *PEAKS)
 FITTED_ON = "h100_sxm"
 MODELS = tuple(sorted({model for gpu, model, _ in FITS if gpu == FITTED_ON}))
-MOST_OF_A_SIDE = 6  # workers in a ratio
+MOST_OF_A_SIDE = 6  # most workers of a side in a ratio
 
 
 def device_law(device: str, model: str, tensor_parallel: int) -> Law:
-    """The law of one worker, with the model's efficiencies on H100 for the closest number of GPUs."""
+    """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs."""
     sizes = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(sizes, key=lambda tp: abs(tp - tensor_parallel)))
     return law_of(replace(fitted, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
 
 
 def kv_copies(model: str, tensor_parallel: int) -> float:
-    """How many devices of a worker hold the same KV: beyond its KV heads, tensor parallel repeats them."""
+    """Return how many devices of a worker hold the same KV: beyond its KV heads, tensor parallelism repeats them."""
     sizes = MODEL_SIZES[model]
     kv_heads = sizes.kv_bytes_per_token / (4 * sizes.layers * sizes.head_dim)  # K and V in bfloat16
     return max(1.0, tensor_parallel / kv_heads)
 
 
 def kv_tokens(device: str, model: str, tensor_parallel: int) -> float:
-    """Tokens of KV that one worker holds beside its weights, each token once; 0: the weights do not fit."""
+    """Return the tokens of KV that one worker holds beside its weights, each token once; 0 if the weights do not
+    fit."""
     sizes = MODEL_SIZES[model]
     weights = sizes.weight_bytes + sizes.embedding_bytes
     free = tensor_parallel * (CHIPS | PEAKS)[device].memory * MEMORY_USED - weights
@@ -49,32 +50,32 @@ class Workload:
 
 
 def prefill_s(law: Law, work: Workload) -> float:
-    """T_pf: a whole prompt in one step."""
+    """Return T_pf, the time of a whole prompt in one step."""
     return law.step_s(work.prompt_tokens, chunk_pairs(work.prompt_tokens, 0), 0, 0)
 
 
 def step_s(law: Law, batch: int, work: Workload) -> float:
-    """ITL of a batch whose answers are half done."""
+    """Return the ITL of a batch whose answers are half done."""
     context = batch * (work.prompt_tokens + work.output_tokens / 2)
     return law.step_s(batch, 0.0, round(context), batch)
 
 
 def prefill_rate(law: Law, work: Workload) -> float:
-    """μ_p = 1/T_pf, prompts a second."""
+    """Return μ_p = 1/T_pf, prompts per second."""
     return 1 / prefill_s(law, work)
 
 
 def decode_rate(law: Law, batch: int, work: Workload) -> float:
-    """μ_d = B_d/(osl · ITL), answers a second."""
+    """Return μ_d = B_d/(osl · ITL), answers per second."""
     return batch / (work.output_tokens * step_s(law, batch, work))
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """x prefill workers and y decode workers: throughput is min(x·μ_p, y·μ_d)."""
+    """A balance of x prefill workers and y decode workers, with the throughput min(x·μ_p, y·μ_d)."""
 
-    prefill_rate: float  # μ_p, prompts a second of one worker
-    decode_rate: float  # μ_d, answers a second of one worker
+    prefill_rate: float  # μ_p, prompts per second of one worker
+    decode_rate: float  # μ_d, answers per second of one worker
     prefills: int  # x
     decodes: int  # y
 
@@ -88,11 +89,12 @@ class Balance:
 
     @property
     def idle_share(self) -> float:
-        """0–1 share of the faster side that has nothing to do at that rate."""
+        """Return the idle share of the faster side at that rate, 0–1."""
         return 1 - self.rate / max(self.prefills * self.prefill_rate, self.decodes * self.decode_rate)
 
     def split(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Balance | None":
-        """The split of these accelerators with the highest rate; on a tie the smallest. None: too few."""
+        """Return the split of these accelerators with the highest rate, on a tie the smallest; None if they are too
+        few."""
         return max(self.splits(accelerators, each_prefill, each_decode), key=lambda one: one.rate, default=None)
 
     def splits(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Iterator[Balance]":
@@ -101,7 +103,7 @@ class Balance:
 
 
 def balanced(prefill_rate: float, decode_rate: float) -> Balance:
-    """x : y = μ_d : μ_p in small numbers: 4/s against 2/s gives 1P2D."""
+    """Return x : y = μ_d : μ_p in small numbers: 4/s against 2/s gives 1P2D."""
     slow, fast = sorted((prefill_rate, decode_rate))
     few, many = 1, round(fast / slow)
     if many < MOST_OF_A_SIDE:
@@ -112,21 +114,21 @@ def balanced(prefill_rate: float, decode_rate: float) -> Balance:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Continuous batching of B equal answers: during one, each of the other slots is filled once."""
+    """Prefill stall in continuous batching of B equal answers: during one, each of the other slots is filled once."""
 
-    interruptions: int  # per answer
-    itl_s: float  # mean
-    longest_s: float  # gap between two tokens
+    interruptions: int  # number per answer
+    itl_s: float  # mean ITL
+    longest_s: float  # longest gap between two tokens
 
 
 def prefill_stall(law: Law, batch: int, work: Workload) -> Stall:
-    """ITL = step + (B−1)·T_pf/osl, its maximum step + T_pf. Disaggregated, both are the step, for any B."""
+    """Return ITL = step + (B−1)·T_pf/osl, and its maximum, step + T_pf. Disaggregated, both are the step, for any B."""
     step, prefill = step_s(law, batch, work), prefill_s(law, work)
     return Stall(batch - 1, step + (batch - 1) * prefill / work.output_tokens, step + prefill)
 
 
 def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggregated: bool) -> int:
-    """The largest batch whose mean ITL stays within the limit; 0: none."""
+    """Return the largest batch whose mean ITL stays within the limit; 0 if none does."""
     found = 0
     for batch in range(1, most + 1):
         mean = step_s(law, batch, work) if disaggregated else prefill_stall(law, batch, work).itl_s
@@ -135,5 +137,5 @@ def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggre
 
 
 def held_rate(batch: int, transfer_s: float, slot_wait_s: float) -> float:
-    """λ of a prefill worker of that batch at which its slots never run out: λ·(T_x + slot wait) ≤ B_p − 1."""
+    """Return λ of a prefill worker of that batch at which its slots never run out: λ·(T_x + slot wait) ≤ B_p − 1."""
     return (batch - 1) / (transfer_s + slot_wait_s)

@@ -16,12 +16,12 @@ TRANSFER_RATES = (3.0, 9.7, 40.0)  # GB/s: Mooncake over RDMA with a computing s
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """A request of a trace with what an unbounded prefix cache holds of it."""
+    """A request of a trace, with the part that an unbounded prefix cache holds."""
 
     prompt_tokens: int
     new_tokens: int
     output_tokens: int
-    follows: bool  # an earlier request of its session was served
+    follows: bool  # True if an earlier request of its session was served
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,12 @@ class Thresholds:
     heavy_new_tokens: int = 20_000
     warm_hit_share: float = 0.5
     warm_new_tokens: int = 5_000
-    session_first: bool = False  # sessions stay, and warm is looked at before heavy
+    session_first: bool = False  # True: sessions stay, and warm is checked before heavy
 
 
 def class_of(request: Classified, limits: Thresholds) -> str:
-    """With `session_first`, a heavy request that follows in its session stays and counts as medium."""
+    """Return the class. With `session_first`, a heavy request that follows in its session stays and counts as
+    medium."""
     cached = request.prompt_tokens - request.new_tokens
     is_warm = cached > limits.warm_hit_share * request.prompt_tokens or request.new_tokens < limits.warm_new_tokens
     is_heavy = request.new_tokens >= limits.heavy_new_tokens
@@ -46,8 +47,8 @@ def class_of(request: Classified, limits: Thresholds) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    requests: float  # 0–1
-    new_tokens: float  # 0–1 of all new tokens
+    requests: float  # share of the requests, 0–1
+    new_tokens: float  # share of all new tokens, 0–1
     mean_new_tokens: float
     mean_prompt_tokens: float
 
@@ -69,7 +70,7 @@ def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> Share
 
 
 def resident_tokens(requests: Iterable[Classified], rate: float, tpot_s: float) -> float:
-    """KV of all requests that decode at one moment; `rate` in requests per second."""
+    """Return the KV of all requests that decode at one moment; `rate` in requests per second."""
     each = ((one.prompt_tokens + one.output_tokens / 2) * one.output_tokens * tpot_s for one in requests)
     return rate * fmean(each)
 
@@ -79,7 +80,7 @@ def transfer_s(tokens: float, kv_bytes: float, gb_per_s: float, setup_s: float) 
 
 
 def decodes_that_pay(law: Law, request: Share, moved_s: float) -> float:
-    """An offload pays with more decodes than this beside the prefill."""
+    """Return the number of decodes beside the prefill above which an offload pays."""
     prefill_s = law.prefill_s(
         round(request.mean_new_tokens), round(request.mean_prompt_tokens - request.mean_new_tokens)
     )

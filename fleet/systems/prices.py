@@ -25,5 +25,5 @@ class Prices:
 
 
 def per_million(dollars_per_hour: float, tokens_per_s: float) -> float | None:
-    """Dollars; None without tokens."""
+    """Return the dollars per million tokens; None without tokens."""
     return dollars_per_hour / (tokens_per_s * 3600) * 1e6 if tokens_per_s > 0 else None

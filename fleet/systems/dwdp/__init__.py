@@ -1,4 +1,4 @@
-"""DWDP against DEP: how many GPUs, the published figures, the settings. The servers are in fleet/engine/dwdp. Pure.
+"""DWDP against DEP: number of GPUs, published figures, settings. The servers are in fleet/engine/dwdp. Pure.
 
-Sources by letter, and units: as there.
+Letters of sources and units are the same as there.
 """

@@ -1,4 +1,4 @@
-"""Experts of a layer, without the shared ones, by the name of a model: its published configuration."""
+"""Experts per layer, without the shared ones, by the name of a model, as in its published configuration."""
 
 import re
 
@@ -12,5 +12,5 @@ _EXPERTS = (
 
 
 def experts_of(model: str) -> int | None:
-    """The number of experts of a model; None if unknown."""
+    """Return the number of experts of a model; None if unknown."""
     return next((experts for name, experts in _EXPERTS if re.search(name, model.lower())), None)

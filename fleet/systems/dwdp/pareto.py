@@ -11,7 +11,7 @@ from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
 SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sequences per generation GPU
-MEMORY = 0.9  # share of what weights and activations leave free, for KV
+MEMORY = 0.9  # share of the memory that weights and activations leave, used for KV
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Point:
     demand: Demand
     dep: ContextPool
     dwdp: ContextPool
-    even_gain: float  # TPS/GPU of DWDP over that of DEP if context GPUs came in any part, not in groups
+    even_gain: float  # TPS/GPU of DWDP over that of DEP if context GPUs were divisible, not in groups
 
     @property
     def tokens_per_user(self) -> float:
-        """Output tokens/s while an answer is written: equal under both."""
+        """Return the output tokens/s while an answer is written: equal under both."""
         return self.demand.user_tokens_per_s
 
     @property
@@ -35,8 +35,8 @@ class Point:
 
 
 def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[Point, ...]:
-    """From the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand` has the lengths
-    and the generation GPUs, which are one server; `kv_bytes`: of a token."""
+    """Return points from the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand`
+    has the lengths and the generation GPUs, which are one server; `kv_bytes`: bytes per token."""
     return tuple(_points(phase, demand, kv_bytes))
 
 
@@ -65,7 +65,7 @@ def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
 
 
 def context_pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:
-    """In DEP and in DWDP, both in whole groups."""
+    """Return the pools in DEP and in DWDP, both in whole groups."""
     dep_rate, dwdp_rate = phase.tokens_per_s(phase.dep_ms), phase.tokens_per_s(phase.dwdp_ms)
     dep = context_pool(demand, dep_rate, dep_server(phase), unit=phase.dep_ranks)
     return dep, context_pool(demand, dwdp_rate, dwdp_server(phase), unit=phase.layout.ranks)

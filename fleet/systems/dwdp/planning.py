@@ -1,4 +1,4 @@
-"""How many context GPUs the same generation GPUs need, and what their prompts wait."""
+"""The number of context GPUs for given generation GPUs, and the wait of their prompts."""
 
 import math
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from fleet.systems.dwdp.serving import ContextServer, first_token
 @dataclass(frozen=True, slots=True)
 class Demand:
     prompts_per_s: float
-    prompt_tokens: float  # mean
+    prompt_tokens: float  # mean length
     generation_gpus: int
     output_tokens_per_s: float  # rate of all users together
-    user_tokens_per_s: float  # rate of one user once the answer has begun: the generation GPUs' own
+    user_tokens_per_s: float  # rate of one user once the answer has begun, which the generation GPUs set
     output_tokens: float  # length of an answer
-    max_load: float = 0.85  # 0–1 of the context GPUs' throughput
+    max_load: float = 0.85  # share of the context GPUs' throughput, 0–1
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPool:
     gpus: int
-    even_gpus: float  # GPUs that the load needs, if they came in any part
-    load: float  # 0–1
-    wait_s: float  # mean
-    prefill_s: float  # mean
+    even_gpus: float  # GPUs that the load needs, if they were divisible
+    load: float  # share of the throughput, 0–1
+    wait_s: float  # mean wait
+    prefill_s: float  # mean prefill
     tokens_per_gpu: float  # output tokens/s, context and generation GPUs together
-    even_tokens_per_gpu: float  # the same with `even_gpus`
+    even_tokens_per_gpu: float  # `tokens_per_gpu` with `even_gpus`
     tokens_per_user: float  # output tokens/s of a request from its arrival
 
     @property
@@ -34,7 +34,7 @@ class ContextPool:
 
 
 def context_pool(demand: Demand, gpu_tokens_per_s: float, server: ContextServer, *, unit: int) -> ContextPool:
-    """Whole groups of `unit` GPUs. `gpu_tokens_per_s`: of a full iteration."""
+    """Return the pool, in whole groups of `unit` GPUs. `gpu_tokens_per_s`: rate of a full iteration."""
     even = demand.prompts_per_s * demand.prompt_tokens / gpu_tokens_per_s
     needed = even / demand.max_load
     gpus = max(1, math.ceil(round(needed / unit, 9))) * unit

@@ -1,5 +1,5 @@
-"""Published figures beside the model's. Fitted: SKEW (table 3c, STD 0) and table 1 itself; arithmetic: what follows
-from their own numbers and formulas."""
+"""Published figures beside the model's. Fitted: SKEW (table 3c, STD 0) and table 1 itself; arithmetic: values that
+follow from the publication's own numbers and formulas."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from fleet.systems.basis import Basis
 from fleet.systems.dwdp.pareto import Point, points
 from fleet.systems.dwdp.planning import Demand
 
-MISSED, GAIN_MISSED = 0.10, 0.50  # relative error; of a speedup, that of its gain
+MISSED, GAIN_MISSED = 0.10, 0.50  # relative error; for a speedup, that of its gain
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
     group: str
-    case: str  # one of the group
+    case: str  # one case of the group
     published: float
     ours: float
     unit: str
@@ -53,7 +53,7 @@ def r1_phase(
     sliced: bool = False,
     reached: Efficiencies = table_1.REACHED,
 ) -> Phase:
-    """DeepSeek-R1 on GB200 against DEP4, as [P] measured it."""
+    """Return DeepSeek-R1 on GB200 against DEP4, as [P] measured it."""
     experts = layout(DEEPSEEK_R1.experts, ranks)
     return Phase(DEEPSEEK_R1, GB200, reached, experts, table_1.RANKS, prompts, max_tokens, sliced=sliced)
 
@@ -64,7 +64,7 @@ def gpt_oss_phase(prompts: Prompts) -> Phase:
 
 
 def roofline(tokens: int) -> Phase:
-    """Figure 3: one prompt, one layer, all peaks reached."""
+    """Return the phase of figure 3: one prompt, one layer, all peaks reached."""
     one_layer = replace(DEEPSEEK_R1, layers=DEEPSEEK_R1.moe_layers)
     experts = layout(one_layer.experts, 4)
     return Phase(one_layer, GB200, PEAKS, experts, 4, Prompts(tokens), tokens, filled=1.0)
@@ -97,7 +97,8 @@ def _table_1() -> Iterator[Published]:
 
 
 def _notes() -> Iterator[Published]:
-    """Their arithmetic, per layer of 61, with 1,800 GB/s both ways as if one way and a window that never changes."""
+    """Yield the notes' arithmetic per layer of 61, with 1,800 GB/s both ways as if one way and a window that never
+    changes."""
     layers = DEEPSEEK_R1.layers
     copy, window = table_1.COPY / layers, (table_1.ATTENTION + table_1.GROUPED_GEMM) / layers
     window_dwdp = (table_1.ATTENTION_DWDP + table_1.GROUPED_GEMM_DWDP) / layers
@@ -115,7 +116,7 @@ def _notes() -> Iterator[Published]:
 
 
 def _verdicts() -> Iterator[Published]:
-    """What the notes conclude from their fixed window, beside the window of that GPU."""
+    """Yield what the notes conclude from their fixed window, beside the window of that GPU."""
     r1 = r1_phase(Prompts.uniform(8192, 0.8))
     on_h100 = replace(r1, gpu=H100, layout=layout(DEEPSEEK_R1.experts, 8), dep_ranks=8)
     cross_node = replace(r1, gpu=replace(GB200, link_bytes_per_s=50e9))
@@ -136,7 +137,7 @@ def _figure_3() -> Iterator[Published]:
         yield Published("Computing over copy, one prompt", f"{tokens}", ratio, phases[tokens].ratio, "", "[P] figure 3")
     for tokens, _, gain in rows:
         phase = phases[tokens]
-        ours = phase.dep_ms / max(phase.window_ms, phase.copy_ms)  # without contention
+        ours = phase.dep_ms / max(phase.window_ms, phase.copy_ms)  # duration without contention
         yield Published("DEP over DWDP, one prompt", f"{tokens}", gain, ours, "", "[P] figure 3")
 
 
@@ -196,7 +197,8 @@ _PARTS_3 = {
 
 
 def _table_3() -> Iterator[Published]:
-    """The gain of an iteration against both: TTFT has waiting before the iteration, and TPS/GPU the whole service."""
+    """Yield the gain of an iteration against both: TTFT includes waiting before the iteration, and TPS/GPU the whole
+    service."""
     rows = tuple(_rows_3())
     for row in rows:
         gain = row.phase.gain
@@ -229,12 +231,12 @@ USERS = (20.0, 100.0)  # TPS/user
 
 
 def within(found: Sequence[Point]) -> list[Point]:
-    """Those with the published speeds for one user."""
+    """Return the points with the published speeds for one user."""
     return [point for point in found if USERS[0] <= point.tokens_per_user <= USERS[1]]
 
 
 def _table_6() -> Iterator[Published]:
-    """Eight generation GPUs. Groups are left out: neither side's number of GPUs is published."""
+    """Yield rows for eight generation GPUs. Groups are left out: neither side's number of GPUs is published."""
     demand = Demand(1.0, table_1.PROMPT, 8, 1.0, 1.0, 1000)
     found = [
         point.even_gain for point in within(points(r1_phase(Prompts.uniform(8192, 0.8)), demand, DEEPSEEK_R1.kv_bytes))

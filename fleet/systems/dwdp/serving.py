@@ -1,7 +1,7 @@
-"""Prompts at context servers: each computes what waits there in one iteration, as much as one takes.
+"""Prompts at context servers, each of which computes its waiting prompts in one iteration, as many as fit.
 
-Prompts come at random and go to the server that holds the fewest, as routers send them. The arrivals fill the
-iterations: at a low rate one holds a single prompt, which hides little of DWDP's copy.
+Prompts arrive at random and go to the server that holds the fewest, as routers send them. The arrivals fill the
+iterations: at a low rate an iteration holds a single prompt, which hides little of DWDP's copy.
 """
 
 import math
@@ -15,35 +15,35 @@ from statistics import fmean
 from fleet.engine.dwdp.phase import Phase, dep_layer_ms
 from fleet.engine.dwdp.waiting import waiting_ms
 
-MOST_PROMPTS = 64  # prompts per iteration; smaller ones are taken together
-MOST_SERVERS = 64  # more wait no less
-PLAYED, WARMING = 2_000, 200  # prompts, and those before the first that counts
+MOST_PROMPTS = 64  # prompts per iteration; smaller ones are combined
+MOST_SERVERS = 64  # most simulated servers; with more of them, prompts wait no less
+PLAYED, WARMING = 2_000, 200  # simulated prompts, and those before the first that counts
 
 
 @dataclass(frozen=True, slots=True)
 class ContextServer:
-    """What computes one iteration at a time: a DEP group, or one GPU of a DWDP group."""
+    """A server that computes one iteration at a time: a DEP group, or one GPU of a DWDP group."""
 
     gpus: int
-    iteration_s: tuple[float, ...]  # by the number of lumps in it, from 1 on
-    lump: float = 1.0  # prompts that are taken as one: more than one of prompts much shorter than an iteration
+    iteration_s: tuple[float, ...]  # duration by the number of lumps in it, from 1 on
+    lump: float = 1.0  # prompts combined into one: above 1 for prompts much shorter than an iteration
 
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """Mean seconds of a prompt."""
+    """Mean seconds of a prompt up to its first token."""
 
-    wait_s: float  # until its iteration begins
-    prefill_s: float  # its iteration
+    wait_s: float  # wait until its iteration begins
+    prefill_s: float  # duration of its iteration
 
 
 def dwdp_server(phase: Phase) -> ContextServer:
-    """One GPU."""
+    """Return the server of one GPU."""
     return _server(phase, 1, lambda prompts: _of_prompts(phase, prompts).dwdp_ms)
 
 
 def dep_server(phase: Phase) -> ContextServer:
-    """A whole group: its GPUs share out the prompts."""
+    """Return the server of a whole group, whose GPUs share the prompts."""
     return _server(phase, phase.dep_ranks, lambda prompts: _dep_ms(phase, prompts))
 
 
@@ -60,7 +60,7 @@ def _of_prompts(phase: Phase, prompts: float) -> Phase:
 
 
 def _dep_ms(phase: Phase, prompts: float) -> float:
-    """A layer of the group; a GPU without a prompt only has its share of the experts."""
+    """Return the duration of a layer of the group; a GPU without a prompt only has its share of the experts."""
     ranks, mean = phase.dep_ranks, phase.prompts.mean
     busy = min(ranks, max(1, round(prompts)))
     own = [mean * part for part in _dealt(prompts, ranks)]
@@ -75,14 +75,14 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
 
 
 def _dealt(prompts: float, ranks: int) -> list[float]:
-    """Prompts of each GPU: whole ones, as even as they can be."""
+    """Return the prompts of each GPU: whole ones, as even as they can be."""
     whole, more = divmod(round(prompts), ranks)
     return [float(whole + (rank < more)) for rank in range(ranks)]
 
 
 @lru_cache(maxsize=256)
 def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> FirstToken:
-    """`servers`: how many there are."""
+    """Simulate the wait for the first token. `servers`: their number."""
     played = min(servers, MOST_SERVERS)
     gap_s = server.lump * servers / (prompts_per_s * played)
     draw, now, queues = random.Random("context"), 0.0, _Queues(server.iteration_s, played)  # noqa: S311 - no secret
@@ -95,19 +95,19 @@ def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> Fi
 
 
 class _Queues:
-    """One for each server."""
+    """One queue for each server."""
 
     def __init__(self, iteration_s: tuple[float, ...], servers: int) -> None:
         self._iteration_s = iteration_s
         self._computing = [0] * servers
-        self._held = [0] * servers  # prompts that wait or are computed
-        self._waiting: list[list[float]] = [[] for _ in range(servers)]  # arrivals
+        self._held = [0] * servers  # prompts that wait or are being computed
+        self._waiting: list[list[float]] = [[] for _ in range(servers)]  # arrival times of waiting prompts
         self._ends: list[tuple[float, int]] = []  # heap of iterations
         self.waits: list[float] = []
         self.prefills: list[float] = []
 
     def join(self, now: float) -> None:
-        """The server that holds the fewest takes the prompt."""
+        """Add a prompt to the server that holds the fewest."""
         chosen = self._held.index(min(self._held))
         self._held[chosen] += 1
         self._waiting[chosen].append(now)

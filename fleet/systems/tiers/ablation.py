@@ -1,4 +1,4 @@
-"""Tutti with one of its three designs left out, and with none of them: the worth of each. Pure.
+"""Tutti with one of its three designs left out, and with none of them, to show the worth of each. Pure.
 
 The publication has each design alone against its alternative, and no run without all three.
 """
@@ -10,8 +10,8 @@ from fleet.engine.tiers.sizes import KvLayout
 
 
 def ablations(device: TierDevice, layout: KvLayout) -> dict[str, TierDevice]:
-    """By what is left out. A command for each page (PRP); loads before computing instead of beside it, layer by layer;
-    writes that follow each prefill at once."""
+    """Return the devices by what is left out: a command for each page (PRP); loads before computing instead of beside
+    it, layer by layer; writes that follow each prefill at once."""
     prp = with_prp(device, layout.object_bytes)
     return {
         "PRP lists": prp,

@@ -28,12 +28,12 @@ class Load:
     shortest: int = 3_000
     longest: int = 200_000
     subsets: int = 20
-    documents: int = 9  # open ones of a sub-set; with `questions`, gives the published hits of table 1
+    documents: int = 9  # open documents per sub-set; with `questions`, they give the published hits of table 1
     questions: int = 6  # questions per document
     question_tokens: int = 100
 
     def length(self, quantile: float) -> int:
-        """A draw from the log-normal, clipped to `shortest` and `longest`."""
+        """Draw from the log-normal, clipped to `shortest` and `longest`."""
         middle = math.log(self.mean_tokens) - self.sigma**2 / 2
         low, high = (_NORMAL.cdf((math.log(edge) - middle) / self.sigma) for edge in (self.shortest, self.longest))
         at = min(max(low + (high - low) * quantile, 1e-12), 1 - 1e-12)
@@ -47,14 +47,14 @@ LOOGLE = Load(mean_tokens=39_000.0, sigma=0.5, shortest=15_000, subsets=4, docum
 
 @dataclass(slots=True)
 class _Open:
-    """A document with its questions left."""
+    """A document with its remaining questions."""
 
     question: Question
     left: int
 
 
 def questions(load: Load, seed: int, count: int) -> list[Question]:
-    """The same load and seed give the same questions, at any rate."""
+    """Generate the questions: the same load and seed give the same ones, at any rate."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
     fresh = [_documents(load, subset, draw.random()) for subset in range(load.subsets)]
     open_ = [[_Open(next(made), draw.randint(1, load.questions)) for _ in range(load.documents)] for made in fresh]
@@ -79,6 +79,6 @@ def _documents(load: Load, subset: int, start: float) -> Iterator[Question]:
 
 
 def gaps(seed: int, count: int) -> list[float]:
-    """Between arrivals at one request per second; of a Poisson process."""
+    """Draw the gaps between arrivals of a Poisson process at one request per second."""
     draw = random.Random(f"gaps {seed}")  # noqa: S311 - traffic, not secrets
     return [draw.expovariate(1.0) for _ in range(count)]

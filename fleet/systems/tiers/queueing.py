@@ -29,16 +29,16 @@ class Served:
     """Means over the requests of a run."""
 
     ttft_s: float
-    queue_s: float  # waiting for earlier prefills
-    writes_s: float  # waiting for writes, or slowed down by them
-    exposed_s: float  # loading
+    queue_s: float  # wait for earlier prefills
+    writes_s: float  # wait for writes, or delay by them
+    exposed_s: float  # exposed part of loading
     compute_s: float
-    busy_share: float  # share of the time, 0–1: more is not sustained
-    backlog_bytes: float  # the most that waited to be written
+    busy_share: float  # share of the time, 0–1; above 1 is not sustained
+    backlog_bytes: float  # most bytes that waited to be written
 
 
 class _Writes:
-    """Bytes on their way to the tier, in seconds of writing."""
+    """Bytes in transit to the tier, in seconds of writing."""
 
     def __init__(self, engine: TieredEngine, device: TierDevice | None, contention: Contention) -> None:
         self.kind = device.contention if device else "none"
@@ -46,10 +46,10 @@ class _Writes:
         self.contention = contention
         self.limit_s = contention.backlog_share * engine.hbm_tokens * self.token_s
         self.backlog_s = self.most_s = 0.0
-        self.until = 0.0  # naive: the last write ends
+        self.until = 0.0  # end of the last naive write
 
     def delay_s(self, start: float, idle_s: float, job: PrefillJob) -> float:
-        """How much longer a prefill takes that starts now, `idle_s` after the last one."""
+        """Return the delay of a prefill that starts now, `idle_s` after the last one."""
         if self.kind == "naive":
             share = self.contention.read_share
             return max(0.0, min(self.until - start, job.load_s * (1 / share - 1)))
@@ -81,7 +81,7 @@ def serve(
     rate: float,
     contention: Contention = Contention(),
 ) -> Served:
-    """`gaps`: between arrivals at one request per second."""
+    """Serve the work. `gaps`: gaps between arrivals at one request per second."""
     writes = _Writes(engine, device, contention)
     api_s, tokenize_s, is_written = engine.api_s, engine.tokenize_s, writes.kind != "none"
     delay = now = free = ttft = queued = written = exposed = computed = 0.0
@@ -107,12 +107,12 @@ def serve(
 
 
 def middle(runs: Sequence[Served]) -> Served:
-    """Of several runs, field by field: single ones differ by half."""
+    """Return the median of several runs, field by field: single ones differ by half."""
     return Served(*(median(getattr(run, name) for run in runs) for name in Served.__slots__))
 
 
 def highest_rate(ttft_s: Callable[[float], float], limit_s: float, highest: float) -> float:
-    """Requests per second up to which the mean TTFT stays within its limit, by bisection; 0: at no rate."""
+    """Return the requests per second up to which the mean TTFT stays within its limit, by bisection; 0: at no rate."""
     low, high = 0.0, highest
     for _ in range(BISECTIONS):
         rate = (low + high) / 2

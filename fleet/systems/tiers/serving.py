@@ -1,8 +1,8 @@
-"""What each question costs an engine with one tier below HBM: where its document is held, loading, computing.
+"""Cost of each question on an engine with one tier below HBM: where its document is held, loading, computing.
 
-Caches hold whole documents, except for those larger than they are, and give up the least recently used one. A tier is
-written through: it gets every document as it is computed. All of this follows from the order of the questions, so it
-is the same at any rate.
+Caches hold whole documents, except for those larger than they are, and drop the least recently used one. A tier is
+written through: it gets every document as it is computed. All of this follows from the order of the questions, so it is
+the same at any rate.
 """
 
 from collections.abc import Iterable
@@ -16,23 +16,23 @@ from fleet.engine.tiers.loading import CHUNK, bubble_s, exposed_s, is_worth_load
 from fleet.engine.tiers.sizes import KvLayout
 from fleet.systems.tiers.load import Question
 
-TOKENIZE_S = 1.1e-6  # per prompt token
+TOKENIZE_S = 1.1e-6  # tokenisation per prompt token
 
 
 @dataclass(frozen=True, slots=True)
 class TieredEngine:
-    law: Law  # with attention over paged prefixes
+    law: Law  # law with attention over paged prefixes
     layout: KvLayout
     hbm_tokens: float
-    floor_s: float = LAYER_PASS_S  # the least time of a layer-wise pass
+    floor_s: float = LAYER_PASS_S  # least time of a layer-wise pass
     api_s: float = API_S
     tokenize_s: float = TOKENIZE_S
-    picks_faster: bool = False  # loads only what it could not compute faster; LMCache loads whatever it has
+    picks_faster: bool = False  # True: loads only what it could not compute faster; LMCache loads whatever it has
 
 
 @dataclass(frozen=True, slots=True)
 class TierCapacity:
-    """A medium below HBM with its capacity; without a device, HBM is all."""
+    """A medium below HBM with its capacity; without a device there is only HBM."""
 
     device: TierDevice | None = None
     tokens: float = 0.0
@@ -48,8 +48,8 @@ class PrefillJob(NamedTuple):
     compute_s: float
     exposed_s: float  # part of the load that adds to computing
     load_s: float
-    bubble_s: float  # the GPU waits
-    slack_s: float  # slack of a layer-wise load: the drives are free while the GPU computes
+    bubble_s: float  # time that the GPU waits
+    slack_s: float  # slack of a layer-wise load: time in which the drives are free while the GPU computes
 
     @property
     def busy_s(self) -> float:
@@ -58,7 +58,7 @@ class PrefillJob(NamedTuple):
 
 def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], question_tokens: int) -> list[PrefillJob]:
     hbm, below = (TierCache(tokens, high=1.0, low=1.0) for tokens in (engine.hbm_tokens, tier.tokens))
-    known: dict[tuple[int, int, int], PrefillJob] = {}  # a document is asked about several times
+    known: dict[tuple[int, int, int], PrefillJob] = {}  # jobs by shape, as a document is asked about several times
     made = []
     for each in asked:
         near = each.tokens if each.document in hbm else 0
@@ -74,7 +74,7 @@ def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], qu
 
 
 def job(engine: TieredEngine, device: TierDevice | None, prompt: int, near: int, far: int) -> PrefillJob:
-    """`near` tokens of the prompt are in HBM, `far` in the tier."""
+    """Return the prefill. `near` tokens of the prompt are in HBM, `far` in the tier."""
     law, layout = engine.law, engine.layout
     if device is not None and engine.picks_faster and far:
         new = prompt - near - far

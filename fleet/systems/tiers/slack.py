@@ -1,4 +1,5 @@
-"""The drives' time that a layer of a prefill leaves: reads of its prefix first, then writes. Pure, closed forms.
+"""The drives' time that a layer of a prefill leaves: first for reads of its prefix, then for writes. Pure, closed
+forms.
 
 The publication profiles these windows once per input, prefix and layer, and does not print its table. Here they follow
 from the step-time law, which is the same for every layer, and from the device.
@@ -12,13 +13,13 @@ from fleet.engine.tiers.devices import COMMAND_S, TierDevice
 from fleet.engine.tiers.loading import CHUNK, load_s
 from fleet.engine.tiers.sizes import KvLayout
 
-CONTROLLED = 2_048  # commands of an I/O control block of the publication: one for each thread of a multiprocessor
+CONTROLLED = 2_048  # commands per I/O control block of the publication: one for each thread of a multiprocessor
 INPUTS, PREFIXES = (512, 2_048, 8_192), (8_192, 32_768, 131_072)  # tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """Of one layer, in s, while `new` tokens are computed after a prefix that is loaded."""
+    """Slack of one layer in s, while `new` tokens are computed after a prefix that is loaded."""
 
     new: int
     prefix: int
@@ -29,7 +30,7 @@ class Slack:
 
     @property
     def free_s(self) -> float:
-        """For writes; 0: the layer waits for its reads instead."""
+        """Return the time for writes; 0 if the layer waits for its reads instead."""
         return max(self.compute_s - self.read_s, 0.0)
 
 
@@ -41,10 +42,11 @@ def slack(law: Law, device: TierDevice, layout: KvLayout, new: int, prefix: int,
 
 
 def control_blocks(layout: KvLayout, prefix: int) -> int:
-    """Of a layer's reads: a command for each K and V of a block."""
+    """Return the control blocks of a layer's reads, with a command for each K and V of a block."""
     return math.ceil(layout.objects(prefix) / layout.layers / CONTROLLED)
 
 
 def commands_at_a_time(bytes_per_s: float, command_bytes: float) -> float:
-    """Queue depth that reaches a rate: commands of that size, each of the time that one takes alone (Little's law)."""
+    """Return the queue depth that reaches a rate: commands of that size, each of the time that one takes alone
+    (Little's law)."""
     return bytes_per_s * COMMAND_S / command_bytes

@@ -16,11 +16,11 @@ DRAM_GB, SSD_GB = 256.0, 14_000.0  # sizes in the publication
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How much is simulated; the rest of the noise is in single runs, so take several."""
+    """How much is simulated; most of the remaining noise is between single runs, so take several."""
 
     seeds: int = 3
     requests: int = 1_000
-    warm: int = 1_000  # requests before them, which fill the caches
+    warm: int = 1_000  # preceding requests, which fill the caches
 
 
 def tiers_of(
@@ -42,9 +42,9 @@ class Shares:
 
     prompt_tokens: float
     new_tokens: float
-    hbm: float  # 0–1 of the prompt tokens
+    hbm: float  # share of the prompt tokens, 0–1
     tier: float
-    busy_s: float  # the engine's time per question when nothing is in its way
+    busy_s: float  # undisturbed engine time per question
     bubble_s: float
 
 
@@ -65,14 +65,14 @@ class Study:
         self._gaps = [gaps(seed, self.runs.requests) for seed in range(self.runs.seeds)]
 
     def work(self, name: str) -> list[list[PrefillJob]]:
-        """The work of each run, after the caches were filled."""
+        """Return the work of each run, after the caches were filled."""
         if name not in self._work:
             tier, new = self.tiers[name], self.load.question_tokens
             self._work[name] = [jobs(self.engine, tier, asked, new)[self.runs.warm :] for asked in self._asked]
         return self._work[name]
 
     def served(self, name: str, rate: float, contention: str = "") -> list[Served]:
-        """Each run; `contention`: instead of the device's own."""
+        """Serve each run. `contention`: replaces the device's own."""
         device = self.tiers[name].device
         if device is not None and contention:
             device = replace(device, contention=contention)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ class Study:
         return median(run.ttft_s for run in self.served(name, rate, contention))
 
     def capacity(self, name: str, limit_s: float) -> float:
-        """Requests per second up to which the mean TTFT stays within the limit."""
+        """Return the requests per second up to which the mean TTFT stays within the limit."""
         return highest_rate(lambda rate: self.ttft_s(name, rate), limit_s, 1 / self.shares(name).busy_s)
 
     def shares(self, name: str) -> Shares:
@@ -107,13 +107,13 @@ class Study:
 @dataclass(frozen=True, slots=True)
 class Cost:
     per_hour: float  # $
-    per_million: float | None  # $ of prompt tokens, at full use
-    must_save: float  # factor that its hits must cut the engine's time by, to pay for it
-    saves: float  # factor that they cut it by
+    per_million: float | None  # $ per million prompt tokens, at full use
+    must_save: float  # factor by which its hits must reduce the engine's time to pay for it
+    saves: float  # factor by which they reduce it
 
 
 def cost_of(study: Study, name: str, prices: Prices, gpus: float, dram_gb: float, ssd_gb: float) -> Cost:
-    """The cost of an engine with this tier; `dram_gb` and `ssd_gb` are the study's sizes."""
+    """Return the cost of an engine with this tier. `dram_gb` and `ssd_gb` are the study's sizes."""
     device = study.tiers[name].device
     dollars = prices.per_hour(gpus, *memory_of(device, dram_gb, ssd_gb))
     engine_alone = prices.per_hour(gpus)
@@ -127,7 +127,7 @@ def cost_of(study: Study, name: str, prices: Prices, gpus: float, dram_gb: float
 
 
 def memory_of(device: TierDevice | None, dram_gb: float, ssd_gb: float) -> tuple[float, float]:
-    """(GB of host memory, GB of SSD) that the tier takes."""
+    """Return (GB of host memory, GB of SSD) of the tier."""
     if device is None:
         return 0.0, 0.0
     return (0.0, ssd_gb) if device.endurance else (dram_gb, 0.0)
@@ -135,13 +135,13 @@ def memory_of(device: TierDevice | None, dram_gb: float, ssd_gb: float) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class Wear:
-    writes_per_day: float  # DWPD
-    years: float  # until the rated life is used up
+    writes_per_day: float  # drive writes per day (DWPD)
+    years: float  # years until the rated life is used up
 
 
 def wear_of(
     bytes_per_s: float, drive_bytes: float, amplification: float = 1.0, rated: float = 1.0, rated_years: float = 5.0
 ) -> Wear:
-    """Drives are rated for `rated` writes a day over `rated_years`."""
+    """Return the wear. Drives are rated for `rated` writes a day over `rated_years`."""
     dwpd = drive_writes_per_day(bytes_per_s, drive_bytes, amplification)
     return Wear(dwpd, rated * rated_years / max(dwpd, 1e-9))
