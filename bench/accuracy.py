@@ -30,7 +30,7 @@ from controlplane.evidence.traces.types import TraceRequest
 from fleet.counted import percent
 
 ROOT = Path(__file__).parent.parent
-BLOCK = 16  # tokens
+BLOCK = 16  # tokens per block
 WINDOW = 131_072
 TRACE = "coding_agent_trace.jsonl"
 
@@ -64,7 +64,7 @@ def free_port() -> int:
 
 
 def sessions(folder: str, count: int) -> list[list[TraceRequest]]:
-    """Each session, cut where prompt and answer exceed the window."""
+    """Return each session, cut where prompt and answer exceed the window."""
     found: dict[str, list[TraceRequest]] = defaultdict(list)
     with (Path(folder) / TRACE).open() as lines:
         trace = coding_agent.read(islice(lines, 4_000), seed=1)
@@ -82,7 +82,7 @@ def _within_window(requests: list[TraceRequest]) -> Iterator[TraceRequest]:
 
 
 def text(request: TraceRequest) -> str:
-    """Blocks with the same number are the same text; a partial block is the request's own."""
+    """Return the prompt's text. Blocks with the same number are the same text; a partial block is the request's own."""
     blocks = [_block(number) for run in request.blocks for number in run]
     rest = request.input_tokens * 4 - 256 * len(blocks)
     return "".join(blocks) + _block(-1 - request.index)[: max(rest, 0)]
@@ -93,7 +93,7 @@ def _block(number: int) -> str:
 
 
 async def replay(url: str, listed: list[list[TraceRequest]], total: int) -> list[dict[str, object]]:
-    """The receipts of this many requests."""
+    """Replay the requests and return their receipts."""
     left = iter(range(total))
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
 

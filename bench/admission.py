@@ -12,13 +12,13 @@ import time
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.queue.class_queue import QueueEntry
 
-QUEUES = ((1, 100), (1, 10_000), (100, 10_000), (10_000, 10_000))  # tenants, waiting
+QUEUES = ((1, 100), (1, 10_000), (100, 10_000), (10_000, 10_000))  # tenants, waiting requests
 BANDS = ((0,), (0, 5, -5, 1))
 NO_LIMIT = 10**9
 
 
 def costs_us(tenants: int, waiting: int, bands: tuple[int, ...], turns: int) -> tuple[float, float]:
-    """(of a turn, of an expected wait)"""
+    """Return the costs of (a turn, an expected wait)."""
     queue, draw, woken = AdmissionQueue(), random.Random(1), list[QueueEntry]()
 
     def join() -> None:

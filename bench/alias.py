@@ -18,7 +18,7 @@ from router.serving import prepare
 from router.serving.pools import Pools
 
 PATH = "/v1/chat/completions"
-SIZES = (200, 4_000, 40_000)  # bytes
+SIZES = (200, 4_000, 40_000)  # bytes per prompt
 BATCH = 60
 SPLIT = [{"pool": "h200", "weight": 90}, {"pool": "h100", "weight": 10}]
 MODELS = {"schema": 1, "models": {"chat": {"split": SPLIT, "fallback": [{"pool": "spot"}]}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 README = Path(__file__).with_name("README.md")
 BEGINS, ENDS = "<!-- beside -->\n", "<!-- end -->"
 PEERS = ("sglang-router", "smg")
-Rounds = Sequence[Mapping[str, float]]  # a router's results
+Rounds = Sequence[Mapping[str, float]]  # results of a router
 Shown = tuple[str, Mapping[str, Rounds], Mapping[str, Rounds]]  # (shape, in a closed loop, at one rate) by router
 
 HEAD = """\
@@ -58,7 +58,7 @@ def _spread(rounds: Rounds) -> str:
 
 def _ratio(run: Mapping[str, Rounds], name: str, other: str) -> str:
     """Return the median of the rounds' ratios, as other work on the machine affects both of a round. Too few requests
-    may have cost nothing that the kernel counts."""
+    may cost nothing that the kernel counts."""
     if other not in run or not min(one["cpu_ms"] for one in run[other]):
         return "–"
     rounds = zip(run[name], run[other], strict=True)
@@ -70,7 +70,7 @@ def _latency(run: Mapping[str, Rounds], name: str) -> str:
 
 
 def put(text: str, made: str) -> str:
-    """Return the page's text with this between its two marks."""
+    """Return the page's text with `made` between its two marks."""
     parts = re.split(f"({re.escape(BEGINS)}).*?({re.escape(ENDS)})", text, flags=re.DOTALL)
     if len(parts) != 4:
         raise ValueError(f"{README} holds the marks {BEGINS.strip()} … {ENDS} once")

@@ -21,7 +21,7 @@ from fleet.engine.scheduler import Limits
 from fleet.tests.engine.builders import LAW, request
 
 ENGINES, KV_BLOCKS = 2, 28_000
-LINE = (500, 200)  # tokens of prompt and answer
+LINE = (500, 200)  # tokens of prompt and answer per line
 TICK_S = 0.01
 WARM_S = 10.0
 BATCH = "line"
@@ -58,7 +58,7 @@ class World:
 
 
 def play(seed: int, rate: float, seconds: float, most: int) -> World:
-    """`most` lines at a time; 0: no batch."""
+    """Play the load. `most`: lines at a time; 0: no batch."""
     world, arrivals = World(seed), random.Random(f"arrivals {seed}")
     due, paced, lanes = arrivals.expovariate(rate), 0.0, min(most, pace.FIRST)
     for tick in range(1, round(seconds / TICK_S) + 1):

@@ -26,9 +26,9 @@ HERE = Path(__file__).resolve().parent.parent
 MODEL = "burst"
 PATIENCE_S = 60.0
 START_S = 30.0
-SHOWN = 160  # characters of a message
+SHOWN = 160  # characters of a shown message
 
-Answer = tuple[int, str, int, str, float]  # status, code, s after which to come back (0: unsaid), message, seconds
+Answer = tuple[int, str, int, str, float]  # status, code, s after which to retry (0: none), message, duration
 
 
 @contextmanager

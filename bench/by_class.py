@@ -19,7 +19,7 @@ from router.contract.connectors import MOONCAKE_STORE
 from router.contract.json_value import JsonObject
 
 CLASSES = ("warm", "medium", "heavy")
-WORTH_NAMING = 0.01  # of A's value: a smaller difference is named for no class
+WORTH_NAMING = 0.01  # share of A's value below which a difference is named for no class
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ STORE_ARM: JsonObject = {
     "overrides": presets.HEAVY_OF_DESIGN,
     "fleet": {
         "engine": {"kv": MOONCAKE_STORE, "store_pool": "store"},
-        "store": {"gb_per_s": 9.7, "capacity_gb": 8_000},  # 1 TB of host memory of each instance
+        "store": {"gb_per_s": 9.7, "capacity_gb": 8_000},  # 1 TB of host memory per instance
     },
 }
 PRICED: JsonObject = {"name": "priced", "strategy": "priced"}
@@ -68,7 +68,7 @@ ARMS = (presets.A, *presets.OFFLOADS, STORE_ARM, *presets.SPLITS)  # all are com
 
 
 def shares(runs: Runs) -> str:
-    """Of the requests of the cell, whichever the arm."""
+    """Return the shares of the cell's requests by class, whichever the arm."""
     played = next(iter(runs.values()))
     each = [(group, fmean(one.classes.count(group) / len(one.classes) for one in played)) for group in CLASSES]
     return ", ".join(f"{percent(share)} {group}" for group, share in each)
@@ -87,7 +87,7 @@ DESIGN_SHARES = "| the design's trace | 36 % | 44 % | 20 % | 22 % | 55 % | 17,70
 
 
 def trace_shares(name: str, requests: Sequence[TraceRequest]) -> str:
-    """A row of SHARES, with what an unbounded prefix cache holds."""
+    """Return a row of SHARES, with what an unbounded prefix cache holds."""
     hits, classes = ideal_hits(requests), [*trace_classes(requests).values()]
     cold = [one.input_tokens - hit for one, hit in zip(requests, hits, strict=True) if hit <= one.input_tokens / 2]
     nearly = sum(hit > 0.9 * one.input_tokens for one, hit in zip(requests, hits, strict=True))
@@ -97,7 +97,7 @@ def trace_shares(name: str, requests: Sequence[TraceRequest]) -> str:
 
 
 def table(runs: Runs, metrics: Sequence[ClassMetric] = METRICS) -> Iterator[str]:
-    """One row an arm; each class with its metrics."""
+    """Yield one row per arm; each class with its metrics."""
     present = [group for group in CLASSES if all(group in one.classes for one in next(iter(runs.values())))]
     heads = (f"{group}: {' / '.join(metric.title for metric in metrics)}" for group in present)
     yield f"| | {' | '.join(heads)} | gains | pays |"
@@ -120,7 +120,7 @@ def changes(
     groups: Sequence[str],
     metrics: Sequence[ClassMetric] = METRICS,
 ) -> tuple[str, str]:
-    """(what is less than in `base`, what is more), where the interval over the paired seeds holds no zero."""
+    """Return (what is less than in `base`, what is more) where the interval over the paired seeds excludes zero."""
     gains, pays = [], []
     for group in groups:
         ratios = [*_ratios(base, played, group, metrics)]
@@ -137,7 +137,7 @@ def _short(ratio: float) -> str:
 def _ratios(
     base: Sequence[Played], played: Sequence[Played], group: str, metrics: Sequence[ClassMetric]
 ) -> Iterator[tuple[str, float]]:
-    """Infinite: requests of the class got no answer."""
+    """Yield the ratios; infinite if requests of the class got no answer."""
     for metric in metrics:
         before, now = ([metric.of(one, group) for one in each] for each in (base, played))
         if not all(map(math.isfinite, before)) or not fmean(before):

@@ -36,9 +36,9 @@ from fleet.engine.load_range import Load
 from fleet.engine.profiles import profile
 
 RECORDED, FOLLOWING = 500, 200  # requests
-BUSY = 0.55  # of the engine's time, before the load is changed
-ANSWER = 150  # tokens, mean
-SHIFTS: dict[str, dict[str, float]] = {  # factors; alike: all requests have about the same length, none is cached
+BUSY = 0.55  # busy share of the engine's time, before the load is changed
+ANSWER = 150  # mean tokens of an answer
+SHIFTS: dict[str, dict[str, float]] = {  # factors; alike: all requests have about the same length, and none is cached
     "the same load": {},
     "1.5× the rate": {"rate": 1.5},
     "0.6× the rate": {"rate": 0.6},
@@ -48,13 +48,13 @@ SHIFTS: dict[str, dict[str, float]] = {  # factors; alike: all requests have abo
     "alike, then prompts 4× as long": {"alike": 1, "prompt": 4.0, "rate": 0.4},
 }
 FIGURES = ("ttft_mean", "tpot_mean", "e2e_mean")
-LEAST_STATED = {  # as the twin states it
+LEAST_STATED = {  # least stated errors, as the twin gives them
     "ttft_mean": LEAST_TRAFFIC["ttft_mean"] or 0.0,
     "tpot_mean": LEAST_TRAFFIC["tpot"] or 0.0,
     "e2e_mean": LEAST_TRAFFIC["e2e"] or 0.0,
 }
 MOST_RATIO = 1.5
-SAMPLED = 40  # of so many measured steps one is fitted
+SAMPLED = 40  # number of measured steps of which one is fitted
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class TrueEngine:
     law: Law
     api_s: float
     limits: EngineLimits
-    model: str  # as the fit knows it
+    model: str  # name by which the fit knows it
     tp: int
 
 
 class MeasuredSteps(Law):
-    """A law of measured steps: fitted to them, times the ratio of a measured step of about the same content."""
+    """A law of measured steps: a fit to them, times the ratio of a measured step of similar content."""
 
     def __init__(self, law: Law, ratios: dict[tuple[int, ...], list[float]], draw: random.Random) -> None:
         super().__init__(**{name: getattr(law, name) for name in Law.__dataclass_fields__})
@@ -82,7 +82,7 @@ class MeasuredSteps(Law):
         return smooth * self._ratio(new, cached, len(plan.decode), plan.context)
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """Of a run of decode steps: they share one ratio."""
+        """Return the duration of a run of decode steps, which share one ratio."""
         return super().step_s(tokens, pairs, context, decodes) * self._ratio(0, 0, decodes, context)
 
     def _ratio(self, new: int, cached: int, decodes: int, context: int) -> float:
@@ -115,17 +115,17 @@ def measured_engine(path: Path) -> TrueEngine:
 
 
 def _step(row: dict[str, float]) -> tuple[float, float, float, float, float, tuple[int, ...]]:
-    """(tokens, pairs, context, decodes, seconds, bucket)."""
+    """Return (tokens, pairs, context, decodes, seconds, bucket)."""
     new, count, cached = row["sum_prefill_tokens"], row["num_prefill_requests"], row["sum_prefill_kv_tokens"]
     decodes, context = row["num_decode_requests"], row["sum_decode_kv_tokens"]
     each = max(count, 1)
-    pairs = new * (cached / each + new / each / 2)  # as if the chunks were equal
+    pairs = new * (cached / each + new / each / 2)  # pairs for chunks of equal size
     place = bucket(int(new), int(cached), int(decodes), int(context))
     return new + decodes, pairs, context, decodes, row["latency_ms"] / 1e3, place
 
 
 def own_engines() -> Iterator[TrueEngine]:
-    """Of the law's form, with other constants than a profile has."""
+    """Yield engines of the law's form, with other constants than a profile has."""
     limits = EngineLimits(20_000, 16, 256, 8_192, 131_072)
     qwen, large = law_of(profile("h100_sxm", "Qwen3-8B")), law_of(profile("b200_sxm", "Llama-3.3-70B", 4))
     slow = replace(
@@ -139,7 +139,7 @@ def own_engines() -> Iterator[TrueEngine]:
 
 
 def traffic(engine: TrueEngine, shift: dict[str, float], seed: int) -> list[RecordedRequest]:
-    """RECORDED requests and FOLLOWING ones, measured."""
+    """Return RECORDED requests and FOLLOWING ones, as measured."""
     draw, at_s, asked = random.Random(seed), 0.0, []
     rate = BUSY / _cost_s(engine.law)
     for number in range(RECORDED + FOLLOWING):
@@ -162,7 +162,7 @@ def _noisy(one: RecordedRequest, draw: random.Random) -> RecordedRequest:
 
 
 def _cost_s(law: Law) -> float:
-    """Of a request, with eight beside it."""
+    """Return the cost of a request with eight beside it."""
     context = 8 * (1_300 + ANSWER // 2)
     smooth = Law(**{name: getattr(law, name) for name in Law.__dataclass_fields__})
     return smooth.prefill_s(860) + ANSWER * smooth.step_s(8, 0.0, context, 8) / 8
@@ -173,7 +173,7 @@ class Case:
     figure: str
     stated: float
     real: float
-    is_inside: bool  # most requests of the next block are within the range of load that was calibrated
+    is_inside: bool  # True if most requests of the next block are within the calibrated range of load
 
     @property
     def ratio(self) -> float:
@@ -181,7 +181,7 @@ class Case:
 
 
 def cases(engine: TrueEngine, shift: dict[str, float], seed: int) -> tuple[list[Case], float]:
-    """With the CPU seconds of the fit."""
+    """Return the cases and the CPU seconds of the fit."""
     requests = traffic(engine, shift, seed)
     known = replace(engine.limits, async_scheduling=True)
     began = time.process_time()
@@ -209,7 +209,7 @@ def shown(name: str, found: Sequence[Case]) -> str:
 
 
 def played(options: argparse.Namespace) -> Iterator[tuple[str, str, list[Case], float]]:
-    """(engine, change of load, its cases, CPU seconds of the fit)."""
+    """Yield (engine, change of load, its cases, CPU seconds of the fit)."""
     for engine in engines(options.traces):
         if options.engines and not any(word in engine.name for word in options.engines):
             continue

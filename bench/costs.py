@@ -13,8 +13,8 @@ from fleet.kinds.kind import Hardware, hardware_of_pool
 from fleet.kinds.options.option import build
 from fleet.systems.prices import Prices, per_million
 
-ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}  # of the demo fleet
-GOOD_SHARE = 0.95  # of the requests, within the SLO
+ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}  # engine of the demo fleet
+GOOD_SHARE = 0.95  # share of the requests within the SLO
 Arm = tuple[str, str, dict[str, Any]]  # name, strategy, options of the engines
 TUTTI = {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}
 COST_ARMS: tuple[Arm, ...] = (
@@ -37,15 +37,15 @@ TIER_ARMS: tuple[Arm, ...] = tuple(
     )
 )
 TIER_LOAD = 2.0
-RATED_YEARS = 5  # of drives that are written over once a day
+RATED_YEARS = 5  # rated life of drives that are overwritten once a day
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """The whole fleet with one seed, and the smallest one that keeps the SLO."""
+    """The whole fleet with one seed, and the smallest one that meets the SLO."""
 
     whole: Played
-    instances: int  # of the smallest; 0: the whole fleet does not keep it
+    instances: int  # size of the smallest fleet; 0: the whole one misses the SLO
     smallest: Played
 
 
@@ -54,7 +54,7 @@ def arm_of(strategy: str, engine: Mapping[str, Any], instances: int) -> dict[str
 
 
 def shrunk(cell: Cell, strategy: str, engine: Mapping[str, Any], seed: int) -> Shrunk:
-    """One instance less at a time, until the SLO is missed."""
+    """Remove one instance at a time until the SLO is missed."""
     whole = smallest = play(cell, arm_of(strategy, engine, ENGINES), seed)
     kept = 0
     for instances in range(ENGINES, 0, -1):
@@ -73,7 +73,7 @@ def hardware(engine: Mapping[str, Any], instances: int) -> Hardware:
 
 
 def dollars_per_hour(engine: Mapping[str, Any], instances: int) -> float:
-    """Of so many of these engines, at the default prices."""
+    """Return the cost of that many engines at the default prices."""
     held = hardware(engine, instances)
     return Prices().per_hour(held.gpus, held.dram_gb, held.ssd_gb)
 
@@ -123,7 +123,7 @@ def tier_table(found: Mapping[str, Sequence[Shrunk]]) -> Iterator[str]:
 
 
 def tier_cells(engine: Mapping[str, Any], found: Sequence[Shrunk]) -> Iterator[str]:
-    """Writes to drives are those of the smallest fleet."""
+    """Yield the cells of a tier. Writes to drives are those of the smallest fleet."""
     halves = [stats.quantile(sorted(one.whole.ttft), 0.5) for one in found]
     yield f"{_interval(halves, 2)} / {_interval([METRICS['ttft_p90'](one.whole) for one in found], 2)}"
     yield _interval([100 * one.whole.cached for one in found], 1)

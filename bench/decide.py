@@ -58,7 +58,7 @@ PULL = 12.4  # GB/s
 
 
 class Taken(NamedTuple):
-    """In µs. The first is the time while nothing else evicts the caches of the processor."""
+    """Times in µs. The first is measured while nothing else evicts the processor's caches."""
 
     p10: float
     median: float
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 
 class Bench:
-    """A pool under load, and requests of sessions of which every other one is bound to the instance it lives on."""
+    """A pool under load, and requests of sessions, every other one of which is bound to its instance."""
 
     def __init__(
         self, size: int, seed: int, ranks: int = 1, changed: int = 1, *, unequal: bool = False, adapter: bool = False
@@ -145,7 +145,7 @@ def _instance(number: int, ranks: int) -> PublishedInstance:
 
 
 def measure(call: Callable[[int], object], rounds: int, before: Callable[[], None] = lambda: None) -> Taken:
-    """Of CPU time, without `before`; the garbage collector is off."""
+    """Measure CPU time, without `before`, with the garbage collector off."""
     call(0)
     times = []
     gc.disable()
@@ -188,7 +188,7 @@ def resident_bytes() -> int:
 
 
 def index_memory(entries: int) -> None:
-    """Resident memory per (instance, chunk) of an index of eight instances that share nothing."""
+    """Print the resident memory per (instance, chunk) of an index of eight instances that share nothing."""
     for length in (312, 16, 1):
         rng = random.Random(1)
         gc.collect()
@@ -207,7 +207,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def verdict(medians: dict[tuple[str, int], float]) -> None:
-    """Look-up and decision against the goals."""
+    """Compare look-up and decision with the goals."""
     for size, goal in GOALS_US.items():
         over = [
             f"{strategy} {median:.0f} µs"
@@ -222,7 +222,7 @@ def verdict(medians: dict[tuple[str, int], float]) -> None:
 
 
 def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str, Taken, int]]:
-    """(strategy, part, times, rounds) of every part."""
+    """Yield (strategy, part, times, rounds) of every part."""
     bench = Bench(size, options.seed, options.ranks, options.changed, unequal=options.unequal, adapter=options.adapter)
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
     for part, call in of_every_strategy(bench).items():

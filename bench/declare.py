@@ -66,7 +66,8 @@ def published(client: redis.Redis, name: str) -> bool:
 
 
 def seconds(client: redis.Redis, port: int, token: str, names: list[str]) -> tuple[float, float]:
-    """Of the call, and from its start until the last pool is published with its instance."""
+    """Return the duration of the call, and the time from its start until the last pool is published with its
+    instance."""
     began = time.monotonic()
     put(port, token, names)
     called, waiting = time.monotonic() - began, set(names)

@@ -54,7 +54,7 @@ SLOW = dict.fromkeys(("warm", "medium", "heavy"), (4.0, 0.3, 0.9))
 CANDIDATE = document.default("lpwl")
 
 
-# request
+# Part "request".
 
 
 def running_split(share: float) -> SplitState:
@@ -135,7 +135,7 @@ def written(made: DeliveryTallies) -> None:
     )
 
 
-# shadow
+# Part "shadow".
 
 
 def shadows(rounds: int) -> None:
@@ -160,7 +160,7 @@ def decided(bench: Bench, number: int) -> Call:
     return call
 
 
-# load
+# Part "load".
 
 
 def under_load(options: argparse.Namespace) -> None:
@@ -188,11 +188,11 @@ def under_load(options: argparse.Namespace) -> None:
         )
 
 
-# stop
+# Part "stop".
 
 
 class Control:
-    """The control plane's writes to Redis, and the routers' reports there."""
+    """Plays the control plane: writes to Redis, and reads the routers' reports there."""
 
     def __init__(self, client: redis.Redis, routers: int) -> None:
         self.client, self.routers, self.generation = client, routers, 0
@@ -207,7 +207,7 @@ class Control:
         self.client.publish(redis_keys.CHANGED, redis_keys.policy_key(POOL))
 
     def split(self, share: float = 0.5, shadow: float = 0.0) -> None:
-        """Wait until every router is on it."""
+        """Publish the split, and wait until every router applies it."""
         self.generation += 1
         watch = WatchValue(delivery=7, generation=self.generation)
         self.client.delete(redis_keys.stop_key(POOL))
@@ -293,7 +293,7 @@ def report(name: str, taken: list[float]) -> None:
 
 
 def load(bench: RouterBench, ports: list[int], options: argparse.Namespace) -> None:
-    """Paced streams, until all stops are over."""
+    """Send paced streams until all stops are over."""
     shape = SHAPES["paced"]
     numbers = (64, shape.base, shape.step, shape.turns, 1, 64, options.stops * 0.12)
     argv = [*bench.pin_rest, bench.load, "-r", options.rate, "-s", 1, bench.folder / "bodies", *numbers, *ports]
@@ -302,7 +302,7 @@ def load(bench: RouterBench, ports: list[int], options: argparse.Namespace) -> N
 
 
 class _Routers:
-    """Some routers on one Redis of their own."""
+    """Several routers on one Redis of their own."""
 
     def __init__(self, bench: RouterBench, folder: Path, count: int) -> None:
         self._bench, self._folder, self._count, self._stack = bench, folder, count, ExitStack()

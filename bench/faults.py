@@ -66,7 +66,7 @@ def machine() -> str:
 
 
 def write(lines: list[str]) -> None:
-    """Rows that were not measured keep what they said."""
+    """Write the rows; rows that were not measured keep their values."""
     about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {machine()}, {faults.RATE:g} requests/s"
     known = sheets.updated("faults", ([*sheets.cells(each), about] for each in lines), named_by=2)
     rows = (known[wanted] for row in faults.ROWS if (wanted := (row.fault, row.subject)) in known)

@@ -57,12 +57,12 @@ AT_40K = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 AT_20K = {**presets.C[1], "name": "adaptive_v1 at 20k"}
 PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", AT_20K, AT_40K, "priced")
 CONTENDERS = ("lpwl", "cache_aware", "smetric", AT_40K, "priced")  # the others lose on the default fleet
-COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
+COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # metrics that decide about the default
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Equal engines, by their built-in profile."""
+    """A fleet of equal engines, by their built-in profile."""
 
     engines: int
     gpu: str
@@ -71,7 +71,7 @@ class Fleet:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Of an arm that plays on it."""
+        """Return the changes to an arm that plays on this fleet."""
         return {
             "replicas": self.engines,
             "engine": {"gpu": self.gpu, "model_profile": self.model_profile, "tp": self.tp},
@@ -79,7 +79,7 @@ class Fleet:
 
     @property
     def capacity(self) -> float:
-        """Prompts that it computes in a second, of one chunk each."""
+        """Return the prompts that it computes per second, each of one chunk."""
         return self.engines / law_of(profile(self.gpu, self.model_profile, self.tp)).prefill_s(CHUNK)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Fleet:
 
 
 CHUNK = 8_192  # tokens
-ON = Fleet(ENGINES, "h100_sxm", "Qwen3-32B", 2)  # what 1× refers to
+ON = Fleet(ENGINES, "h100_sxm", "Qwen3-32B", 2)  # fleet to which 1× refers
 FLEETS = (
     ON,
     Fleet(4, "h100_sxm", "Qwen3-32B", 2),
@@ -102,8 +102,8 @@ FLEETS = (
 
 
 def best_or_tied(runs: Runs, metric: str) -> set[str]:
-    """Arms that no other arm beats: their paired differences over the seeds have intervals that hold zero, or differ
-    by less than 1 %."""
+    """Return the arms that no other arm beats: their paired differences over the seeds have intervals that contain
+    zero, or differ by less than 1 %."""
     sign = -1.0 if metric in BETTER_IS_MORE else 1.0
     values = {arm: [sign * METRICS[metric](one) for one in played] for arm, played in runs.items()}
     return {arm for arm in values if not any(_beats(values[other], values[arm]) for other in values if other != arm)}
@@ -137,13 +137,13 @@ def _cell(played: Sequence[Played], metric: str, marked: bool) -> str:
 
 
 class Player:
-    """Runs of cells, spread over processes."""
+    """Plays cells, spread over processes."""
 
     def __init__(self, options: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
         self.options, self.pool = options, pool
         engine = {"gpu": options.gpu, "model_profile": options.model_profile, "tp": options.tp}
         self.fleet = {"replicas": options.engines, "engine": engine}
-        self._runs: dict[tuple[Cell, str, int], Future[Played]] = {}  # tables share runs: each is played once
+        self._runs: dict[tuple[Cell, str, int], Future[Played]] = {}  # runs, which tables share, by key
         self.seeds = range(1, options.seeds + 1)
 
     def cell(self, trace: str, load: float) -> Cell:
@@ -159,7 +159,7 @@ class Player:
         return {name: [job.result() for job in each] for name, each in jobs.items()}
 
     def _on_fleet(self, arm: dict[str, Any]) -> dict[str, Any]:
-        """The arm's own settings of its engines come first."""
+        """Return the arm's settings on this fleet; the arm's own settings of its engines come first."""
         own = arm.get("fleet", {})
         return {**arm, "fleet": {**self.fleet, **own, "engine": {**self.fleet["engine"], **own.get("engine", {})}}}
 
@@ -183,7 +183,7 @@ class Player:
                 yield from ("", self.head(cell, runs), "", *table(runs))
 
     def static(self) -> Iterator[str]:
-        """The KV wall of a fixed split."""
+        """Yield the KV wall of a fixed split."""
         arms = [presets.A, presets.B, presets.D[1], presets.STATIC]
         yield from walls.head()
         for trace in self.traces:
@@ -191,7 +191,7 @@ class Player:
                 yield from walls.rows(f"{trace}, {load:g}×: ", self.runs(self.cell(trace, load), arms))
 
     def classes(self) -> Iterator[str]:
-        """Who gains and who pays, on recorded traffic whose prompts share prefixes."""
+        """Yield who gains and who pays, on recorded traffic whose prompts share prefixes."""
         yield from ("", f"| {' | '.join(by_class.SHARES)} |", "|---" * len(by_class.SHARES) + "|")
         yield by_class.DESIGN_SHARES
         for trace in self.traces:
@@ -203,14 +203,14 @@ class Player:
                 yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *by_class.table(runs))
 
     def own_fleet(self) -> Iterator[str]:
-        """The design's arms on its author's fleet, beside what the author measured."""
+        """Yield the design's arms on its author's fleet, beside what the author measured."""
         cell = self.cell("coding agent" if self.options.traces else GENERATED, 1.0)
         runs = self.runs(cell, ON_FLEET_OF_DESIGN)
         yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *own_fleet.table(runs))
         yield from ("", *by_class.table(runs, by_class.WITH_TPOT_P90), *walls.head(), *walls.rows("", runs))
 
     def thresholds(self) -> Iterator[str]:
-        """Experiment C, over all requests and by class."""
+        """Yield experiment C, over all requests and by class."""
         yield from self.several([presets.A, *presets.C])
         for load in (1.0, 2.0):
             cell = self.cell(self.traces[0], load)
@@ -218,13 +218,13 @@ class Player:
             yield from ("", f"{self.head(cell, runs)}, by class", "", *by_class.table(runs, by_class.WITH_TPOT_P90))
 
     def cost(self) -> Iterator[str]:
-        """Of the demo fleet, and of the smallest one that serves the same requests within the SLO."""
+        """Yield the cost of the demo fleet, and of the smallest one that serves the same requests within the SLO."""
         cell = self.cell(DEMO, costs.COST_LOAD)
         found = self._shrunk(cell, costs.COST_ARMS)
         yield from ("", self._head_of(cell, found), "", *costs.table(found))
 
     def tiers(self) -> Iterator[str]:
-        """What each tier below HBM saves where documents are read again."""
+        """Yield what each tier below HBM saves where documents are read again."""
         cell = self.cell(DOCUMENTS, costs.TIER_LOAD)
         found = self._shrunk(cell, costs.TIER_ARMS)
         yield from ("", self._head_of(cell, found), "", *costs.tier_table(found))
@@ -249,7 +249,8 @@ class Player:
         yield from won(played)
 
     def fleets(self) -> Iterator[str]:
-        """The contenders on several fleets; Azure's trace shares no prefixes, which makes all strategies equal."""
+        """Yield the contenders on several fleets; Azure's trace shares no prefixes, which makes all strategies
+        equal."""
         for fleet in FLEETS:
             played = []
             scale = fleet.capacity / ON.capacity
@@ -266,7 +267,7 @@ class Player:
 
 
 def won(played: Sequence[Runs]) -> Iterator[str]:
-    """In how many of the cells each arm is best or tied."""
+    """Yield in how many of the cells each arm is best or tied."""
     wins = Counter((arm, metric) for runs in played for metric in COMPARED for arm in best_or_tied(runs, metric))
     yield from ("", f"**Best or tied, of {len(played)} cells**", "")
     yield "| | " + " | ".join(TITLES[metric] for metric in COMPARED) + " |"
@@ -275,7 +276,7 @@ def won(played: Sequence[Runs]) -> Iterator[str]:
         yield f"| {arm} | " + " | ".join(str(wins[arm, metric]) for metric in COMPARED) + " |"
 
 
-FLEET_LOADS = (2.0,)  # where strategies differ
+FLEET_LOADS = (2.0,)  # loads at which strategies differ
 FLEET_METRICS = ("ttft_p90", "e2e_p50", "tpot_p50", "goodput")
 TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "design": lambda player: player.several([presets.A, presets.B, presets.D[1], presets.STATIC]),

@@ -26,7 +26,7 @@ FIRST_PORT = 31_000
 
 
 class Engine(asyncio.Protocol):
-    """Answers whole requests with what was prepared."""
+    """Answers whole requests with prepared bytes."""
 
     answers: dict[bytes, bytes] = {}
 
@@ -67,7 +67,7 @@ def declare(count: int, first: int, pid: int) -> None:
 
 
 def worker(seconds: float) -> None:
-    """Runs the loop for so long and says what it took: core share, samples a second."""
+    """Run the loop for that long and print its core share and samples per second."""
     setup()
     from controlplane.base.worker import watch
     from fleet.services import LOCAL
@@ -115,7 +115,7 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 
 
 def _sampled(count: int) -> str:
-    """The result of the worker's last look: whether it was complete, and its age."""
+    """Return the result of the worker's latest look: whether it was complete, and its age."""
     from fleet.redis import values_of
     from router.contract.redis import redis_keys
     from router.contract.redis.sample import InstanceSample

@@ -35,7 +35,7 @@ COLUMNS = (
     *("flow", "fault", "of", "requests lost", "wrong", "offloaded", "by another prefill", "by the decoder", "retried"),
     "TTFT p50, max",
 )
-TOKENS = 200  # of an answer
+TOKENS = 200  # tokens per answer
 PROMPT = "the quick brown fox " * 1200  # 6,000 tokens
 SEED = 1
 SUSPENDED_S = 2.0
@@ -60,7 +60,7 @@ class Engine:
         self.start()
 
     def start(self) -> None:
-        """Again on the same port."""
+        """Start again on the same port."""
         given = {"port": self.port, "model": "llama", "seed": SEED, "kv": self.connector, "role": self.role}
         if self.pair is not None:
             given["kv-peer"] = f"127.0.0.1:{self.pair.port}"
@@ -233,7 +233,7 @@ async def measured(flow: str, seconds: float, rate: float) -> list[str]:
 
 
 def write(lines: list[str], rate: float) -> None:
-    """Rows that were not measured keep what they said."""
+    """Write the rows; rows that were not measured keep their values."""
     about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.1f}, {rate:g} requests/s"
     known = sheets.updated("offloads", ([*sheets.cells(each), about] for each in lines), named_by=3)
     rows = [row for (flow, *_), row in known.items() if flow.partition(" ")[0] in CONNECTORS]

@@ -32,7 +32,7 @@ CHAT = "/v1/chat/completions"
 
 
 def measured(call: Callable[[], object], rounds: int, clock: Callable[[], int] = time.thread_time_ns) -> float:
-    """Median in µs."""
+    """Return the median in µs."""
     times = []
     gc.disable()
     for _ in range(rounds):
@@ -109,7 +109,7 @@ def tokenising() -> None:
 
 
 def growing(tokenizer: Tokenizer, text: str) -> str:
-    """A new prompt, the same again, and its next turn, a tenth longer."""
+    """Tokenise a new prompt, the same again, and its next turn, a tenth longer."""
     messages = [{"role": "user", "content": text[start : start + 2_048]} for start in range(0, len(text), 2_048)]
     turns = [messages, messages, [*messages, {"role": "user", "content": "and " + text[: len(text) // 10]}]]
     prompts = [read(json.dumps({"messages": turn}).encode(), CHAT) for turn in turns]

@@ -33,7 +33,7 @@ TABS = {"live": "/live", "wall": "/wall?kiosk=1"}
 
 
 class Writer(threading.Thread):
-    """The workers' part: samples every second, and the frame, whose CPU time is counted."""
+    """Plays the workers: writes samples every second, and the frame, whose CPU time is counted."""
 
     def __init__(self, client: redis.Redis, instances: int) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,8 @@ class Writer(threading.Thread):
 
 
 def cpu_s(pid: int) -> float:
-    """Of all threads, from the scheduler's own clock where there is one: ticks of 10 ms miss work of 0.1 ms."""
+    """Return the CPU time of all threads, from the scheduler's own clock if there is one: ticks of 10 ms miss work of
+    0.1 ms."""
     threads = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
     if threads:
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
@@ -118,7 +119,7 @@ def opened(browser: Browser, web: testing_browser.Web, path: str) -> Page:
 
 
 def measure_heaps(browser: Browser, web: testing_browser.Web, seconds: float) -> dict[str, dict[str, list[float]]]:
-    """MB of each tab and its number of nodes, every minute."""
+    """Return, for every minute, the MB of each tab and its number of nodes."""
     sessions = {}
     for name, path in TABS.items():
         page = opened(browser, web, path)

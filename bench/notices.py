@@ -22,7 +22,7 @@ PATIENCE_S = 300.0
 
 
 class Receiver:
-    """Keeps (sequence, seconds since the event) of each notice, in the order in which they came."""
+    """Records (sequence, seconds since the event) of each notice, in the order of arrival."""
 
     def __init__(self) -> None:
         self.got: list[tuple[int, float]] = []

@@ -11,7 +11,7 @@ from statistics import fmean
 from bench.played import Played, Runs, spread
 from controlplane.evidence.experiments.results.statistics import stats
 
-NOISE = 0.02  # a measured change of less is none
+NOISE = 0.02  # share below which a measured change counts as none
 
 
 def _quantile(name: str, q: float) -> Callable[[Played], float]:
@@ -29,7 +29,7 @@ class Measured:
     arm: str
     of: Callable[[Played], float]
     change: float  # 0.01: 1 % more
-    values: str = ""  # as the author gives them
+    values: str = ""  # values as the author gives them
 
 
 MEASURED = (
@@ -44,7 +44,7 @@ MEASURED = (
 
 
 def table(runs: Runs) -> Iterator[str]:
-    """One row a measured change."""
+    """Yield one row per measured change."""
     yield "| against A | measured | values | here | verdict |"
     yield "|---" * 5 + "|"
     for one in MEASURED:
@@ -56,13 +56,13 @@ def table(runs: Runs) -> Iterator[str]:
 
 
 def change(before: Sequence[float], now: Sequence[float]) -> tuple[float, float]:
-    """(mean change over the paired seeds, half of its interval), as shares of the mean before."""
+    """Return (mean change over the paired seeds, half of its interval), as shares of the mean before."""
     middle, half = spread([late - soon for soon, late in zip(before, now, strict=True)])
     return middle / fmean(before), half / fmean(before)
 
 
 def verdict(measured: float, middle: float, half: float) -> str:
-    """Whether the twin finds what was measured."""
+    """Tell whether the twin finds what was measured."""
     if abs(middle) <= half:
         return "no difference in either" if abs(measured) < NOISE else "no difference here"
     if abs(measured) < NOISE:

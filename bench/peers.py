@@ -32,7 +32,7 @@ START_S = 90.0
 
 
 class Unavailable(Exception):
-    """Why a router cannot take part."""
+    """A router cannot take part; the message says why."""
 
 
 @dataclass
@@ -44,17 +44,17 @@ class Running:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a router runs."""
+    """The conditions under which a router runs."""
 
     folder: Path
-    engines: list[int]  # ports
+    engines: list[int]  # ports of the engines
     port: int
-    pin: list[str]  # what goes before its command line
+    pin: list[str]  # prefix of its command line
     pin_rest: list[str]
     profile: str | None
-    policy: str = "cache_aware"  # of a router that is not Weir's
-    checkout: Path = HERE.parent  # Weir's code
-    python: str = sys.executable  # Weir's
+    policy: str = "cache_aware"  # policy of routers other than Weir
+    checkout: Path = HERE.parent  # folder of Weir's code
+    python: str = sys.executable  # interpreter of Weir
     env: Mapping[str, str] = field(default_factory=dict)  # Weir's settings
 
     @property
@@ -63,7 +63,7 @@ class Setting:
 
 
 def installed(name: str, package: str) -> Path:
-    """The bin folder of the router's virtual environment."""
+    """Return the bin folder of the router's virtual environment."""
     home = HERE / "out" / "peers" / name
     done = home / f"{package.replace('/', '_')}.installed"
     if not done.exists():
@@ -93,7 +93,7 @@ def process(argv: Sequence[object], **options: object) -> Iterator[subprocess.Po
 
 @contextmanager
 def serving(setting: Setting, argv: Sequence[object], name: str, ready: str, **env: str) -> Iterator[Running]:
-    """`env` is added to the environment."""
+    """Run a router. `env` is added to the environment."""
     log = setting.folder / f"{name}.log"
     with log.open("wb") as out:
         command = [*setting.pin, *argv]
@@ -126,7 +126,7 @@ def sglang(setting: Setting, package: str = "sglang-router==0.3.2", module: str 
 
 
 def smg(setting: Setting) -> AbstractContextManager[Running]:
-    """What became of sglang-router."""
+    """Run smg, the successor of sglang-router."""
     return sglang(setting, "smg==1.13.0", "smg")
 
 
@@ -157,7 +157,7 @@ def litellm(setting: Setting) -> Iterator[Running]:
         yield running
 
 
-# What `python -m router` does, but the records of a request are dropped where they would be written.
+# This does what `python -m router` does, except that a request's records are dropped instead of written.
 UNRECORDED = """
 import sys
 from router.__main__ import main
@@ -173,7 +173,8 @@ sys.exit(main())
 
 @contextmanager
 def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator[Running]:
-    """As in production: default policy from Redis, prefix index, affinity, receipts and traffic to Redis, metrics."""
+    """Run Weir as in production: default policy from Redis, prefix index, affinity, receipts and traffic to Redis,
+    metrics."""
     socket = setting.folder / "redis.sock"
     url = f"unix://{socket}"
     arguments = redis_server.arguments(redis_server.find_server(), socket)
@@ -189,13 +190,13 @@ def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator
 
 
 def weir_unrecorded(setting: Setting) -> AbstractContextManager[Running]:
-    """The same without receipts and recorded traffic: the difference is their cost."""
+    """Run Weir without receipts and recorded traffic, whose cost the difference shows."""
     return weir(setting, ("-c", UNRECORDED))
 
 
 @contextmanager
 def weir_alone(setting: Setting) -> Iterator[Running]:
-    """`python -m router --instances`: the same router, its policy from a file; receipts stay in its memory."""
+    """Run `python -m router --instances`: the same router with its policy from a file; receipts stay in its memory."""
     policy = setting.folder / "policy.json"
     policy.write_text(json.dumps(document.default()))
     argv = [setting.python, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
@@ -206,7 +207,7 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
 
 @contextmanager
 def floor(setting: Setting) -> Iterator[Running]:
-    """What a proxy in Python costs that decides nothing (bench/floor.py)."""
+    """Run a proxy in Python that decides nothing (bench/floor.py)."""
     argv = [setting.python, "-m", "bench.floor", setting.port, *setting.engines]
     with serving(setting, argv, "floor", "/healthz") as running:
         yield running
@@ -240,7 +241,7 @@ WEIR = ("weir", "weir-unrecorded", "weir-alone")
 
 
 def tree(pid: int) -> list[int]:
-    """The process and its descendants."""
+    """Return the process and its descendants."""
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").glob("*/children"):
@@ -249,7 +250,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """User and system seconds of all of them."""
+    """Return the user and system seconds of all of them."""
     total = 0
     for pid in pids:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -258,6 +259,6 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 
 def memory_mb(pids: Sequence[int]) -> float:
-    """Resident memory of all of them."""
+    """Return the resident memory of all of them."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -25,7 +25,7 @@ from router.policy.schema import document as documents
 
 ENGINES = 8
 ENGINE = {"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}
-WINDOW = 131_072  # tokens: longer requests are left out
+WINDOW = 131_072  # tokens; longer requests are left out
 SLO_TTFT_S, SLO_TPOT_S = 5.0, 0.1
 TRACES = {
     "conversation": "conversation_trace.jsonl",
@@ -44,8 +44,8 @@ class Cell:
     trace: str
     load: float
     window_s: float
-    folder: str  # of the traces; empty for generated ones
-    answers: float = 1.0  # times as long as in the trace
+    folder: str  # folder of the traces; empty for generated ones
+    answers: float = 1.0  # factor on the length of the trace's answers
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Played:
     within: tuple[bool, ...]
     cached: float  # share of the prompt tokens
     refused: int
-    waits: float  # share of the TTFT in queues or waiting for KV
+    waits: float  # share of the TTFT spent in queues or waiting for KV
     fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
-    output_per_s: float = 0.0  # tokens
+    output_per_s: float = 0.0  # tokens per second
     waits_for_kv: float = 0.0  # share of the TTFT, part of `waits`
     middle_kv: float = 0.0  # as `fullest_kv`, without the first and the last quarter of the arrivals
-    peak_kv: float = 0.0  # of the same instances, the highest sample
-    classes: tuple[str, ...] = ()  # of each request, with what an unbounded prefix cache holds: the same in every arm
-    drive_bytes: float = 0.0  # written to drives by all instances
+    peak_kv: float = 0.0  # highest sample of the same instances
+    classes: tuple[str, ...] = ()  # class of each request by an unbounded prefix cache: the same in every arm
+    drive_bytes: float = 0.0  # bytes written to drives by all instances
     virtual_s: float = 0.0
 
 
@@ -93,7 +93,7 @@ def fleet_of(arm: Mapping[str, Any]) -> TwinFleet:
 
 @cache
 def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
-    """(requests in the window at the load, pacing)."""
+    """Return (requests in the window at the load, pacing)."""
     trace: LoadedTrace
     if cell.trace == GENERATED:
         trace = generate(seed, cell.window_s, every_s=2.0)
@@ -140,7 +140,7 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
 
 @dataclass(frozen=True)
 class KvUsage:
-    """0–1, of the fullest quarter of the instances."""
+    """KV usage, 0–1, of the fullest quarter of the instances."""
 
     mean: float
     middle: float
@@ -185,11 +185,11 @@ TITLES = {
     "goodput": "within SLO, %",
     "refused": "refused",
 }
-Runs = Mapping[str, Sequence[Played]]  # by arm, seed by seed
+Runs = Mapping[str, Sequence[Played]]  # runs by arm, seed by seed
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
-    """(mean, half the 95 % interval by Student's t over the seeds)."""
+    """Return (mean, half the 95 % interval by Student's t over the seeds)."""
     n, middle = len(values), fmean(values)
     if n < 2 or not all(map(math.isfinite, values)):
         return middle, math.nan

@@ -26,13 +26,13 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """(resident, proportional share: what is shared is divided among its users)."""
+    """Return (resident, proportional) memory: the latter divides shared memory among its users."""
     sizes = dict(line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
     return tuple(int(sizes[key].split()[0]) / 1024 for key in ("Rss", "Pss"))  # type: ignore[return-value]
 
 
 def roles(weir: RealUp) -> dict[int, str]:
-    """pid → role."""
+    """Map pids to roles."""
     own = {pid: name for name, pid in weir.children().items()}
     engines = {pid: "engine" for pid, _ in weir.engines()}
     lock = int((weir.folder / "run" / "up.lock").read_text())

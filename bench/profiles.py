@@ -30,7 +30,7 @@ NAMES = {  # model and format of the file → of the catalogue
     ("Qwen/Qwen3-32B", ""): "Qwen3-32B",
     ("meta-llama/Llama-3.1-70B", "fp8"): "Llama-3.1-70B-Instruct-FP8",
     ("meta-llama/Llama-3.1-70B", "nvfp4"): "Llama-3.1-70B-NVFP4",
-    ("openai/gpt-oss-120b", "nvfp4"): "gpt-oss-120b",  # labelled so, it is MXFP4
+    ("openai/gpt-oss-120b", "nvfp4"): "gpt-oss-120b",  # labelled nvfp4, but it is MXFP4
     ("MiniMaxAI/MiniMax-M2.5", "fp8"): "MiniMax-M2.5",
     ("MiniMaxAI/MiniMax-M2.5", "nvfp4"): "MiniMax-M2.5-NVFP4",
     ("moonshotai/Kimi-K2.5", "nvfp4"): "Kimi-K2.5-NVFP4",
@@ -43,7 +43,7 @@ NAMES = {  # model and format of the file → of the catalogue
 class Point:
     profile: Profile
     ranks: int
-    clients: int  # of each rank
+    clients: int  # clients per rank
     prompt: int
     output: int
     ttft_s: float
@@ -100,7 +100,7 @@ def points(rows: Iterable[dict[str, str]]) -> tuple[dict[str, list[Point]], dict
 
 
 def _profile(name: str, row: dict[str, str]) -> Profile:
-    """Rows of n ranks over n² experts' GPUs are n ranks of one GPU."""
+    """Return the profile of a row. Rows of n ranks over n² experts' GPUs are n ranks of one GPU."""
     tp, dp, ep = int(row["tp_size"]), int(row["attention_dp_size"] or 1), int(row["moe_ep_size"] or 1)
     if dp > 1 and tp == dp and tp * dp == ep:
         tp, ep = 1, dp
@@ -130,7 +130,7 @@ def errors(point: Point, options: argparse.Namespace) -> tuple[float, float, flo
 
 
 def closed_loop(engines: list[Engine], point: Point, spread: float, each: int = 10) -> tuple[float, float]:
-    """Mean TTFT and TPOT. The engines step together."""
+    """Return mean TTFT and TPOT of engines that step together."""
     draw = random.Random(1)
     over: list[EngineRequest] = []
     clients = point.clients * len(engines)

@@ -27,7 +27,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass
 class Probe:
-    """One connection that asks a router again and again, and notes which version answered."""
+    """One connection that sends requests repeatedly, and records which version answered."""
 
     port: int
     seen: list[tuple[float, int]] = field(default_factory=list)  # (sent at, monotonic s; version)
@@ -57,7 +57,7 @@ class Api:
 
 
 def publish(api: Api, threshold: int) -> tuple[float, float, dict]:
-    """(call sent at, answered at, the answer)."""
+    """Return (call sent at, answered at, the answer)."""
     _, etag = api.call("POST", "/policies/default/draft", {})
     change = {"overrides": {"classes.heavy_new_tokens": threshold}}
     _, etag = api.call("PATCH", "/policies/default/draft", change, **{"if-match": etag})

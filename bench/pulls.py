@@ -16,7 +16,7 @@ from fleet.engine.profiles import profile
 from router.policy.strategies import STRATEGIES
 
 ENGINES = 16
-DOCUMENT = 20_000  # tokens
+DOCUMENT = 20_000  # tokens of a document
 KV = profile().sizes.kv_bytes_per_token
 LINKS = {  # GB/s beside a step
     3.0: TransferModel(bytes_per_token=KV),
@@ -32,7 +32,7 @@ def _times(first_s: float, rate: float, count: int, draw: random.Random) -> Iter
 
 
 def cold() -> list[TraceRequest]:
-    """One engine has read 16 documents; then each other engine is asked about some of them."""
+    """Return the requests: one engine has read 16 documents; then each other engine is asked about some of them."""
     draw = random.Random(1)
     read = {"tokens": DOCUMENT + 64, "output": 2, "shared": DOCUMENT, "session": "hot"}
     first = [asks(n, n * 1.5, family=n + 1, **read) for n in range(16)]
@@ -47,7 +47,7 @@ def cold() -> list[TraceRequest]:
 
 
 def hot(rate: float) -> list[TraceRequest]:
-    """Everybody asks about one document that one engine has read."""
+    """Return requests of everybody about one document that one engine has read."""
     draw = random.Random(1)
     made = [asks(0, tokens=DOCUMENT + 320, output=60, family=1, shared=DOCUMENT)]
     for n, at_s in enumerate(_times(4.0, rate, 319, draw), 1):
@@ -57,7 +57,7 @@ def hot(rate: float) -> list[TraceRequest]:
 
 
 def prefixes(rate: float) -> list[TraceRequest]:
-    """Twenty shared prefixes of 6,400 tokens."""
+    """Return requests with twenty shared prefixes of 6,400 tokens."""
     draw = random.Random(1)
     made = []
     for n, at_s in enumerate(_times(0.0, rate, 400, draw)):
@@ -76,7 +76,7 @@ TRACES = {
 
 
 def played(trace: Sequence[TraceRequest], strategy: str, link: TransferModel, gb_per_s: float) -> tuple[float, int]:
-    """(mean TTFT in s, requests that got KV from another engine)"""
+    """Return (mean TTFT in s, requests that got KV from another engine)."""
     given = policy(strategy, flow__pull_gb_per_s=gb_per_s)
     requests = play(trace, fleet=fleet(ENGINES, transfers=link, connector="nixl"), policy=given).requests
     return fmean(one.ttft_s or 0.0 for one in requests), sum(one.transfers > 0 for one in requests)
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"{'strategy':20} {'trace':17} {'TTFT, ms':>9} " + " ".join(f"{link:>7} GB/s" for link in LINKS))
     for strategy in parser.parse_args().strategies:
         for name, trace in TRACES.items():
-            # Without pulls too over each link: some strategies move the KV of every prompt.
+            # Each link is played without pulls, too: some strategies move the KV of every prompt.
             apart = [played(trace, strategy, link, 0.0) for link in LINKS.values()]
             pulled = [played(trace, strategy, link, gb_per_s) for gb_per_s, link in LINKS.items()]
             ratios = " ".join(

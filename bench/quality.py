@@ -53,10 +53,10 @@ FILES = {
 # Load that two quiet cores bear with room to spare: some ten requests a second by the wall clock.
 TIME_SCALES = {"conversation": 8.0, "coding-agent": 8.0, "azure-code": 1.5}
 ROUTERS = ("weir", "sglang-router", "vllm-router", "alternate")
-SESSIONS_EACH = 6  # of one engine at load 1
+SESSIONS_EACH = 6  # sessions per engine at load 1
 SESSION_GAP_S = 5.0
 THINK_MOST_S = 30.0  # a longer pause would leave a short stretch without load
-LASTS_MOST = 1.5  # sessions, by the middle one
+LASTS_MOST = 1.5  # longest session, as a factor on the median one
 TOKEN_S = 0.03
 SATURATED = 0.9  # share of the requests after which the last ones no longer fill the engines
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
@@ -64,20 +64,20 @@ PROMPT_TOKENS = "vllm:prompt_tokens_total"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one run."""
+    """Outcome of one run."""
 
-    found: dict[int, records.Record]  # by index in the stretch
+    found: dict[int, records.Record]  # records by index in the stretch
     tokens: list[float]  # prompt tokens of each engine
-    late_s: float  # by the wall clock
-    busy: float  # 0–1 share of all CPUs
+    late_s: float  # wall-clock delay of the engines
+    busy: float  # share of all CPUs, 0–1
 
 
 @dataclass
 class Arm:
-    """One router under one load, all seeds."""
+    """One router under one load, with all seeds."""
 
-    runs: dict[int, Outcome] = field(default_factory=dict)  # by seed
-    why: str = ""  # it could not take part
+    runs: dict[int, Outcome] = field(default_factory=dict)  # outcomes by seed
+    why: str = ""  # why it could not take part
 
     @property
     def answered(self) -> dict[tuple[int, int], records.Record]:
@@ -85,7 +85,7 @@ class Arm:
 
 
 def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rate: float) -> OfferedLoad:
-    """`rate`: requests per second at load 1, of a trace with arrivals."""
+    """Return the stretch. `rate`: requests per second at load 1, for a trace with arrivals."""
     whole = registry.read((Path(options.data) / FILES[trace]).read_bytes(), seed)
     window = options.window - 1
     if whole.pacing == "closed_loop":
@@ -100,14 +100,14 @@ def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rat
 
 
 def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:
-    """Their arrivals stretched or pressed to so many per second; all at once for an infinite rate."""
+    """Scale the arrivals to that many per second; all at once for an infinite rate."""
     first, last = requests[0].at_s, requests[-1].at_s
     factor = len(requests) / rate / (last - first)
     return [replace(one, at_s=(one.at_s - first) * factor) for one in requests]
 
 
 def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: int, total: int) -> list[TraceRequest]:
-    """The first turns of so many sessions, drawn by the seed; sessions start one after the other."""
+    """Return the first turns of that many sessions, drawn by the seed; sessions start one after the other."""
     draw = random.Random(seed)
     turns: dict[str, list[TraceRequest]] = defaultdict(list)
     for one in registry.window(requests, float("inf"), window):
@@ -126,20 +126,20 @@ def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: in
 
 
 def _lasts_s(turn: TraceRequest) -> float:
-    """About, without the prompt."""
+    """Estimate the duration, without the prompt."""
     return min(turn.think_s, THINK_MOST_S) + TOKEN_S * turn.output_tokens
 
 
 @contextmanager
 def engines(options: argparse.Namespace, time_scale: float) -> Iterator[list[int]]:
-    """Their ports."""
+    """Run engines; yield their ports."""
     words = ["--port", "0", "--model", MODEL, "--time-scale", time_scale, "--gpu", options.gpu]
     words += ["--model-profile", options.model_profile, "--max-model-len", options.window]
     if options.kv_blocks:
         words += ["--kv-blocks", options.kv_blocks]
     with ExitStack() as stack:
         argv = [sys.executable, "-m", "fleet.simengine", *words]
-        # sglang-router tries gRPC first, which each engine would complain of
+        # sglang-router tries gRPC first, about which each engine would complain.
         pipes = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         started = [stack.enter_context(process(argv, **pipes)) for _ in range(options.engines)]
         yield [int(one.stdout.readline().rpartition(b":")[2]) for one in started if one.stdout is not None]
@@ -147,7 +147,7 @@ def engines(options: argparse.Namespace, time_scale: float) -> Iterator[list[int
 
 @contextmanager
 def router(name: str, ports: list[int], folder: Path) -> Iterator[list[str]]:
-    """URLs that the client takes in turn."""
+    """Run a router; yield the URLs that the client takes in turn."""
     kind, _, policy = name.partition(":")
     if kind == "alternate":
         yield [f"http://127.0.0.1:{port}" for port in ports]
@@ -160,7 +160,7 @@ def router(name: str, ports: list[int], folder: Path) -> Iterator[list[str]]:
 
 @contextmanager
 def weir(setting: Setting) -> Iterator[object]:
-    """Alone, with its default policy but for what `setting.policy` says: `STRATEGY,path=value,…`."""
+    """Run Weir alone, with its default policy except for `setting.policy`: `STRATEGY,path=value,…`."""
     strategy, *values = setting.policy.split(",")
     made = document.default() if strategy == Setting.policy else document.default(strategy)
     made = document.apply_overrides(made, {path: json.loads(value) for path, value in (v.split("=") for v in values)})
@@ -188,7 +188,7 @@ def play(options: argparse.Namespace, name: str, load: OfferedLoad) -> Outcome:
 
 
 def keep(into: Path, url: str, name: str, folder: Path) -> None:
-    """The records, and Weir's receipts."""
+    """Save the records, and Weir's receipts."""
     into.mkdir(parents=True, exist_ok=True)
     number = len(list(into.glob("*.records")))
     stem = into / f"{number:03d}-{name}".replace(",", "_")
@@ -208,7 +208,7 @@ def prompt_tokens(port: int) -> float:
 
 
 def borne(options: argparse.Namespace, trace: str) -> float:
-    """Requests per second that engines in turn answer when all come at once."""
+    """Return the requests per second that engines in turn answer if all come at once."""
     whole = play(options, "alternate", stretch(options, trace, 1, 1.0, float("inf")))
     ends = sorted(one.sent_s + one.e2e_ms / 1000 for one in whole.found.values() if one.e2e_ms)
     return SATURATED * len(ends) / stats.quantile(ends, SATURATED)
@@ -246,7 +246,8 @@ def figures(arm: Arm) -> list[str]:
 
 
 def differences(arms: dict[str, Arm], base: str, latency: str) -> dict[str, list[str]]:
-    """Of each quantile, in seconds, with its interval; over the requests that both have answered."""
+    """Return the difference of each quantile in seconds, with its interval, over the requests that both have
+    answered."""
     found = {base: ["" for _ in stats.QUANTILES]}
     mine = arms[base].answered
     for name, arm in arms.items():
@@ -261,7 +262,7 @@ def differences(arms: dict[str, Arm], base: str, latency: str) -> dict[str, list
 
 
 def compare(options: argparse.Namespace, trace: str, load: float, rate: float) -> dict[str, Arm]:
-    """Routers in turn, seed by seed, so that other work on the machine falls on all alike."""
+    """Run routers in turn, seed by seed, so that other work on the machine affects all alike."""
     arms = {name: Arm() for name in options.routers}
     for seed in range(1, options.seeds + 1):
         played = stretch(options, trace, seed, load, rate)
@@ -298,7 +299,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the started processes would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # otherwise the started processes would stay
     rates = {name: float(value) for name, value in (given.split("=") for given in options.rates)}
     for trace in options.traces:
         if trace not in rates and trace != "coding-agent":

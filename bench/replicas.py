@@ -40,8 +40,8 @@ MODEL = "bench"
 POOL = "bench"
 ANSWER_TOKENS = 16
 SHRINK = 4  # blocks of 64 tokens in the trace become blocks of 16
-KV_BLOCKS = 28_000 // SHRINK  # of a Llama-3.1-8B on an H100
-TIME_SCALE = 200.0  # of the engines: their load is light, only their caches matter
+KV_BLOCKS = 28_000 // SHRINK  # blocks of a Llama-3.1-8B on an H100
+TIME_SCALE = 200.0  # time scale of the engines: their load is light, only their caches matter
 LONGEST_THINK_S = 0.5  # some sessions pause for hours
 LONGEST_S = 120.0
 Sessions = list[list[TraceRequest]]
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def read_sessions(path: Path, sessions: int, turns: int) -> Sessions:
-    """The first turns of the first sessions, in order."""
+    """Return the first turns of the first sessions, in order."""
     found: dict[str, list[TraceRequest]] = {}
     with path.open() as lines:
         for request in coding_agent.read(lines, seed=1).requests:
@@ -71,7 +71,7 @@ def read_sessions(path: Path, sessions: int, turns: int) -> Sessions:
 
 
 def ideal_share(sessions: Sessions) -> float:
-    """Share of prompt tokens in blocks that the session has sent before."""
+    """Return the share of prompt tokens in blocks that the session has sent before."""
     asked = cached = 0
     for session in sessions:
         known: set[int] = set()
@@ -147,7 +147,7 @@ def start_routers(stack: ExitStack, folder: Path, redis_url: str, ports: list[in
 
     for port in ports:
         wait(f"http://127.0.0.1:{port}/healthz", serves)
-    time.sleep(1.5)  # until the routers know each other
+    time.sleep(1.5)  # time for the routers to discover each other
 
 
 def wait(url: str, true: object) -> None:
@@ -185,7 +185,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def measure(sessions: Sessions, routers: int, engines: int, named: bool) -> tuple[Outcome, int]:
-    """Run one arrangement. Returns its outcome, and the bytes in Redis that the routers exchanged."""
+    """Run one arrangement; return its outcome, and the bytes in Redis that the routers exchanged."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as made, ExitStack() as stack:
         folder = Path(made)
         ports = free_ports(engines + routers)

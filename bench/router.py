@@ -49,20 +49,20 @@ HERE = Path(__file__).resolve().parent
 ENGINES = 4
 SESSIONS = 64
 WARM_S = 0.5
-PORTS_EACH = 2  # of a router: its own and that of its metrics
-KEEPS_UP = 0.98  # of the offered rate
+PORTS_EACH = 2  # ports per router: its own and that of its metrics
+KEEPS_UP = 0.98  # share of the offered rate
 Result = dict[str, float]
 Rows = dict[str, list[Result] | str]  # a router's results, round by round, or why there are none
-Routers = dict[str, Running | str | None]  # or why it does not run; None: the engines themselves
+Routers = dict[str, Running | str | None]  # the router, or why it does not run; None: the engines themselves
 
 
 @dataclass(frozen=True)
 class Shape:
     title: str
-    answer: str  # of the engines: unary, burst, paced
+    answer: str  # answer of the engines: unary, burst, paced
     base: int  # bytes of a session's first body
-    step: int  # by which its next ones are longer
-    turns: int  # of a session; then it begins anew
+    step: int  # bytes by which each next body is longer
+    turns: int  # turns per session, after which it begins anew
     connections: int
 
 
@@ -80,12 +80,12 @@ LATENCIES = ("ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99")
 class Arrivals:
     """The times at which requests are due."""
 
-    rate: float  # requests/s
+    rate: float  # requests per second
     seed: int
 
 
 def bodies(shape: Shape, file: Path) -> None:
-    """Chats of many sessions: the first quarter of the first body is shared by all, the rest is the session's own."""
+    """Write chats of many sessions: all share the first quarter of the first body; the rest is the session's own."""
     draw = random.Random(1)
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 
@@ -106,7 +106,7 @@ def bodies(shape: Shape, file: Path) -> None:
 
 
 def free_ports(number: int) -> int:
-    """The first of so many ports in a row that are free now."""
+    """Return the first of that many consecutive ports that are free now."""
     while True:
         first = random.randint(20_000, 30_000)
         try:
@@ -152,7 +152,7 @@ class Bench:
         shares: list[float] = options.spans
         first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (2 + 2 * len(shares))))
         self.engines = list(range(first, first + engines))
-        self.collector = first + engines  # answers as an engine does, which takes every span
+        self.collector = first + engines  # port that answers as an engine does, and accepts every span
         self.ports = count(self.collector + 1, PORTS_EACH)
         self.silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
         self.generation = count(1, 10_000)
@@ -171,7 +171,7 @@ class Bench:
                 routers[f"{name}, spans {share:.4g} %"] = self.start(name, env=self.sampled(share))
                 if self.options.collector_away:
                     away = self.sampled(share) | {"OTEL_EXPORTER_OTLP_ENDPOINT": url_of(self.silent)}
-                    del away["OTEL_BSP_MAX_QUEUE_SIZE"]  # as it is by itself
+                    del away["OTEL_BSP_MAX_QUEUE_SIZE"]  # restores its default
                     routers[f"{name}, spans {share:.4g} %, no collector"] = self.start(name, env=away)
         return routers
 
@@ -190,7 +190,7 @@ class Bench:
         env: dict[str, str] | None = None,
         python: str = sys.executable,
     ) -> Running | str:
-        """The router, or why there is none."""
+        """Start the router, or return why it cannot start."""
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         profile = self.options.profile
         setting = Setting(
@@ -210,7 +210,7 @@ class Bench:
             wait_for_answer(f"http://127.0.0.1:{port}/answer/{shape.answer}")
 
     def play(self, shape: Shape, ports: Iterable[int], seconds: float, arrivals: Arrivals | None = None) -> Result:
-        """In a closed loop, or with a connection for each session and requests due when they arrive."""
+        """Play a closed loop, or a connection for each session with requests that are due at their arrivals."""
         open_loop = ["-r", arrivals.rate, "-s", arrivals.seed] if arrivals else []
         connections = SESSIONS if arrivals else shape.connections
         numbers = (SESSIONS, shape.base, shape.step, shape.turns, next(self.generation), connections, seconds)
@@ -247,7 +247,7 @@ def middle(rounds: list[Result], column: str) -> float:
 
 
 def half_of_the_slowest(rows: Rows) -> list[int]:
-    """The rate to offer to all. LiteLLM's would load no other router. Empty when no other router runs."""
+    """Return the rate to offer to all; LiteLLM's would load no other router. Empty if no other router runs."""
     reached = [
         middle(rounds, "per_s")
         for name, rounds in rows.items()
@@ -269,7 +269,7 @@ def table(title: str, rows: Rows, rate: float = 0.0) -> str:
 
 
 def row(name: str, rounds: list[Result], rate: float) -> str:
-    """Medians of the rounds; sums of requests answered, failed, and never sent."""
+    """Return a row of medians of the rounds, and sums of answered, failed and unsent requests."""
     costs = [one["cpu_ms"] for one in rounds]
     served = middle(rounds, "per_s")
     keeps_up = served >= KEEPS_UP * rate
@@ -307,7 +307,7 @@ def arguments() -> argparse.Namespace:
 
 
 def checked_out(against: Path, folder: Path) -> Path:
-    """The checkout of that path, or of a commit of this one."""
+    """Return the checkout of that path, or of a commit of this one."""
     if against.is_dir():
         return against.resolve()
     made = folder / against.name

@@ -25,7 +25,7 @@ Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 class Link:
-    """Takes what a router writes."""
+    """Receives what a router writes."""
 
     def __init__(self) -> None:
         self.client = self
@@ -47,7 +47,7 @@ class Router:
         pool.take_fleet(FleetValue(pool="chat", model="m", at=1.0, instances=engines))
         self.endpoints: list[Endpoint] = list(pool.endpoints.values())
         self.peers = RouterPeers(cast(RedisLink, self.link), self.pools, f"router-{number}")
-        self.leases: list[tuple[float, Lease]] = []  # each with its end
+        self.leases: list[tuple[float, Lease]] = []  # leases, each with its end
 
     def serve(self, requests: int, now: float, lasts_s: float, draw: random.Random) -> None:
         for _, lease in [one for one in self.leases if one[0] <= now]:
@@ -88,7 +88,7 @@ def measured(routers: int, options: argparse.Namespace) -> list[str]:
             telling, hearing = telling + told - mark, hearing + time.thread_time() - told
             messages += sum(map(len, heard))
             size += sum(len(value) for entries in heard for _, fields in entries for value in fields.values())
-        time.sleep(max(0.0, TELL_S - (time.monotonic() - began)))  # what is told depends on the clock
+        time.sleep(max(0.0, TELL_S - (time.monotonic() - began)))  # messages depend on the clock
     seconds = steps * TELL_S
     figures = hearing / seconds, telling / seconds, size / seconds / 1e3, messages / seconds
     return [

@@ -47,15 +47,15 @@ from router.policy.schema import document
 from router.tests.values import stored
 
 SIZE, CHAIN = 16, 32
-STEP_S = 0.01  # of the publishers: engines publish after each of their steps, at times of their own
+STEP_S = 0.01  # interval of the publishers: engines publish after each of their steps, at times of their own
 LOOK_S = 0.1
 CONNECTED_S = 60.0
 ON_DEVICE = r'^weir_router_index_blocks{instance="bench-(\d+)",.*tier="device"} (\S+)$'
-SILENT_S = 30.0  # until all that was sent must be known
+SILENT_S = 30.0  # time until everything sent must be known
 
 
 def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> None:
-    """Runs as a process of its own, until it is ended. While `file` exists it is silent, and it writes there how many
+    """Run the publishers as a process, until it is ended. While `file` exists it is silent, and writes there how many
     blocks a second were stored, and how many each engine holds."""
     draw, context = random.Random(1), zmq.Context()
     sockets = []
@@ -71,7 +71,7 @@ def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> No
             turn = (turn + 1) % len(ports)
             names = list(range(name, name + CHAIN))
             name, done = name + CHAIN, done + CHAIN
-            tokens[0] = name  # each block's hash covers those before it: all of the chain are new
+            tokens[0] = name  # each block's hash covers those before it, so all of the chain are new
             stored_event = {
                 "type": "BlockStored",
                 "block_hashes": names,
@@ -95,7 +95,8 @@ def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> No
 
 
 def exact(port: int, file: Path) -> tuple[str, str]:
-    """Blocks stored a second, and of how many engines the router knows exactly how many they hold, once silent."""
+    """Return the blocks stored per second and, once silent, of how many engines the router knows exactly what they
+    hold."""
     file.touch()
     until = time.monotonic() + SILENT_S
     while time.monotonic() < until:
@@ -110,7 +111,7 @@ def exact(port: int, file: Path) -> tuple[str, str]:
 
 
 def ping(rate: float) -> None:
-    """Runs as a process of its own, until it is ended; then it prints the mean and the median of the round trips."""
+    """Measure round trips as a process, until it is ended; then print their mean and median."""
     here, there = socket.socketpair()
     if not os.fork():
         here.close()
@@ -129,7 +130,7 @@ def ping(rate: float) -> None:
 
 
 def publish_fleet(client: redis.Redis, engines: list[int], events: list[int], most: int) -> None:
-    """Each publisher is an instance; the engines that answer serve several."""
+    """Publish an instance for each publisher; the engines that answer serve several."""
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": SIZE, "kv_blocks": most + 100}
@@ -223,7 +224,7 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
 
 
 def behind(url: str, router: str) -> int:
-    """Engines whose events come too late to be used, as the router tells it."""
+    """Return the number of engines whose events come too late to be used, by the router's report."""
     with redis.Redis.from_url(url) as client:
         status = decode(RouterStatus, client.get(redis_keys.router_key(router)))
     return sum(" behind" in one.why for one in status.indexes.values()) if status is not None else 0

@@ -10,8 +10,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "findings" / "tables"
 
 
 def sheets(lines: Iterable[str]) -> Iterator[list[list[str]]]:
-    """One sheet for all Markdown tables of equal columns; each row begins with the title of its table. A star marks
-    what is bold."""
+    """Yield one sheet for all Markdown tables of equal columns; each row begins with the title of its table. A star
+    marks bold text."""
     found: dict[tuple[str, ...], list[list[str]]] = {}
     part, title, columns = "", "", ()
     for line, following in pairwise([*lines, ""]):
@@ -43,11 +43,11 @@ def save(name: str, rows: Iterable[Sequence[str]]) -> None:
 
 
 def updated(name: str, rows: Iterable[Sequence[str]], named_by: int) -> dict[tuple[str, ...], Sequence[str]]:
-    """The rows of NAME.csv by their first columns, with these in the place of equal ones."""
+    """Return the rows of NAME.csv by their first columns, with the given rows in place of equal ones."""
     return {tuple(row[:named_by]): row for row in [*read(name)[1:], *rows]}
 
 
 def read(name: str) -> list[list[str]]:
-    """The rows of NAME.csv, its columns first."""
+    """Return the rows of NAME.csv, its columns first."""
     with (FOLDER / f"{name}.csv").open(newline="") as file:
         return list(csv.reader(file))

@@ -82,7 +82,7 @@ def start(time_scale: float) -> subprocess.Popen[bytes]:
 
 
 def port_of(process: subprocess.Popen[bytes]) -> int:
-    """From the first line of its output."""
+    """Read the port from the first line of its output."""
     line = process.stdout.readline() if process.stdout else b""
     if not line:
         raise SystemExit("an engine did not start")
@@ -110,7 +110,7 @@ async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[Load
 
 
 def subscribe(started: list[Sim]) -> list[subprocess.Popen[bytes]]:
-    """One process that receives and discards all events of all engines."""
+    """Start one process that receives and discards all events of all engines."""
     code = (
         "import sys, zmq, json, urllib.request as u\n"
         "s = zmq.Context().socket(zmq.SUB); s.subscribe(b'')\n"

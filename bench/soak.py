@@ -30,21 +30,21 @@ from bench.peers import Running, cpu_s, memory_mb, tree
 from bench.router import ENGINES, SHAPES, Arrivals, Bench, Shape
 from controlplane.traffic.deliveries.judge.statistics import student
 
-BURST_S = 0.5  # of load, then as long without
-STEADY_S = 5.0  # of load at a rate, one after the other
+BURST_S = 0.5  # seconds of load, then as long without
+STEADY_S = 5.0  # seconds of load per run at a rate
 WARM_SHARE = 0.1
 TOLERANCE = 0.05
-FEWEST = 4  # lines
-CONFIDENCE = 0.975  # to one side
+FEWEST = 4  # fewest lines of the table
+CONFIDENCE = 0.975  # one-sided confidence
 FILLING = Shape("sessions of one request", "unary", 3_072, 512, 1, 16)
-STEADY_SHARE = 0.005  # by which the index grows in FILLING_S, at most, once it is full
-FILLING_S = 5.0  # of load between two checks of the number of sessions
+STEADY_SHARE = 0.005  # most growth of the index within FILLING_S that still counts as full
+FILLING_S = 5.0  # seconds of load between two checks of the number of sessions
 
 
 class Line(NamedTuple):
     minute: float
-    memory: float  # MB
-    redis: float  # MB
+    memory: float  # MB of the router
+    redis: float  # MB of Redis
     failed: int
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, metavar="N", help="requests/s, instead of half load")
     parser.add_argument("--unfilled", action="store_true", help="let the index fill while the time runs")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # child processes would stay otherwise
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # otherwise child processes would stay
     options.seconds, options.profile, options.spans = BURST_S, None, []
     with tempfile.TemporaryDirectory(prefix="weir-soak-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack, options.engines)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def kept(router: Running) -> list[tuple[str, tuple[int, int]]]:
-    """(store, (entries, limit)), from the router's /metrics."""
+    """Return (store, (entries, limit)) from the router's /metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{router.port}/metrics") as answer:
         page = answer.read().decode()
     found = {}
@@ -84,7 +84,7 @@ def kept(router: Running) -> list[tuple[str, tuple[int, int]]]:
 
 
 def fill(bench: Bench, router: Running) -> None:
-    """Sessions of one request each, until the router drops old ones."""
+    """Send sessions of one request each, until the router drops old ones."""
     pids = tree(router.process.pid)
     print(f"before the first request {memory_mb(pids):.1f} MB", flush=True)
     bench.prepare(FILLING)
@@ -96,8 +96,8 @@ def fill(bench: Bench, router: Running) -> None:
 
 
 def fill_stores(bench: Bench, router: Running, shape: Shape) -> None:
-    """Requests of the shape without a pause, until the approximate index drops as much as it learns, and all spans are
-    theirs: those of the sessions before are smaller."""
+    """Send requests of the shape without a pause, until the approximate index drops as much as it learns, and all spans
+    are theirs: those of earlier sessions are smaller."""
     pids = tree(router.process.pid)
     bench.prepare(shape)
     before, after, played, most = 0, 1, 0, 1
@@ -156,7 +156,8 @@ def judge(rows: list[Line]) -> int:
 
 
 def slope_of(minutes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Of the least squares line, per minute, and half of its 95 % interval; the lines count as independent."""
+    """Return the slope of the least-squares line per minute, and half of its 95 % interval; the lines count as
+    independent."""
     line = statistics.linear_regression(minutes, values)
     off = sum(
         (value - line.intercept - line.slope * minute) ** 2 for minute, value in zip(minutes, values, strict=True)

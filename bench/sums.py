@@ -37,9 +37,9 @@ from router.contract.redis.router_status import RouterStatus
 
 CLIENTS = 6
 STOPPED_S = 3.0
-USE_S = 2.0  # use of a killed router that is younger may be lost with it
-KEPT_S = 25.0  # until the ledger has what routers counted
-FLUSHED_S = 1.0  # receipts of a killed router that are younger may be lost with it
+USE_S = 2.0  # age up to which use of a killed router may be lost with it
+KEPT_S = 25.0  # time until the ledger has what routers counted
+FLUSHED_S = 1.0  # age up to which receipts of a killed router may be lost with it
 # (what, how): a signal, after which Weir starts it again, or SIGSTOP for STOPPED_S
 FAULTS = (
     ("redis", signal.SIGSTOP),
@@ -75,25 +75,25 @@ LEFT = "left"
 class Sent:
     ask: str
     n: int
-    status: str = ""  # of the answer, or the client's error
+    status: str = ""  # status of the answer, or the client's error
     at: float = 0.0
 
 
 @dataclass
 class Half:
-    """What clients sent, the receipts of that, and what engines and the key counted meanwhile."""
+    """What clients sent, its receipts, and what engines and the key counted meanwhile."""
 
     sent: dict[str, Sent] = field(default_factory=dict)
     receipts: dict[str, dict[str, Any]] = field(default_factory=dict)
     written: Counter[str] = field(default_factory=Counter)  # receipts by request
-    killed_at: list[float] = field(default_factory=list)  # routers
-    engines: dict[str, float] = field(default_factory=dict)  # output tokens, of those that ran all the while
+    killed_at: list[float] = field(default_factory=list)  # times at which routers were killed
+    engines: dict[str, float] = field(default_factory=dict)  # output tokens of the engines that ran throughout
     charged: float = 0.0
-    used: tuple[int, int] = (0, 0)  # requests and tokens of the key in the ledger of use
+    used: tuple[int, int] = (0, 0)  # the key's requests and tokens in the ledger of use
 
 
 class Receipts:
-    """All of them, read before Redis drops them."""
+    """Collects all receipts before Redis drops them."""
 
     def __init__(self, world: World) -> None:
         self._redis, self._last = world.redis, "0"
@@ -140,7 +140,7 @@ def _answer(world: World, text: str, headers: dict[str, str], leaves: bool) -> s
 
 @contextlib.contextmanager
 def traffic(world: World, key: str, receipts: Receipts, name: str, asks: list[str]) -> Iterator[Half]:
-    """One half, until nothing is under way, every receipt is written and all use is kept."""
+    """Yield one half once nothing is under way, every receipt is written and all use is recorded."""
     half = receipts.half = Half()
     before = counted(world), charged(world), used(world)
     ended = threading.Event()
@@ -174,7 +174,7 @@ def until(world: World, holds: Any, what: str) -> None:
 
 
 def pages(world: World) -> list[str]:
-    """/metrics of each router; none of one that does not answer."""
+    """Return /metrics of each router that answers."""
     found = []
     for name in ("router-1", "router-2"):
         status = codec.decode(RouterStatus, world.redis.get(redis_keys.router_key(name)))
@@ -219,7 +219,7 @@ def is_ready(weir: RealUp) -> bool:
 
 
 def counted(world: World) -> dict[tuple[str, int], float]:
-    """Output tokens by instance and epoch, once all are ready."""
+    """Return the output tokens by instance and epoch, once all are ready."""
     until(world, lambda: is_ready(world.weir), "two engines are ready")
     found = {}
     for one in api(world.weir, "/instances"):
@@ -230,7 +230,7 @@ def counted(world: World) -> dict[tuple[str, int], float]:
 
 
 def memory(world: World) -> dict[str, tuple[int, float]]:
-    """(pid, MB) of each process by name."""
+    """Return (pid, MB) of each process by name."""
     names = ("web", "router-1", "router-2", "control", "experiments", "redis")
     found = {name: world.weir.child(name) for name in names}
     pids = {name: pid for name, pid in found.items() if pid is not None}
@@ -259,7 +259,7 @@ def wait(receipts: Receipts, seconds: float) -> None:
 
 
 def judge(name: str, half: Half, exact: bool) -> list[str]:
-    """What is wrong, after the sums."""
+    """Return what is wrong, according to the sums."""
     answered = {key for key, sent in half.sent.items() if sent.status.isdigit()}
     without = sorted(answered - half.written.keys())
     lost = [key for key in without if any(-FLUSHED_S < at - half.sent[key].at < FLUSHED_S for at in half.killed_at)]
@@ -317,7 +317,7 @@ def main() -> None:
 
 def measure(world: World, seconds: float, asks: list[str]) -> list[str]:
     key = api(world.weir, "/keys", {"name": "sums", "tokens_per_min": 100_000_000})["key"]
-    time.sleep(3.0)  # routers know it
+    time.sleep(3.0)  # time for routers to see it
     receipts = Receipts(world)
     with traffic(world, key, receipts, "quiet", asks) as quiet:
         wait(receipts, seconds)

@@ -44,7 +44,7 @@ def _row(name: str, published: float, ours: float, unit: str, basis: Basis = "pr
 
 
 def crossovers() -> Iterator[tuple[str, ...]]:
-    by_layers = replace(SSD, mode="layers", object_s=SSD.object_s * 3.4 / 3.3)  # its rate in figure 11
+    by_layers = replace(SSD, mode="layers", object_s=SSD.object_s * 3.4 / 3.3)  # rate of figure 11
     rows: tuple[tuple[str, TierDevice, float, Basis], ...] = (
         ("LMCache-SSD", by_layers, 50, "predicted"),
         ("LMCache-DRAM by layers", DRAM_FITTED, 97.9, "fitted"),
@@ -61,7 +61,7 @@ def crossovers() -> Iterator[tuple[str, ...]]:
 
 
 def loogle(played: Collection[str] = ("ssd-gds", "dram", "ssd-tutti")) -> Iterator[tuple[str, ...]]:
-    """Tutti is among those that are played: the ratios are to its time."""
+    """Yield the ratios to Tutti's time; Tutti is among those that are played."""
     runs = {tier: _runs(tier, LOOGLE, LOOGLE_RATE, LOOGLE_RUNS) for tier in played}
     ttft_s = {tier: median(one for one, _ in found) for tier, found in runs.items()}
     ratios = {"ssd-gds": 2.63, "dram": 14.7}
@@ -74,7 +74,7 @@ def loogle(played: Collection[str] = ("ssd-gds", "dram", "ssd-tutti")) -> Iterat
 
 
 def figure_8(played: Collection[str] = tuple(TTFT_S)) -> Iterator[tuple[str, ...]]:
-    """Medians of the runs: single ones differ by half."""
+    """Yield medians of the runs: single ones differ by half."""
     runs = {tier: _runs(tier, LEVAL, FIGURE_8_RATE, FIGURE_8_RUNS) for tier in played}
     for tier, published in ((tier, TTFT_S[tier]) for tier in played):
         ours = median(ttft_s for ttft_s, _ in runs[tier])
@@ -92,7 +92,7 @@ def _hits(runs: list[tuple[float, float]]) -> float:
     return 100 * median(cached for _, cached in runs)
 
 
-HIGHEST = {"dram": 2.0, "ssd-gds": 1.5, "ssd-tutti": 4.0}  # requests/s, where the search for the rate ends
+HIGHEST = {"dram": 2.0, "ssd-gds": 1.5, "ssd-tutti": 4.0}  # requests/s at which the search for the rate ends
 
 
 def capacities(played: Collection[str] = tuple(HIGHEST)) -> Iterator[tuple[str, ...]]:
@@ -103,7 +103,7 @@ def capacities(played: Collection[str] = tuple(HIGHEST)) -> Iterator[tuple[str, 
 
 
 def gaps() -> Iterator[tuple[str, ...]]:
-    """ITL: the publication names neither the length of its answers nor the batch."""
+    """Yield the ITL: the publication names neither the length of its answers nor the batch."""
 
     def itl_s(tier: str) -> float:
         return events.itl_s(tier, LEVAL, FIGURE_8_RATE, ITL_RUNS, output=ANSWER_TOKENS, sequences=SEQUENCES)

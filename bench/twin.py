@@ -56,7 +56,7 @@ COLUMNS = (
 def measured(
     fleet: TwinFleet, trace: LoadedTrace, policy: ParsedPolicy, shadow: ParsedPolicy | None, seed: int, repeats: int
 ) -> tuple[float, TwinOutcome]:
-    """Minimum of CPU seconds, and the outcome."""
+    """Return the minimum of CPU seconds, and the outcome."""
     least = float("inf")
     for _ in range(repeats):
         began = time.process_time()

@@ -23,7 +23,7 @@ from router.tests.ports import free_ports
 MODEL = "unread"
 BODY = orjson.dumps({"model": MODEL, "prompt": "x", "stream": True})
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
-AT_ONCE = 64  # chunks that the engine writes at once
+AT_ONCE = 64  # chunks per write of the engine
 PAGES = {
     b"/v1/models": (b"application/json", orjson.dumps({"data": [{"id": MODEL, "max_model_len": 8192}]})),
     b"/health": (b"text/plain", b""),
@@ -32,7 +32,7 @@ PAGES = {
 
 
 async def engine(port: int, chunk: int) -> None:
-    """Endless streams; a short answer to a request that does not ask for one."""
+    """Serve endless streams, and a short answer to a request that asks for none."""
     event = b"data: " + orjson.dumps({"choices": [{"index": 0, "text": "x" * chunk}]}) + b"\n\n"
     flood = (b"%x\r\n%b\r\n" % (len(event), event)) * AT_ONCE
 
@@ -62,8 +62,8 @@ def resident(pid: int) -> int:
 
 
 async def others(port: int, seconds: float) -> list[float]:
-    """Seconds of each request that another client makes meanwhile, one after the other, 20 a second: of pages that the
-    router answers itself, as the engine here is busy with its streams."""
+    """Return the duration of each request that another client makes meanwhile, 20 a second: of pages that the router
+    answers itself, as the engine here is busy with its streams."""
     took, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         began = time.monotonic()

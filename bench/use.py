@@ -43,13 +43,13 @@ from router.tests.values import stored
 
 ROOT = Path(__file__).parent.parent
 SECRET = "sk-weir-bench"
-PATIENCE_S = 60.0  # until the ledger has everything
-AWAY_S = (2.0, 6.0)  # least and most
+PATIENCE_S = 60.0  # longest wait for the ledger to have everything
+AWAY_S = (2.0, 6.0)  # shortest and longest outage
 SERIES = ("vllm:request_success_total", "vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 
 
 class Counts(NamedTuple):
-    """Of the engines, or in the ledger."""
+    """Counts of the engines, or in the ledger."""
 
     requests: int
     prompt: int
@@ -60,7 +60,7 @@ class World:
     def __init__(self, folder: Path, stack: ExitStack, options: argparse.Namespace) -> None:
         self.folder, self._stack = folder, stack
         self.engines, self.routers = free_ports(2), free_ports(options.routers)
-        self.serving = list(self.routers)  # the routers that the balancer sends requests to
+        self.serving = list(self.routers)  # routers that the balancer sends requests to
         self.url = f"unix://{folder / 'redis.sock'}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.start_redis()
@@ -75,7 +75,7 @@ class World:
         redis_server.wait_until_ready(self.url)
 
     def publish(self) -> None:
-        """As the control worker does again where Redis is empty."""
+        """Publish what the control worker publishes again if Redis is empty."""
         key = {"id": "1", "name": "bench", "sha256": sha256(SECRET.encode()).hexdigest()}
         with redis.Redis.from_url(self.url) as client:
             publish(client, self.engines)
@@ -127,7 +127,7 @@ def database_locked(world: World, seconds: float) -> None:
 def router_ended(world: World, seconds: float) -> None:
     port = world.routers[0]
     world.serving.remove(port)
-    time.sleep(0.5)  # for requests that were just sent there
+    time.sleep(0.5)  # time for requests that were just sent there
     world.end(f"router {port}", signal.SIGTERM)
     time.sleep(seconds)
     world.start_router(port)
@@ -148,7 +148,7 @@ def of_ledger() -> Counts:
 
 
 def control(ended: threading.Event) -> None:
-    """The control worker: a step that fails is taken again."""
+    """Play the control worker: a step that fails is repeated."""
     from django.db import DatabaseError, connection
 
     from controlplane.traffic.use import step
@@ -160,7 +160,7 @@ def control(ended: threading.Event) -> None:
 
 
 def gpu_seconds() -> float:
-    """Charged to the key, before they are scaled to the bill."""
+    """Return the GPU-seconds charged to the key, before they are scaled to the bill."""
     from django.db.models import Sum
 
     from controlplane.traffic.use.models import Use
@@ -170,7 +170,7 @@ def gpu_seconds() -> float:
 
 
 def busy_seconds(world: World, since: float, requests: int) -> float:
-    """In which an engine had a request, as the routers measured it, summed over engines."""
+    """Return the time in which an engine had a request, as the routers measured it, summed over engines."""
     found, ends = list[Receipt](), time.monotonic() + PATIENCE_S
     with redis.Redis.from_url(world.url) as client:
         while len(found) < requests and time.monotonic() < ends:

@@ -51,11 +51,11 @@ open({path!r}, "w").write(json.dumps([tokens, sessions, list(addresses())]))
 
 @dataclass
 class Told:
-    """What one phase showed."""
+    """Measurements of one phase."""
 
-    times: dict[str, list[float]] = field(default_factory=dict)  # of the operator, s by path
-    statuses: Counter[int] = field(default_factory=Counter)  # of the viewers
-    took: list[float] = field(default_factory=list)  # s of a viewer's answer
+    times: dict[str, list[float]] = field(default_factory=dict)  # the operator's times in s, by path
+    statuses: Counter[int] = field(default_factory=Counter)  # statuses of the viewers' answers
+    took: list[float] = field(default_factory=list)  # seconds of each viewer's answer
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
         web.manage("shell", "--verbosity", "0", "-c", MAKE.format(viewers=given.viewers, path=str(path)))
         tokens, sessions, addresses = json.loads(path.read_text())
         otto = tokens.pop("otto")
-        measure(web, otto, {}, 5.0, given.slug)  # imports and first connections
+        measure(web, otto, {}, 5.0, given.slug)  # covers imports and first connections
         if given.each:
             walk(web, otto, sessions, addresses)
             return
@@ -117,7 +117,7 @@ def until_the_end(url: str, token: str) -> None:
 
 
 def work(url: str, token: str, end: float, told: Told) -> None:
-    """The operator."""
+    """Play the operator."""
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S) as client:
         while time.monotonic() < end:
             for path in ("/api/v1/policies", "/login"):
@@ -128,7 +128,7 @@ def work(url: str, token: str, end: float, told: Told) -> None:
 
 
 def ask(url: str, token: str, number: int, slug: str, end: float, told: Told) -> None:
-    """A viewer."""
+    """Play a viewer."""
     asked = 0
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S) as client:
         while time.monotonic() < end:
@@ -141,7 +141,7 @@ def ask(url: str, token: str, number: int, slug: str, end: float, told: Told) ->
 
 
 def cpu_s(web: Web) -> float:
-    """Of the web process itself, without the processes beside it."""
+    """Return the CPU time of the web process itself, without the processes beside it."""
     text = Path(f"/proc/{web.processes['web'].pid}/stat").read_text().rpartition(")")[2].split()
     return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
 

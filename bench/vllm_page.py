@@ -63,7 +63,7 @@ HELP = "Description of the metric, in one sentence of about the length of a help
 
 
 def page(model: str = "meta-llama/Llama-3.3-70B-Instruct", engines: int = 1) -> bytes:
-    """`engines`: data-parallel ranks, each with its own labels."""
+    """Render the page. `engines`: data-parallel ranks, each with its own labels."""
     registry = CollectorRegistry()
     values = [(model, str(number)) for number in range(engines)]
     for name in GAUGES:

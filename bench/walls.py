@@ -21,7 +21,7 @@ def head() -> tuple[str, ...]:
 
 
 def rows(before: str, runs: Runs) -> Iterator[str]:
-    """One an arm, named with `before` in front."""
+    """Yield one row per arm, with `before` in front of its name."""
     for arm, played in runs.items():
         cells = (percent(fmean(map(of, played)), ".1f") for _, of in WALL)
         ttft = fmean(METRICS["ttft_p90"](one) for one in played)

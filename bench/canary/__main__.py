@@ -44,20 +44,20 @@ COSTLY = f"{LIVE},affinity.break_floor_tokens=110000"  # a session leaves a busy
 CANDIDATES = ("least_requests", "llm_d", "round_robin", "lpwl", COSTLY)
 SHARES, BLOCKS_S = (0.05, 0.10, 0.50), (60.0, 120.0, 300.0)
 FOR_S = 600
-PLANNED = (0.1, 0.5)  # shares of the canaries
-EVERY_S = 10.0  # between looks; a delivery looks every 5 s
-HOURS_EVERY_S = 30.0  # of hours by formula, to finish within minutes
+PLANNED = (0.1, 0.5)  # shares of the two canaries
+EVERY_S = 10.0  # interval between looks; a delivery looks every 5 s
+HOURS_EVERY_S = 30.0  # interval for hours by formula, to finish within minutes
 TURNS = (1.4, 20.0)
-HOURS_UNTIL_SEEN = 3  # of a stream, so that each has 60 heavy requests in the candidate's arm
+HOURS_UNTIL_SEEN = 3  # hours per stream, so that each has 60 heavy requests in the candidate's arm
 
 
 def plan() -> Plan:
-    """The default guards, two canaries."""
+    """Return the default guards with two canaries."""
     steps = [{"mode": "canary", "share": share, "for_s": FOR_S} for share in PLANNED]
     return parse_plan({"steps": [*steps, {"mode": "full"}]}, pools=["chat"])
 
 
-# What a step shows
+# What a step shows of a candidate.
 
 
 def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
@@ -73,21 +73,21 @@ def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iter
         yield _row(name, percent(truth, "+.0f"), *(f"{fmean(each) / truth:.1f}" for each in shown))
 
 
-# What the judge says of it
+# What the judge says of a candidate.
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Times since the first step began."""
+    """Judgement of a candidate; times count from the start of the first step."""
 
-    passed_s: tuple[float, ...] = ()  # of each step
+    passed_s: tuple[float, ...] = ()  # time at which each step passed
     failed_s: float = math.inf
     why: str = ""
     deferred: frozenset[str] = frozenset()  # classes that a step left to a later one
 
 
 def deliver(scene: Scene, seed: int, name: str) -> Judged:
-    """Each step begins when the one before it has passed, with everything counted anew."""
+    """Deliver: each step begins when the one before it has passed, with all counts reset."""
     found = Judged()
     shares: list[tuple[float, float]] = []
     for step, share in enumerate(PLANNED):
@@ -102,7 +102,7 @@ def deliver(scene: Scene, seed: int, name: str) -> Judged:
 
 
 def _after(before: Judged, since: float, seen: Looks) -> Judged:
-    """Until a guard fails or the step passes."""
+    """Continue until a guard fails or the step passes."""
     for at, findings in seen:
         failed = [each for each in findings if each.verdict == "fail"]
         if failed:
@@ -137,7 +137,7 @@ def _judged_row(name: str, found: Sequence[Judged]) -> str:
     return _row(name, *cells, ", ".join(f"{each} {count}" for each, count in deferred.items()))
 
 
-# How often it is wrong
+# How often the judge is wrong.
 
 
 def hours(count: int) -> Iterator[str]:
@@ -153,12 +153,12 @@ def hours(count: int) -> Iterator[str]:
 class Hour:
     failed: bool
     held: bool
-    above: bool  # a lower bound was above 0 at some look; in half an α of the hours it may, with two canaries
+    above: bool  # True if a lower bound rose above 0 at some look; two canaries allow half an α of the hours
     fine_s: float
 
 
 def hour(traffic: Traffic, limits: Limits, seed: int) -> Hour:
-    """The first step."""
+    """Play the first step."""
     failed = held = above = False
     fine_s = math.inf
     for at, findings in looks(streams.requests(traffic, PLANNED[0], seed), plan(), 0, limits, HOURS_EVERY_S):
@@ -199,7 +199,7 @@ def doubled(count: int) -> Iterator[str]:
 
 
 def until_seen(traffic: Traffic, limits: Limits, seed: int) -> float:
-    """Heavy requests of the candidate, looked at after every second one."""
+    """Return the heavy requests of the candidate until the change is seen, with a look after every second one."""
     tallies, n = Tallies(limits), 0
     for one in streams.requests(traffic, 0.1, seed):
         tallies.add(one)
@@ -211,11 +211,11 @@ def until_seen(traffic: Traffic, limits: Limits, seed: int) -> float:
     return math.inf
 
 
-# Running it
+# The command line.
 
 
 def _middle(values: Sequence[float]) -> float:
-    """Infinity where most are: their mean with a number is none."""
+    """Return the middle value; infinity if most are infinite, as a mean with a number would mislead."""
     return sorted(values)[len(values) // 2]
 
 

@@ -16,7 +16,7 @@ Looks = Iterator[tuple[float, tuple[GuardFinding, ...]]]
 def looks(
     stream: Iterable[EndedRequest], plan: Plan, step: int, limits: Limits, every_s: float, since: float = 0.0
 ) -> Looks:
-    """Of a canary: the step's clock, and the findings. `since`: when it began."""
+    """Return the looks at a canary: the step's clock, and the findings. `since`: start of the step."""
     tallies, due, share = Tallies(limits), every_s, plan.steps[step].share  # type: ignore[union-attr]
 
     def look() -> tuple[float, tuple[GuardFinding, ...]]:
@@ -32,5 +32,5 @@ def looks(
 
 
 def limits_of(requests: Sequence[EndedRequest]) -> Limits:
-    """From when on one of them would count as slow."""
+    """Return the times above which a request counts as slow."""
     return slow.limits((one.name, one.tokens, one.ttft_ms or 0.0) for one in requests)

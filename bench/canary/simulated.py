@@ -1,4 +1,4 @@
-"""Candidates in the twin: what a whole pool would see of them, and what each kind of step shows."""
+"""Candidates in the twin: their effect on a whole pool, and what each kind of step shows of it."""
 
 import json
 import random
@@ -16,12 +16,12 @@ from controlplane.traffic.deliveries.judge.statistics.slow import Limits
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 
-WASHOUT = 0.1  # of a block
+WASHOUT = 0.1  # share of a block
 
 
 @cache
 def policy_of(name: str) -> ParsedPolicy:
-    """`STRATEGY` or `STRATEGY,path=value,…`."""
+    """Parse `STRATEGY` or `STRATEGY,path=value,…`."""
     strategy, *values = name.split(",")
     given = {path: json.loads(value) for path, value in (each.split("=") for each in values)}
     return document.parse(document.apply_overrides(document.default(strategy), given))
@@ -32,11 +32,11 @@ class Scene:
     """A fleet with its load under the live policy."""
 
     fleet: TwinFleet
-    trace: Callable[[int], LoadedTrace]  # by seed
+    trace: Callable[[int], LoadedTrace]  # trace by seed
     live: str
 
     def play(self, seed: int, name: str = "", arms: Arms | None = None, part: int | None = None) -> list[Simulated]:
-        """`part`: 0 or 1, one half of the sessions on one half of the fleet."""
+        """Play a run. `part`: 0 or 1, one half of the sessions on one half of the fleet."""
         trace, fleet = self.trace(seed), self.fleet
         requests: Sequence = trace.requests
         if part is not None:
@@ -49,7 +49,7 @@ class Scene:
         return list(outcome.requests)
 
     def canary(self, seed: int, candidate: str, shares: Sequence[tuple[float, float]]) -> list[Simulated]:
-        """`shares`: since when, and which; growing ones move no session back."""
+        """Play a canary. `shares`: (start, share); growing ones move no session back."""
 
         def takes(key: str, at_s: float) -> bool:
             share = next(share for since, share in reversed(shares) if at_s >= since)
@@ -58,19 +58,19 @@ class Scene:
         return self.play(seed, arms=Arms(policy_of(candidate), takes))
 
     def switchback(self, seed: int, candidate: str, block_s: float) -> list[Simulated]:
-        """The requests that count: those after the washout."""
+        """Return the requests that count: those after the washout."""
         blocks = schedule(seed)
         arms = Arms(policy_of(candidate), lambda _, at_s: blocks[int(at_s // block_s)])
         return [one for one in self.play(seed, arms=arms) if one.sent_s % block_s >= WASHOUT * block_s]
 
     @cache  # noqa: B019  (as long as the scene)
     def limits(self, seed: int) -> Limits:
-        """Arms without a difference, so that classes are given as in a delivery."""
+        """Return the limits from arms without a difference, so that classes are assigned as in a delivery."""
         return limits_of(list(answered(self.canary(seed, self.live, [(0.0, 0.0)]), "")))
 
 
 def _session(request: object) -> str:
-    """Conversations of a trace without sessions begin with blocks of their own."""
+    """Return the session of a request; conversations of a trace without sessions begin with blocks of their own."""
     blocks = list(request.block_ids())  # type: ignore[attr-defined]
     return request.session or str(blocks[min(1, len(blocks) - 1)] if blocks else request.index)  # type: ignore[attr-defined]
 
@@ -86,7 +86,7 @@ def mean(requests: Sequence[Simulated], metric: str) -> float:
 
 
 def effect(candidate: Sequence[Simulated], control: Sequence[Simulated], metric: str = "ttft") -> float:
-    """Of the mean, relative."""
+    """Return the relative effect on the mean."""
     return mean(candidate, metric) / mean(control, metric) - 1
 
 

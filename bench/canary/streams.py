@@ -1,4 +1,4 @@
-"""Requests by formula: sessions of a few or many turns, loads that change, and tails."""
+"""Requests by formula: sessions of a few or many turns, loads that change, and long tails."""
 
 import math
 import random
@@ -12,27 +12,27 @@ from controlplane.traffic.deliveries.judge.statistics.slow import Limits
 HOUR_S = 3600.0
 MINUTE_S = 60
 NEW = {"warm": 0.42, "medium": 0.40, "heavy": 0.18}  # classes of a session's first request
-NEXT = {"warm": 0.80, "medium": 0.15, "heavy": 0.05}  # and of the others
+NEXT = {"warm": 0.80, "medium": 0.15, "heavy": 0.05}  # classes of a session's later requests
 TTFT = {"warm": (0.6, 0.55, 0.45), "medium": (-3.2, 1.0, 0.25), "heavy": (-4.1, 1.1, 0.30)}  # level, slope, spread
-LONG = {"warm": 9.2, "medium": 8.9, "heavy": 10.4}  # ln prompt tokens, in the middle
+LONG = {"warm": 9.2, "medium": 8.9, "heavy": 10.4}  # median of ln prompt tokens
 
 
 @dataclass(frozen=True)
 class Traffic:
-    turns: float  # of a session, on average
-    requests: int = 12_000  # in an hour
-    gap_s: float = 40.0  # between turns, on average
+    turns: float  # mean turns per session
+    requests: int = 12_000  # requests per hour
+    gap_s: float = 40.0  # mean time between turns
     between: float = 0.25  # spread of ln TTFT between sessions
     load: float = 0.30  # spread of ln TTFT over time, common to both arms
-    tail: float = 0.03  # of the requests take much longer
+    tail: float = 0.03  # share of the requests that take much longer
     errors: float = 0.004
     refused: float = 0.004
-    ttft_factor: float = 1.0  # of the candidate's heavy requests
+    ttft_factor: float = 1.0  # factor on the TTFT of the candidate's heavy requests
     hours: int = 1
 
 
 def requests(traffic: Traffic, share: float, seed: int) -> list[EndedRequest]:
-    """In the order in which they end."""
+    """Return the requests in the order in which they end."""
     draw = random.Random(seed)
     level = _load(traffic, draw)
     made: list[EndedRequest] = []
@@ -45,7 +45,7 @@ def requests(traffic: Traffic, share: float, seed: int) -> list[EndedRequest]:
 
 
 def _load(traffic: Traffic, draw: random.Random) -> list[float]:
-    """By the minute: waves of load, which fall on both arms."""
+    """Return waves of load by the minute, which affect both arms."""
     found, now = [], 0.0
     for _ in range(60 * traffic.hours):
         now = 0.85 * now + draw.gauss(0, traffic.load * math.sqrt(1 - 0.85**2))
@@ -59,7 +59,7 @@ def _session(
     candidate, cell = arm_and_cell("bench", key, share)
     effect, length = draw.gauss(0, traffic.between), draw.gauss(0, 0.4)
     turns = 1 + (int(math.log(draw.random()) / math.log(1 - 1 / traffic.turns)) if traffic.turns > 1 else 0)
-    troubled = draw.random() < 0.1  # whose requests fail or are refused, again and again
+    troubled = draw.random() < 0.1  # sessions whose requests fail or are refused repeatedly
     for turn in range(turns):
         if turn:
             at += draw.expovariate(1 / traffic.gap_s)
@@ -91,5 +91,5 @@ def _ended(one: EndedRequest, traffic: Traffic, troubled: bool, draw: random.Ran
 
 
 def limits(traffic: Traffic) -> Limits:
-    """As the judge takes them at the start of a delivery, from live's last 5,000 receipts."""
+    """Return the limits as the judge takes them at the start of a delivery, from live's last 5,000 receipts."""
     return limits_of(requests(replace(traffic, ttft_factor=1.0, hours=1), 0.0, 0)[-5_000:])

@@ -39,14 +39,14 @@ from fleet.calibration.streamed_request import TokenTimes, stream_completion
 CODE = Path(__file__).resolve().parents[2]
 POOL = "gpu"
 NAME = f"{POOL}-0"
-LENGTHS = (120, 350, 800, 1_500, 3_000, 6_000)  # tokens of a prompt; a sweep sends none of these lengths
-ANSWERS = (32, 256)  # tokens, at least and at most
-SESSIONS, TURNS, SYSTEM, TURN = 16, 5, 1_500, 250  # of the load of sessions; tokens
-PAUSE_S = 2.0  # mean, between a session's turns
+LENGTHS = (120, 350, 800, 1_500, 3_000, 6_000)  # prompt tokens; a sweep sends none of these lengths
+ANSWERS = (32, 256)  # fewest and most answer tokens
+SESSIONS, TURNS, SYSTEM, TURN = 16, 5, 1_500, 250  # load of sessions; lengths in tokens
+PAUSE_S = 2.0  # mean pause between a session's turns
 USE_EACH_S = 5.0
-STARTED_S = 420.0  # at most
-PAGE_S = 10.0  # of receipts that are read at once
-RECALLED, RECALL = 8, 6_000  # prompts of so many tokens
+STARTED_S = 420.0  # longest start
+PAGE_S = 10.0  # span of receipts that are read at once
+RECALLED, RECALL = 8, 6_000  # number of prompts, and their tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,8 @@ def played(fleet: Fleet, name: str, load: Callable[[], Any]) -> dict[str, Any]:
 
 
 def receipts(fleet: Fleet, since: float) -> list[dict[str, Any]]:
-    """All since then, by arrival: pages of a stretch of time, as the list is in the order of their ends."""
+    """Return all receipts since then, by arrival, in pages of a stretch of time, as the list is in the order of their
+    ends."""
     found: list[dict[str, Any]] = []
     while since < time.time():
         page = fleet.rest("GET", f"/receipts?limit=500&since={since}&until={since + PAGE_S}")[0]["receipts"]
@@ -253,7 +254,7 @@ async def play(url: str, model: str, load: Sequence[Arrival], words: float) -> l
 
 
 async def hold(url: str, model: str, words: float) -> list[Sent]:
-    """Sessions: a shared system prompt, then turns that repeat the conversation so far."""
+    """Play sessions: a shared system prompt, then turns that repeat the conversation so far."""
     draw = random.Random(2)
     system = prompt(draw, round(SYSTEM * words))
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=CONNECTIONS) as client:
@@ -283,7 +284,7 @@ def means(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def recall(fleet: Fleet, url: str, model: str, words: float) -> dict[str, Any]:
-    """Mean TTFT of prompts that are new, held by the GPU, and gone from it."""
+    """Return the mean TTFT of prompts that are new, held by the GPU, and gone from it."""
     kv_tokens = kv_tokens_of(fleet)
     texts = [prompt(random.Random(100 + number), round(RECALL * words)) for number in range(RECALLED)]
     others = [prompt(random.Random(500 + number), round(RECALL * words)) for number in range(2 + kv_tokens // RECALL)]

@@ -30,8 +30,8 @@ HEAD = 128
 TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 PROMPTS = (512, 1024, 2048, 4096, 8192, 16_384)
 DECODES = ((1, 4096), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 2048), (128, 1024))  # sequences, context
-COPIES = (65_536, 2 << 20, 64 << 20, 1 << 30)  # bytes
-LAYERS = 4  # in a graph, each with its own weights and KV
+COPIES = (65_536, 2 << 20, 64 << 20, 1 << 30)  # bytes per copy
+LAYERS = 4  # layers in a graph, each with its own weights and KV
 REPLAYS = 15
 Row = dict[str, Any]
 
@@ -100,7 +100,7 @@ def copies(bench: "Bench", *, small: bool) -> Iterator[Row]:
 
 
 def summary(rows: list[Row]) -> Iterator[str]:
-    """Mean |law / measured - 1| of each model and part."""
+    """Yield the mean |law / measured - 1| of each model and part."""
     groups: dict[tuple[str, str], list[float]] = {}
     for one in rows:
         if one["law_s"]:
@@ -112,7 +112,7 @@ def summary(rows: list[Row]) -> Iterator[str]:
 
 
 class Bench:
-    """`torch`: the module. Times in seconds, of one layer."""
+    """Measures the parts of a step. `torch`: the module. Times in seconds, of one layer."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self.torch, self.device, self.cuda = torch, device, device == "cuda"
@@ -139,7 +139,7 @@ class Bench:
         return self.timed(step) / self._layers
 
     def head(self, shape: tuple[int, ...], sequences: int) -> float:
-        """The last product, with the vocabulary, of one token for each sequence."""
+        """Return the time of the last product, with the vocabulary, of one token for each sequence."""
         weights, given = self.random(shape[0], shape[4]), self.random(sequences, shape[0])
         return self.timed(lambda: self.torch.matmul(given, weights))
 
@@ -151,7 +151,8 @@ class Bench:
         return self.timed(lambda: attend(query, key, value, is_causal=True, enable_gqa=True))
 
     def decode(self, shape: tuple[int, ...], sequences: int, context: int) -> float:
-        """The queries that share a head of keys are one product: each key is read once."""
+        """Return the time of decode attention. The queries that share a head of keys are one product: each key is read
+        once."""
         heads, kv_heads = shape[2:4]
         query = self.random(sequences, kv_heads, heads // kv_heads, HEAD)
         kv = [
@@ -181,7 +182,7 @@ class Bench:
         return LAYERS if self.cuda else 1
 
     def timed(self, step: Callable[[], object], *, graph: bool = True) -> float:
-        """Median of the replays."""
+        """Return the median of the replays."""
         with self.torch.inference_mode():
             for _ in range(2):
                 step()
