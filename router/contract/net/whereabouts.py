@@ -14,6 +14,7 @@ from pathlib import Path
 from router.contract import installation
 
 LOOK_S = 1.0  # between two looks at a file
+MOST = 256  # files kept, of up to 1 MiB: a path may be spelled in many ways
 FOLDER = "engine-keys"  # folder in the data folder; no other file there is given out
 FOLDERS = "WEIR_ALLOWED_FOLDERS"
 UNTOLD = f"what is wrong with it is told where {FOLDERS} is set"
@@ -68,6 +69,8 @@ def _of_variable(name: str, sought: Sought) -> bytes:
 def _of_file(path: str, sought: Sought) -> bytes:
     now, known = time.monotonic(), _files.get((path, sought.noun))
     if known is None or now - known.looked_at >= LOOK_S:
+        if len(_files) >= MOST:
+            _files.clear()
         known = _files[path, sought.noun] = _looked(path, sought, now, known)
     if known.why:
         raise Missing(known.why)

@@ -192,3 +192,10 @@ def test_a_refusal_says_what_to_do(status, reference, says, monkeypatch):
     monkeypatch.setenv("QWEN_API_KEY", KEY)
     assert says in refusal(status, "/v1/models", reference)
     assert bool(says) == bool(refusal(status, "/v1/models", reference))
+
+
+def test_a_file_of_many_spellings_is_kept_a_few_times_only(key_file, monkeypatch):
+    monkeypatch.setattr(whereabouts, "MOST", 3)
+    for number in range(10):
+        assert trouble(f"file:{key_file.parent}/{'./' * number}{key_file.name}") == ""
+    assert len(whereabouts._files) <= 3
