@@ -116,7 +116,7 @@ async def _reached(client: httpx.AsyncClient, urls: Sequence[str], **given: Any)
     for url in urls:
         try:
             return await client.send(client.build_request("POST", url + PATH, **given), stream=True)
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             log.info("playground.router_unreachable", router=url, error=str(error)[:200])
     raise httpx.ConnectError(UNREACHABLE)
 
@@ -141,7 +141,7 @@ def said(line: bytes) -> Iterator[Said]:
     """By one line of a stream of server-sent events; what is no such event says nothing."""
     try:
         event = json.loads(line.removeprefix(b"data:")) if line.startswith(b"data:") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return  # [DONE]
     if not isinstance(event, dict):
         return
@@ -163,7 +163,7 @@ def said(line: bytes) -> Iterator[Said]:
 def refusal(status: int, body: bytes, retry_after: str | None) -> str:
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = {}
     reason = _message(parsed) if isinstance(parsed, dict) else ""
     later = f" Ask again in {retry_after} s." if retry_after and retry_after.isdecimal() else ""

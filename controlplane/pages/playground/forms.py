@@ -57,7 +57,7 @@ class QuestionForm(forms.Form):
     def clean_history(self) -> list[dict[str, str]]:
         try:
             turns = json.loads(self.cleaned_data["history"] or "[]")
-        except ValueError:
+        except (ValueError, RecursionError):
             turns = None
         if not isinstance(turns, list) or len(turns) > MOST_TURNS or not all(map(_is_turn, turns)):
             raise forms.ValidationError(f"at most {MOST_TURNS} messages of you and the model")

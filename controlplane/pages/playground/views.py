@@ -63,14 +63,19 @@ def _refused(request: HttpRequest, form: QuestionForm, why: str, status: int) ->
 
 def _answered(request: HttpRequest, form: QuestionForm, said: list[Said]) -> HttpResponse:
     """The page of a whole answer, ready for the next question."""
-    text = "".join(each.get("text", "") for each in said)
-    failed = "".join(each.get("failed", "") for each in said)
-    turns = list(form.question().messages)
+    text = _whole("".join(each.get("text", "") for each in said))
+    failed = _whole("".join(each.get("failed", "") for each in said))
+    turns = [{**turn, "content": _whole(turn["content"])} for turn in form.question().messages]
     if not failed:
         turns.append({"role": "assistant", "content": text})
     kept = form.cleaned_data | {"history": json.dumps([] if failed else turns), "prompt": ""}
     request_id = next((each["request"] for each in said if "request" in each), "")
     return _page(request, QuestionForm(initial=kept), turns=turns, failed=failed, request_id=request_id)
+
+
+def _whole(text: str) -> str:
+    """Return the text with its halves of characters joined: JSON may write one character as two, UTF-8 may not."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _page(request: HttpRequest, form: QuestionForm, *, status: int = 200, **more: Any) -> HttpResponse:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 from django.test import Client
 
@@ -169,6 +170,7 @@ def test_only_administrators_reach_pools_that_require_a_key(
         ([(429, b'{"error": {"message": "the key is over its limit"}}')],
          "Refused with 429: the key is over its limit. Ask again in 7 s."),
         ([(502, b"<html>")], "Refused with 502. Ask again in 7 s."),
+        ([(502, b"[" * 100_000)], "Refused with 502. Ask again in 7 s."),
         ([(200, event(error={"message": "out of memory"}))], "out of memory"),
     ],
 )  # fmt: skip
@@ -196,6 +198,7 @@ def test_a_router_that_does_not_know_a_new_key_yet_is_asked_again(
         ({"model": "other"}, "Ask: Select a valid choice. other is not one of the available choices."),
         ({"max_tokens": "4097"}, "Tokens at most: Ensure this value is less than or equal to 4096."),
         ({"history": '[{"role": "system", "content": ""}]'}, "Conversation: at most 40 messages of you and the model"),
+        ({"history": "[" * 100_000}, "Conversation: at most 40 messages of you and the model"),
         ({"session": "../etc"}, "Session: Enter a valid value."),
     ],
 )  # fmt: skip
@@ -216,6 +219,19 @@ def test_more_answers_than_there_are_places_wait_for_nothing(
     assert asking.places.taken == 0
 
 
+async def test_a_router_that_does_not_take_the_connection_in_time_leaves_the_question_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "away":
+            raise httpx.ConnectTimeout("timed out", request=request)
+        return httpx.Response(200, content=piece(content="A dam."))
+
+    monkeypatch.setattr(asking, "_client", lambda: httpx.AsyncClient(transport=httpx.MockTransport(respond)))
+    question = asking.ChatQuestion(model=MODEL, messages=[], max_tokens=1, session="s")
+    assert [each async for each in asking.answer(question, "", ["http://away", "http://here"])] == [{"text": "A dam."}]
+
+
 def test_without_routers_nothing_is_asked(otto_client: Client, pool: Any, redis_away: None) -> None:  # noqa: F811
     assert ask(otto_client) == (503, [{"failed": asking.UNREACHABLE}])
 
@@ -226,6 +242,11 @@ def test_without_scripts_the_page_has_the_answer_and_goes_on(otto_client: Client
     assert "A dam." in page
     assert 'href="/requests/req-1/"' in page
     assert "&quot;role&quot;: &quot;assistant&quot;" in page
+    halves = piece(content="\ud83d") + b"data: " + b"[" * 100_000 + b"\n\n" + piece(content="\ude00")
+    router.answers = [(200, halves)]
+    history = json.dumps([{"role": "user", "content": "\ud800"}])
+    page = otto_client.post("/playground/", {**ASKED, "history": history}).content.decode()
+    assert "\N{GRINNING FACE}" in page
     router.answers = [(429, b"{}")]
     assert "Refused with 429" in otto_client.post("/playground/", ASKED).content.decode()
 
