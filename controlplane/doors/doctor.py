@@ -1,4 +1,4 @@
-"""The checks of `manage.py doctor`: each returns one line, with advice when something is wrong."""
+"""The checks of `manage.py doctor`: each returns one line, with advice if something is wrong."""
 
 import os
 import resource
@@ -39,18 +39,18 @@ class DoctorFinding:
     subject: str
     good: bool
     text: str
-    advice: str = ""  # when it is not good
+    advice: str = ""  # set if the check fails
 
 
 def masked(name: str, value: str) -> str:
-    """The value of a setting without secrets and without passwords in URLs."""
+    """Return the value of a setting without secrets and without passwords in URLs."""
     if any(word in name for word in SECRET):
         return "(set)" if value else ""
     return secret_text.masked(value)
 
 
 def environment(documented: tuple[str, ...]) -> dict[str, str]:
-    """The variables that are set, masked; an undocumented one that starts with WEIR_ is marked."""
+    """Return the variables that are set, masked; an undocumented one that starts with WEIR_ is marked."""
     known = {name for name in documented if name in os.environ}
     strange = {name for name in os.environ if name.startswith("WEIR_")} - set(documented)
     strange = {name for name in strange if name.removesuffix("_FILE") not in documented}
@@ -97,7 +97,7 @@ def redis_server() -> DoctorFinding:
 
 
 def control_workers() -> DoctorFinding:
-    """Who leads, who stands by, and which steps are late."""
+    """Say who leads, who stands by, and which steps are late."""
     try:
         there, steps, held = reports.workers(), reports.read(connect()), lead()
     except (redis.RedisError, DatabaseError):
@@ -153,7 +153,7 @@ def kubernetes() -> list[DoctorFinding]:
     namespace = settings.KUBERNETES_NAMESPACE
     if not namespace:
         return []
-    from fleet.kubernetes.api import KubernetesApi, KubernetesError  # half a second to load
+    from fleet.kubernetes.api import KubernetesApi, KubernetesError  # takes half a second to load
 
     try:
         api = KubernetesApi(namespace, settings.KUBERNETES_CONTEXT)
@@ -169,7 +169,7 @@ def kubernetes() -> list[DoctorFinding]:
 
 
 def operators() -> DoctorFinding:
-    """What an operator can do on this host by a fleet document."""
+    """Say what an operator can do on this host by a fleet document."""
     unset = [
         f"WEIR_ALLOWED_{name.upper()}" for name, listed in asdict(allow_lists.configured()).items() if listed is None
     ]
@@ -190,23 +190,23 @@ def engines_user() -> DoctorFinding:
 
 
 def engines() -> list[DoctorFinding]:
-    """The missing requirements of each pool on this host."""
+    """Return the missing requirements of each pool on this host."""
     try:
         pools = services.current_spec().pools
         found = [check(pool) for pool in pools]
     except DatabaseError:
-        return []  # `database` reports it
+        return []  # `database` reports it.
     return [*map(_of_pool, found), *disks_without_master(pools), *without_exact_index(pools)]
 
 
 def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
-    """Engines that something else started, where a pool names a tokenizer: for the exact index they lack a flag."""
+    """Find adopted engines without the flag that an exact index needs, in pools that name a tokenizer."""
     found = []
     for pool in pools:
         if pool.kind == EXTERNAL.name and pool.engine.get("tokenizer"):
             try:
                 lacking = adoption.lacking(pool.engine, pool.name)
-            except SourceAway:  # its pool says so
+            except SourceAway:  # Its pool reports it.
                 continue
             found += [_lacks(pool.name, flags, urls) for flags, urls in lacking.items()]
     return found
@@ -219,7 +219,7 @@ def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:
 
 
 def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
-    """Disks of the Mooncake store that stay empty: their master offers no SSD tier to the clients."""
+    """Find disks of the Mooncake store that stay empty, as their master offers no SSD tier to the clients."""
     named = {pool.name: pool for pool in pools}
     return [
         DoctorFinding(

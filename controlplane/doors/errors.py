@@ -56,8 +56,8 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django calls it while the exception is being handled: a database that is gone, locked or read-only is one
-    known thing, not a crash."""
+    """Answer while Django handles the exception: a database that is gone, locked or read-only is one known condition,
+    not a crash."""
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
         return unavailable(request)
     if is_full(sys.exc_info()[1]):
@@ -78,12 +78,12 @@ def too_busy(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _standalone(template: str, request: HttpRequest, status: int, **more: str) -> HttpResponse:
-    """Rendered without context processors, which may depend on the part that failed."""
+    """Render without context processors, which may depend on the part that failed."""
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request), **more}), status=status)
 
 
 class RetryAfter:
-    """Tells when to come back, on each page and in the API, where the view did not."""
+    """Adds Retry-After to pages and API answers whose view did not."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -97,8 +97,8 @@ class RetryAfter:
 
 
 class Asker:
-    """Name the user on whose behalf a request computes (controlplane/common/computing.py), and answer a page that asks
-    for too much; the API's handlers answer its own."""
+    """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page that
+    asks for too much; the API's handlers answer its own."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -112,13 +112,13 @@ class Asker:
 
 
 def _user_of(request: HttpRequest) -> str:
-    """A user's tokens count as that user."""
+    """Return the user; a user's tokens count as that user."""
     principal = principal_of(request) if _is_api(request) else None
     return str(principal.user_id if principal else request.user.pk)
 
 
 class WrongMethod:
-    """Django's answer to a method that a page does not take is empty: browsers show it as a failure of the server."""
+    """Adds a body to Django's empty answer to a wrong method, which browsers show as a failure of the server."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

@@ -10,7 +10,7 @@ from fleet.redis import connect
 
 
 def database_reason() -> str:
-    """Empty when the database answers."""
+    """Return what is wrong; empty if the database answers."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -29,7 +29,7 @@ def redis_reason() -> str:
 
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 when all is well or only Redis is away (pages still work), 503 without the database.
+    """Answer 200 if all is well or only Redis is away (pages still work), 503 without the database.
 
     Everybody gets the status; callers with the right role also get the reasons.
     """

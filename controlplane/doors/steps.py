@@ -1,4 +1,4 @@
-"""Every step of the control plane: what is taken how often, and in which lane (controlplane/base/schedule)."""
+"""The steps of the control plane: how often each is taken, and in which lane (controlplane/base/schedule)."""
 
 import functools
 import time
@@ -38,19 +38,19 @@ def reconcile() -> None:
 
 @functools.cache
 def sources() -> Sources:
-    """One set per process, of which its lane is the only user."""
+    """Return the sources, one set per process, which only its lane uses."""
     return Sources()
 
 
 def discover() -> None:
-    """What comes or goes is planned at once: two plans, as one creates an instance and the next starts it."""
+    """Discover engines and plan changes at once: two plans, as one creates an instance and the next starts it."""
     if discover_step(sources(), timezone.now()):
         reconcile()
         reconcile()
 
 
 def wake() -> None:
-    """As above."""
+    """Wake pools, and plan twice as `discover` does."""
     if wake_step(timezone.now()):
         reconcile()
         reconcile()
@@ -58,7 +58,7 @@ def wake() -> None:
 
 @functools.cache
 def failover_probe() -> FailoverProbe:
-    """One per process: its lane is the only thread that enters its event loop."""
+    """Return the probe, one per process: its lane is the only thread that enters its event loop."""
     return FailoverProbe()
 
 

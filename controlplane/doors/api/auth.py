@@ -17,11 +17,11 @@ from controlplane.people.permissions import ROLE_SCOPES, Principal, role_of, sco
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
-LAST_USED_STEP = timedelta(minutes=1)  # the last use of a busy token is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # The last use of a busy token is written once a minute.
 
 
 def principal_of(request: HttpRequest) -> Principal | None:
-    """The caller, or None without credentials. Looked up once per request."""
+    """Return the caller, or None without credentials. Looked up once per request."""
     if not hasattr(request, "_weir_principal"):
         header = request.headers.get("Authorization")
         found = principal_by_token(header) if header is not None else _by_session(request)
@@ -31,7 +31,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
 
 
 def principal_by_token(header: str) -> Principal | None:
-    """The caller named by an Authorization header; None without a usable token."""
+    """Return the caller named by an Authorization header; None without a usable token."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.startswith(f"{TOKEN_MARK}_"):
         return None
@@ -52,7 +52,7 @@ def _touch(row: ApiToken) -> None:
     stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
     try:
         ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
-    except DatabaseError as error:  # the API stays usable with a read-only database
+    except DatabaseError as error:  # The API stays usable with a read-only database.
         log.warning("token.last_used_lost", token=row.prefix, error=str(error))
 
 
@@ -64,7 +64,7 @@ def _by_session(request: HttpRequest) -> Principal | None:
 
 
 class TokenOrSession(AuthBase):
-    """Lets callers through that hold every scope; the OpenAPI document lists the scopes of each operation."""
+    """Admits callers that hold every scope; the OpenAPI document lists the scopes of each operation."""
 
     openapi_type = "http"
     openapi_scheme = "bearer"
@@ -83,11 +83,11 @@ class TokenOrSession(AuthBase):
         return principal
 
 
-needs = TokenOrSession  # `auth=needs("policy:read")` beside a route
+needs = TokenOrSession  # used as `auth=needs("policy:read")` beside a route
 
 
 def check(principal: Principal, scope: str) -> None:
-    """ApiProblem 403 with the missing scope and the remedy: another token, or a user who can help."""
+    """Raise ApiProblem 403 with the missing scope and the remedy: another token, or a user who can help."""
     if scope in principal.scopes:
         return
     if scope in ROLE_SCOPES.get(principal.role, frozenset()):
@@ -99,7 +99,7 @@ def check(principal: Principal, scope: str) -> None:
 
 
 def caller(request: HttpRequest) -> Principal:
-    """The authenticated caller of a route."""
+    """Return the authenticated caller of a route."""
     principal = principal_of(request)
     if principal is None:
         raise ApiProblem(401)
@@ -107,6 +107,6 @@ def caller(request: HttpRequest) -> Principal:
 
 
 def check_emergency(request: HttpRequest, emergency: str) -> None:
-    """To go past the rules takes the scope admin: a narrow token of an administrator is not enough."""
+    """Require the scope admin to bypass the rules: a narrow token of an administrator is not enough."""
     if emergency:
         check(caller(request), "admin")

@@ -1,4 +1,4 @@
-"""ETag, If-Match and If-None-Match: detect concurrent writes, and wait for changes."""
+"""ETag, If-Match and If-None-Match, which detect concurrent writes and wait for changes."""
 
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Model)
 
 
 def if_match(request: HttpRequest) -> str | None:
-    """The etag in If-Match without quotes; None when there is none or it is `*`."""
+    """Return the etag in If-Match without quotes; None if there is none or it is `*`."""
     return _named(request, "If-Match")
 
 
@@ -32,19 +32,19 @@ def put(response: HttpResponse, etag: str) -> None:
 
 
 def of(response: HttpResponse, row: M) -> M:
-    """The row, whose ETag the answer bears."""
+    """Return the row after setting its ETag on the answer."""
     put(response, as_seen.etag(row))
     return row
 
 
 class Etag(Schema):
-    """What has an ETag that If-Match takes."""
+    """An object with an ETag that If-Match takes."""
 
     etag: str = Field(description="Send as If-Match to change it")
 
 
 class Versioned(Etag):
-    """Of a row, or of a mapping that has it."""
+    """The ETag of a row, or of a mapping that has it."""
 
     @staticmethod
     def resolve_etag(row: Any) -> str:

@@ -1,4 +1,4 @@
-"""Exception handlers: every error under /api/ is problem+json."""
+"""The exception handlers that make every error under /api/ problem+json."""
 
 import errno
 import functools
@@ -45,7 +45,7 @@ class InvalidFields(ValidationError):
 
 
 class WeirApi(NinjaAPI):
-    """Keeps the rejected value in validation errors, which ninja drops."""
+    """The API, with the rejected value in validation errors, which ninja drops."""
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -60,7 +60,8 @@ class WeirApi(NinjaAPI):
 
     @functools.cached_property
     def _described(self) -> Any:
-        """Built once: it takes most of a second of CPU, and unauthenticated clients may request it."""
+        """Return the document, built once: it takes most of a second of CPU, and unauthenticated clients may request
+        it."""
         schema = super().get_openapi_schema()
         scopes, tables = self._scopes(), self._tables()
         for methods in schema["paths"].values():
@@ -72,14 +73,14 @@ class WeirApi(NinjaAPI):
         return schema
 
     def _tables(self) -> set[str]:
-        """Operations whose list may be asked for as CSV or Parquet."""
+        """Return the operations whose list is available as CSV or Parquet."""
         operations = (
             one for _, router in self._routers for view in router.path_operations.values() for one in view.operations
         )
         return {self.get_openapi_operation_id(operation) for operation in operations if table_of(operation) is not None}
 
     def _scopes(self) -> dict[str, list[str]]:
-        """The scopes of each operation; ninja leaves them empty."""
+        """Return the scopes of each operation; ninja leaves them empty."""
         views = [view for _, router in self._routers for view in router.path_operations.values()]
         return {
             self.get_openapi_operation_id(operation): list(auth.scopes)
@@ -104,7 +105,7 @@ def _field(error: ErrorDetails, model: Any) -> Problem:
 
 
 def _fields(model: Any, path: str) -> str:
-    """The names of a body's fields, for an unknown one at its top."""
+    """Name a body's fields, for an unknown one at its top."""
     bodies = [field.annotation for field in model.model_fields.values()]
     return ", ".join(getattr(bodies[0], "model_fields", ())) if len(bodies) == 1 and "." not in path else ""
 
@@ -114,7 +115,7 @@ def from_validation(error: InvalidFields) -> ApiProblem:
 
 
 def from_http_error(error: HttpError) -> ApiProblem:
-    """The body cannot be parsed; the exception's cause has the reason."""
+    """Return the problem of a body that cannot be parsed; the exception's cause has the reason."""
     cause = error.__cause__
     if isinstance(cause, ApiProblem):
         return cause
@@ -173,7 +174,7 @@ def from_fleet_changed(error: FleetChanged) -> ApiProblem:
 
 
 def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
-    """403 where the rules forbid it, 409 where something else is in the way."""
+    """Return 403 if the rules forbid it, 409 if something else is in the way."""
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
     status = 409 if len(in_the_way) == len(error.refusals) else 403
     current = next((each.current for each in in_the_way), "")

@@ -18,7 +18,7 @@ from controlplane.people.permissions import Principal
 from router.contract.problem import Problem
 
 KEPT = timedelta(hours=24)
-GIVEN_UP = timedelta(minutes=2)  # an older claim without an answer was left by a process that died
+GIVEN_UP = timedelta(minutes=2)  # age of a claim without an answer after which its process counts as dead
 HEADERS = ("Content-Type", "ETag", "Location")
 KEY_MAX = 200
 
@@ -27,7 +27,7 @@ Run = Callable[..., HttpResponseBase]
 
 
 def once(run: Run) -> Run:
-    """Around `Operation.run` of a POST with the header; a caller who may not call it gets no kept answer either."""
+    """Wrap `Operation.run` of a POST with the header; a caller who may not call it gets no kept answer either."""
     operation: Operation = inspect.unwrap(run).__self__
     if "POST" not in operation.methods:
         return run
@@ -52,13 +52,13 @@ def once(run: Run) -> Run:
 
 
 def _allowed(operation: Operation, request: HttpRequest) -> Principal | None:
-    """The caller, None without credentials; ApiProblem 403 when a scope is missing."""
+    """Return the caller, None without credentials; ApiProblem 403 if a scope is missing."""
     callers = [check(request) for check in operation.auth_callbacks]
     return callers[0] if callers else None
 
 
 def owner_of(principal: Principal) -> str:
-    """By id: two tokens of one user may have the same name."""
+    """Identify the caller by id: two tokens of one user may have the same name."""
     return f"token:{principal.token_id}" if principal.token_id else f"user:{principal.user_id}"
 
 
@@ -85,7 +85,7 @@ def fingerprint(request: HttpRequest) -> str:
 
 
 def _claim(owner: str, key: str, sha256: str) -> IdempotentAnswer | None:
-    """The row that claims the key, or None when the key is taken."""
+    """Return the row that claims the key, or None if the key is taken."""
     now = timezone.now()
     rows = IdempotentAnswer.objects.filter(owner=owner, key=key)
     rows.filter(created_at__lt=now - KEPT).delete()
@@ -103,16 +103,17 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
         claim.delete()
         return
     claim.status = answer.status_code
-    if "no-store" not in answer.headers.get("Cache-Control", ""):  # secrets are not stored
+    if "no-store" not in answer.headers.get("Cache-Control", ""):  # Secrets are not stored.
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
-    # Not `save`: a claim without an answer for GIVEN_UP is another request's by now, and this one has succeeded.
+    # `save` is not used: a claim without an answer for GIVEN_UP is another request's by now, and this one has
+    # succeeded.
     values = {"status": claim.status, "headers": claim.headers, "body": claim.body}
     IdempotentAnswer.objects.filter(pk=claim.pk).update(**values)
 
 
 def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) -> HttpResponse:
-    if kept is None:  # deleted between our claim and this look: its request failed
+    if kept is None:  # deleted between our claim and this look, as its request failed
         return response(
             request, ApiProblem(409, detail="the first request with this key has just failed; send it again")
         )

@@ -1,4 +1,4 @@
-"""Middleware of the API: each request gets an id, each error the API's shape."""
+"""The middleware of the API: each request gets an id, each error the API's shape."""
 
 import re
 import uuid
@@ -13,7 +13,7 @@ GIVEN = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 class RequestId:
-    """In the X-Request-ID header of the answer, in log lines and in audit entries."""
+    """Sets the request id in the answer's header X-Request-ID, in log lines and in audit entries."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

@@ -5,7 +5,7 @@ from django.utils import timezone
 
 
 class IdempotentAnswer(models.Model):
-    """The answer to a POST that carried an Idempotency-Key; `status` 0 while it is still being made."""
+    """The answer to a POST that carried an Idempotency-Key; `status` is 0 while it is still being made."""
 
     owner = models.CharField(max_length=80)  # "user:7" or "token:3": owners cannot see each other's keys
     key = models.CharField(max_length=200)
@@ -13,7 +13,7 @@ class IdempotentAnswer(models.Model):
     status = models.PositiveSmallIntegerField(default=0)
     headers = models.JSONField(default=dict)
     body = models.TextField(default="")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)  # the daily clean-up deletes by age
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)  # The daily clean-up deletes by age.
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_key_once")]

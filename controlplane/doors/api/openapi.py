@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from ninja import Path
 
-ROW_MAX = 2**31 - 1  # fits an id or number column of every database
+ROW_MAX = 2**31 - 1  # largest value of an id or number column of every database
 Number = Annotated[int, Path(ge=1, le=ROW_MAX)]
 
 
@@ -17,11 +17,11 @@ def _header(name: str, description: str, max_length: int) -> dict[str, Any]:
 _IF_MATCH = _header("If-Match", "The ETag from the last read; 412 when the resource has changed since", 80)
 _IF_NONE_MATCH = _header("If-None-Match", "The ETag from the last read; 304 while it is the current one", 80)
 _IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer again, for 24 hours", 200)
-# `openapi_extra=IF_MATCH`: what etags.py reads from the request.
+# Headers that etags.py reads from the request, given as `openapi_extra=IF_MATCH`
 IF_MATCH, IF_NONE_MATCH = {"parameters": [_IF_MATCH]}, {"parameters": [_IF_NONE_MATCH]}
 
-_CHECKS = ("check_fleet",)  # a POST that changes nothing, so a repeated one needs no key
-_ALWAYS_FOUND = ("list_node_events",)  # also of a node that was forgotten
+_CHECKS = ("check_fleet",)  # POSTs that change nothing, so a repeated one needs no key
+_ALWAYS_FOUND = ("list_node_events",)  # also found for a node that was forgotten
 _JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
 
 
@@ -35,29 +35,29 @@ FORMAT = {
 
 
 YAML, CSV, PARQUET = "application/yaml", "text/csv", "application/vnd.apache.parquet"
-_FORMATS = {"csv": CSV, "parquet": PARQUET}  # by the value of `?format=`
+_FORMATS = {"csv": CSV, "parquet": PARQUET}  # media type by the value of `?format=`
 
 
 def answers(*kinds: str) -> dict[str, Any]:
-    """`openapi_extra` of an operation whose successful answer can be, or is, something other than JSON."""
+    """Return the `openapi_extra` of an operation whose successful answer may be something other than JSON."""
     return {"responses": {200: {"content": {kind: {"schema": {"type": "string"}} for kind in kinds}}}}
 
 
 def describe_table(operation: dict[str, Any]) -> None:
-    """Of an operation whose list may be asked for as a table (controlplane/doors/api/tables.py)."""
+    """Describe an operation whose list is available as a table (controlplane/doors/api/tables.py)."""
     operation["parameters"].append(FORMAT)
 
 
 def _formats_of(operation: dict[str, Any]) -> list[str]:
-    """Media types that its query parameter `format` asks for."""
+    """Return the media types of its query parameter `format`."""
     asked = [each["schema"].get("enum", []) for each in operation["parameters"] if each["name"] == "format"]
     return [_FORMATS[name] for names in asked for name in names if name in _FORMATS]
 
 
 def describe(method: str, operation: dict[str, Any]) -> None:
-    """Adds the parts that all operations share; ninja takes a docstring as description, here it is the summary."""
+    """Add the parts that all operations share; ninja takes a docstring as description, here it is the summary."""
     operation["summary"] = operation.pop("description")
-    if method == "post" and operation["operationId"] not in _CHECKS:  # the middleware reads it
+    if method == "post" and operation["operationId"] not in _CHECKS:  # The middleware reads it.
         inputs = operation["parameters"]
         inputs.insert(sum(each["in"] != "header" for each in inputs), _IDEMPOTENT)
     responses = operation["responses"]
@@ -77,11 +77,11 @@ def _problem() -> dict[str, Any]:
 def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
     found = {400, 401, 403}
     if operation["parameters"] or operation.get("requestBody") or method != "get":
-        found.add(422)  # also for query parameters that an operation does not read, when it changes something
+        found.add(422)  # An operation that changes something also refuses query parameters that it does not read.
     if operation.get("requestBody"):
         found |= {413, 415}
     if _IF_MATCH in operation["parameters"]:
         found.add(412)
     if operation["operationId"] not in _ALWAYS_FOUND and any(each["in"] == "path" for each in operation["parameters"]):
         found.add(404)
-    return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work
+    return found | {409} if method == "post" else found  # The same Idempotency-Key may still be at work.

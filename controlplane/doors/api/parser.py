@@ -1,4 +1,4 @@
-"""Strict JSON bodies: values that a database or a router cannot store are refused."""
+"""Parses JSON bodies strictly: values that a database or a router cannot store are refused."""
 
 import json
 import re
@@ -18,13 +18,13 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def loads(raw: bytes) -> Any:
-    """ValueError for duplicate keys, NaN, Infinity, NUL characters, lone surrogates and deep nesting."""
+    """Parse JSON. ValueError for duplicate keys, NaN, Infinity, NUL characters, lone surrogates and deep nesting."""
     try:
         value = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=unique_keys)
         check_depth(value)
         if b"\\u" in raw:
             text = json.dumps(value, ensure_ascii=False)
-            text.encode()  # UnicodeEncodeError, a ValueError, for a lone surrogate
+            text.encode()  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
             if NUL.search(text):
                 raise ValueError("strings must not contain NUL characters")
     except RecursionError:

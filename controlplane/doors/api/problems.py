@@ -59,7 +59,7 @@ class ProblemOut(Schema):
 
 
 class ApiProblem(Exception):
-    """Raised anywhere in an operation."""
+    """An error that any operation may raise."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ApiProblem(Exception):
         errors: Sequence[Problem] = (),
         *,
         headers: dict[str, str] | None = None,
-        **extra: Any,  # conflicts=[{path, base, theirs, mine}], current="…"
+        **extra: Any,  # such as conflicts=[{path, base, theirs, mine}], current="…"
     ) -> None:
         super().__init__(detail or title or TITLES.get(status, ""))
         self.status = status

@@ -1,4 +1,4 @@
-"""Rows for an answer: one, or a page of them."""
+"""Reads rows for an answer: one, or a page of them."""
 
 from typing import TypeVar
 
@@ -17,5 +17,5 @@ def found(row: Row | None, detail: str) -> Row:
 
 
 def page(rows: QuerySet[M], before: int | None, limit: int, by: str = "pk") -> list[M]:
-    """The first `limit` rows, or those below `before`."""
+    """Return the first `limit` rows, or those below `before`."""
     return list((rows if before is None else rows.filter(**{f"{by}__lt": before}))[:limit])

@@ -57,8 +57,8 @@ class OwnOrigins:
 
 
 def is_own(origin: str, host: str) -> bool:
-    """The host and port that were asked, or an allowed host over HTTPS where a proxy with another name of this server
-    asks; nobody needs such a proxy to reach this host by its loopback name, and its ports are others' too."""
+    """Tell whether an origin is the requested host and port, or an allowed host over HTTPS behind a proxy with another
+    name. Nobody needs such a proxy to reach this host by its loopback name, whose ports are others' too."""
     try:
         parts = urlsplit(origin)
         asked = urlsplit(f"{parts.scheme}://{host}")
@@ -116,7 +116,7 @@ class ShareHandshake:
 
 
 class Handshake:
-    """`socket` serves handshakes with an Authorization header directly, all others behind `sessions`."""
+    """Passes handshakes with an Authorization header to `socket` directly, all others behind `sessions`."""
 
     def __init__(self, socket: Application, sessions: Callable[[Application], Application]) -> None:
         self.socket = socket
@@ -126,7 +126,7 @@ class Handshake:
         headers = dict(scope["headers"])
         header = headers.get(b"authorization")
         if header is None and settings.SESSION_COOKIE_NAME.encode() not in headers.get(b"cookie", b""):
-            await refuse(scope, send, unauthenticated())  # at once: a thread for each of a thousand takes seconds
+            await refuse(scope, send, unauthenticated())  # at once, as a thread for each of a thousand takes seconds
             return
         if header is None:
             await self.by_session(scope, receive, send)

@@ -1,5 +1,5 @@
-"""Every list of the API also as CSV and Parquet: `?format=csv`, `?format=parquet`. A column for each field, in the
-order of the schema; lists and objects stand in a column as JSON."""
+"""Offers every list of the API as CSV and Parquet: `?format=csv`, `?format=parquet`. There is a column for each field,
+in the order of the schema; lists and objects are JSON in a column."""
 
 import functools
 import inspect
@@ -19,11 +19,11 @@ from controlplane.common.invalid_input import invalid
 FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 Run = Callable[..., HttpResponseBase]
 Row = Mapping[str, Any]
-Columns = Mapping[str, type]  # int, float, bool or str
+Columns = Mapping[str, type]  # int, float, bool or str by column
 
 
 def tabled(run: Run) -> Run:
-    """Around `Operation.run` of an operation that answers a list."""
+    """Wrap `Operation.run` of an operation that answers a list."""
     operation: Operation = inspect.unwrap(run).__self__
     found = table_of(operation)
     if found is None:
@@ -53,7 +53,8 @@ def as_file(columns: Columns, rows: Sequence[Row], chosen: str, name: str) -> Ht
 
 
 def table_of(operation: Operation) -> tuple[Columns, str] | None:
-    """The columns of its rows, and the key that they stand under, empty where they are the answer; None: no list."""
+    """Return (columns, key) of an operation's list; key is empty if the answer is the list itself. None without a
+    list."""
     if "GET" not in operation.methods:
         return None
     model: Any = operation.response_models.get(200)
@@ -70,7 +71,7 @@ def table_of(operation: Operation) -> tuple[Columns, str] | None:
 
 
 def _row_of(annotation: Any) -> Any:
-    """The model of a list's rows."""
+    """Return the model of a list's rows."""
     rows = get_args(annotation) if get_origin(annotation) is list else ()
     return rows[0] if rows and (hasattr(rows[0], "model_fields") or hasattr(rows[0], "__annotations__")) else None
 
@@ -110,7 +111,7 @@ def _value(value: Any, kind: type) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of lists and objects, and of true and false, as in JSON."""
+    """Return lists, objects, true and false as JSON."""
     if isinstance(value, list | dict | bool):
         return orjson.dumps(value).decode()
     return value

@@ -1,5 +1,5 @@
-"""Refuses input that a changing operation does not read: a misspelt `?dry_run=true` would otherwise apply the
-document. Reads ignore unknown query parameters, as they always have."""
+"""Refuses input that a changing operation does not read: a misspelt `?dry_run=true` would otherwise apply the document.
+Reading operations ignore unknown query parameters."""
 
 import functools
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Run = Callable[..., HttpResponseBase]
 
 
 class Body(Schema):
-    """A body of a request: its unknown fields are refused."""
+    """The base of request bodies: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def refuse_unread(run: Run) -> Run:
-    """Around `Operation.run`; a caller without credentials gets the operation's 401."""
+    """Wrap `Operation.run`; a caller without credentials gets the operation's 401."""
     operation: Operation = run.__self__  # type: ignore[attr-defined]
     names = [name for model in operation.models if model.__ninja_param_source__ == "query" for name in _names(model)]
     has_body = _has_body(operation)
@@ -53,7 +53,7 @@ def _names(model: Any) -> list[str]:
 
 
 def _has_body(operation: Operation) -> bool:
-    """From a model, or read by the operation itself, which then describes it."""
+    """Tell whether there is a body: from a model, or read by the operation itself, which then describes it."""
     sources = {model.__ninja_param_source__ for model in operation.models}
     return not sources.isdisjoint(BODIES) or "requestBody" in (operation.openapi_extra or {})
 
@@ -67,7 +67,7 @@ def _check_query(request: HttpRequest, names: list[str]) -> None:
 
 
 def _check_no_body(request: HttpRequest) -> None:
-    """An empty object or form says nothing: some clients send one with each POST."""
+    """Refuse a body. An empty object or form is accepted: some clients send one with each POST."""
     sent = _sent(request)
     if sent not in (None, {}):
         raise ApiProblem(422, detail="this operation takes no body", errors=[Problem("", sent, "send none")])

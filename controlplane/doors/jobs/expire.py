@@ -1,4 +1,4 @@
-"""Fails jobs whose worker died, sends jobs whose message got lost. The life of a job is in fleet/jobs."""
+"""Fails jobs whose worker died, and sends jobs whose message was lost. fleet/jobs has the states of a job."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Metric families of deliveries and notices, from the database: where open deliveries are, how others ended."""
+"""Metric families of deliveries and notices, from the database: the state of open deliveries, the outcome of others."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ from controlplane.traffic.deliveries.states import CLOSED
 from controlplane.traffic.policies.models import Policy
 
 GUARD = ("policy", "pool", "metric", "class")
-COMPARED = (*COMPARISONS, *COUNTS)  # others look at one arm, or at the sizes of both
+COMPARED = (*COMPARISONS, *COUNTS)  # the others look at one arm, or at the sizes of both
 BOUNDS = ("lower", "estimate", "upper")
 ARMS = ("candidate", "control")
 
@@ -74,7 +74,7 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
 
 
 def _look_age_s(row: Delivery, look: Look | None, now: float) -> float:
-    """Before the first look, since the delivery entered its state."""
+    """Return the age of the last look; before the first look, the age of the state."""
     since = max(row.state_at, look.at) if look else row.state_at
     return max(0.0, now - since.timestamp())
 
@@ -84,7 +84,7 @@ def _guard(row: Delivery, finding: GuardFinding) -> tuple[str, ...]:
 
 
 def _ended() -> Metric:
-    """With zeros, so that the first one is an increase."""
+    """Return the metric with zeros, so that the first delivery is an increase."""
     text = "Deliveries that ended, by how"
     family = CounterMetricFamily("weir_delivery_ended", text, labels=("policy", "state"))
     rows = Delivery.objects.order_by().values_list("policy__name", "state").annotate(Count("pk"))

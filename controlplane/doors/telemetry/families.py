@@ -114,7 +114,7 @@ def _health(frame: Frame) -> Iterator[Metric]:
 
 
 def _summary(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
-    """Quantiles only: Prometheus expects the label `quantile` in no other type."""
+    """Return quantiles only: Prometheus expects the label `quantile` in no other type."""
     family = Metric(name, text, "summary")
     for key, value in values:
         if value is not None:

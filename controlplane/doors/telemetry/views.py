@@ -51,7 +51,7 @@ def of_steps(client: redis.Redis) -> Iterator[Metric]:
 
 
 def _of_scaling(now: float) -> Iterator[Metric]:
-    """For scalers (KEDA, an HPA), of pools with an autoscaler. What is not measured is left out, not 0."""
+    """Yield metrics for scalers (KEDA, an HPA), of pools with an autoscaler. Unmeasured values are left out, not 0."""
     pools = [pool.name for pool in selectors.pools() if pool.autoscale]
     found = {(name,): advice for name, advice in autoscaler.latest(pools).items()}
     latest = {key: advice.points[-1] for key, advice in found.items() if advice.points}
@@ -98,7 +98,7 @@ def _of_budgets(now: float) -> Metric:
 
 
 def _of_keys() -> Metric:
-    """Routers label by the id, as they tell it to everybody."""
+    """Return the keys' names by id: routers label by the id only, as anybody can read it."""
     rows = ApiKey.objects.filter(revoked_at=None).order_by("pk").values_list("pk", "name")
     return gauge("weir_key_info", "1 for each API key", ("key", "name"), [((str(pk), name), 1.0) for pk, name in rows])
 
@@ -114,7 +114,7 @@ GPU_FIGURES = {
 
 
 def _of_gpus() -> Iterator[Metric]:
-    """From the latest heartbeat of each node."""
+    """Yield metrics from the latest heartbeat of each node."""
     gpus = [((node.name, str(gpu.number)), gpu) for node in Node.objects.all() for gpu in node.resources.gpus or ()]
     for field, (name, text) in GPU_FIGURES.items():
         yield gauge(name, text, ("node", "gpu"), [(key, getattr(gpu, field)) for key, gpu in gpus])
@@ -139,9 +139,9 @@ def _of_database(now: float) -> Iterator[Metric]:
     yield _of_keys()
 
 
-@login_not_required  # a scraper has a token and expects 401 instead of a sign-in page
+@login_not_required  # A scraper has a token and expects 401 instead of a sign-in page.
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus' text format, for a bearer token or session with the scope live:read."""
+    """Answer in Prometheus' text format, for a bearer token or session with the scope live:read."""
     principal = principal_of(request)
     if principal is None:
         answer = HttpResponse(

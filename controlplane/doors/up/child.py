@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _die_with_up() -> None:
-    """Runs in the new process: SIGKILL when `up` dies. Forks do not inherit this, so engines live on."""
+    """Ask for SIGKILL when `up` dies, in the new process. Forks do not inherit this, so engines survive."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -29,18 +29,18 @@ class Child:
         self.environment = environment
         self.folder = folder
         self.handle: asyncio.subprocess.Process | None = None
-        self.started = float("nan")  # time.monotonic() of the last attempt to start it
-        self.failures = 0  # starts in a row that did not last
+        self.started = float("nan")  # time.monotonic() of the last start attempt
+        self.failures = 0  # consecutive starts that did not last
         self.stopping = False
 
     @property
     def pid(self) -> int | None:
-        """None while it is not running."""
+        """The pid; None while it is not running."""
         return self.handle.pid if self.handle is not None and self.handle.returncode is None else None
 
     @property
     def status(self) -> int | None:
-        """Exit status of the last run, negative for a signal."""
+        """The exit status of the last run, negative for a signal."""
         return self.handle.returncode if self.handle is not None else None
 
     @property
@@ -72,7 +72,7 @@ class Child:
             )
 
     async def ended(self) -> int:
-        """Wait for the end of the process; its exit status, negative for a signal."""
+        """Wait for the end of the process; return its exit status, negative for a signal."""
         assert self.handle is not None  # noqa: S101
         return await self.handle.wait()
 
@@ -88,7 +88,7 @@ class Child:
             await self.ended()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the whole process group, so that no shell or fork stays behind."""
+        """Signal the whole process group, so that no shell or fork stays behind."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -99,7 +99,7 @@ class Child:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """To append to; /dev/null where that is impossible: a process without a log is better than none."""
+    """Open a log to append to; /dev/null if that is impossible: a process without a log is better than none."""
     try:
         return log.open("ab")
     except OSError:

@@ -1,4 +1,4 @@
-"""The lines in the operator's terminal: one per event, with the name of the process in front.
+"""Prints the lines in the operator's terminal: one per event, with the name of the process in front.
 
 Output that cannot be written is dropped: a closed terminal or a full disk must not end the processes.
 """
@@ -25,5 +25,5 @@ def complain(text: str) -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
+    with contextlib.suppress(OSError, ValueError):  # ValueError if the stream was closed
         print(text, file=stream, flush=True)

@@ -29,13 +29,13 @@ from router.contract.json_value import JsonObject
 
 DEMO_FLEET = installation.FILES / "examples/fleet-demo.yaml"
 NODE = "local"
-# A threshold to try things with: hardly a prompt of the demo has 40,000 new tokens, the default.
+# A low threshold for trials: hardly a prompt of the demo has 40,000 new tokens, the default.
 DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
 ENGINE_GRACE_S = 1.5
 
 
 def prepare(options: Options) -> str:
-    """Bring database, administrator, policy and fleet up to date; the administrator's password if it is new."""
+    """Bring database, administrator, policy and fleet up to date; return the administrator's password if it is new."""
     try:
         if migrated.missing(migrated.wanted()):
             call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
@@ -60,12 +60,12 @@ def _apply_fleet(options: Options) -> None:
         try:
             actions.apply(chosen.read_text(), on_host("up"), reason=f"up --fleet {chosen}")
             say("fleet", f"applied {chosen}")
-        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # routers and engines go on with the fleet as it is
+        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # Routers and engines continue with the fleet as it is.
             say("fleet", f"{chosen} is not applied: {error}")
 
 
 def check_fleet(path: Path) -> None:
-    """CannotStart when the document cannot be applied."""
+    """Raise CannotStart if the document cannot be applied."""
     try:
         services.read_fleet(document.load(path.read_text()))
     except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
@@ -73,7 +73,8 @@ def check_fleet(path: Path) -> None:
 
 
 def served_model() -> str:
-    """A model of the fleet, for the suggested request; empty without one, or while the database does not answer."""
+    """Return a model of the fleet for the suggested request; empty without one, or while the database does not
+    answer."""
     try:
         serving = [kind.name for kind in KINDS.values() if kind.serves]
         pool = selectors.pools().filter(kind__in=serving).first()
@@ -85,7 +86,7 @@ def served_model() -> str:
 
 
 def ready_instances(pool: str) -> tuple[int, int] | None:
-    """(ready, wanted); None while the database does not answer."""
+    """Return (ready, wanted); None while the database does not answer."""
     try:
         return selectors.pool_ready(pool)
     except DatabaseError:
@@ -95,7 +96,8 @@ def ready_instances(pool: str) -> tuple[int, int] | None:
 
 
 def stop_engines() -> None:
-    """Their desired state stays, so the next `up` starts them again. LaunchError names those that still run."""
+    """Stop the engines but keep their desired state, so that the next `up` starts them. LaunchError names those still
+    running."""
     try:
         left = stop_all(NODE, ENGINE_GRACE_S).left
     finally:

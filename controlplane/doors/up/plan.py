@@ -1,23 +1,23 @@
-"""Which processes `up` runs, with their command lines. Pure."""
+"""The processes of `up`, with their command lines. Pure."""
 
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-# In the order of their start: the store; the servers, while the database is prepared (migrated.py); the workers; the
-# background when the pages answer; the traffic when the fleet is ready.
+# Stages in the order of their start: the store; the servers, while the database is prepared (migrated.py); the workers;
+# the background when the pages answer; the traffic when the fleet is ready.
 Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
-THREADS = 9  # threads per control or node worker: more than its concurrent jobs, so that an order finds one
+THREADS = 9  # threads per control or node worker, more than its concurrent jobs, so that an order finds a free one
 
-STOPPED_WITHIN_S = 10.0  # limit for the graces of all stages and the engines together
+STOPPED_WITHIN_S = 10.0  # limit for the grace periods of all stages and the engines together
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 30.0
-STEADY_S = 60.0  # after a run this long, earlier failures no longer count
+STEADY_S = 60.0  # length of a run after which earlier failures no longer count
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Options:
 
     host: str = "127.0.0.1"
     web_port: int = 8000
-    router_port: int = 8080  # for clients; each of several routers also has a port of its own above it
+    router_port: int = 8080  # port for clients; each of several routers also has a port of its own above it
     routers: int = 1
     demo: bool = True
     fleet: Path | None = None
@@ -40,27 +40,27 @@ class Options:
 
     @property
     def listens(self) -> dict[int, str]:
-        """Port → flag that sets it."""
+        """Each port with the flag that sets it."""
         routers = (self.router_port, *self.router_ports)
         return {self.web_port: "--web-port"} | {port: "--router-port" for port in routers}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Values that the machine and the environment give."""
+    """The values given by the machine and the environment."""
 
     python: str  # path of the interpreter
     redis_url: str
-    redis_command: tuple[str, ...] = ()  # empty: `redis_url` is a server that we do not start
-    index_socket: str = ""  # socket of the index process; empty: each router follows KV events by itself
+    redis_command: tuple[str, ...] = ()  # empty if `redis_url` is a server that Weir does not start
+    index_socket: str = ""  # socket of the index process; empty if each router follows KV events by itself
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The check that tells whether a process serves."""
+    """The check whether a process serves."""
 
     by: Literal["redis", "http", "worker", "running"]
-    target: str = ""  # a URL, or the worker's name
+    target: str = ""  # URL, or the worker's name
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Process:
     stage: Stage
     argv: tuple[str, ...]
     ready: Ready
-    grace_s: float  # between SIGTERM and SIGKILL
-    shows: str = ""  # for the console line when it is ready
+    grace_s: float  # time between SIGTERM and SIGKILL
+    shows: str = ""  # text of the console line when it is ready
 
 
 def loopback(host: str) -> str:
-    """The address at which this machine reaches a server that listens on `host`."""
+    """Return the address at which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
 
 
@@ -107,7 +107,7 @@ def web(options: Options, around: Surroundings) -> Process:
 
 
 def index(around: Surroundings) -> tuple[Process, ...]:
-    """Follows the engines' KV events once for several routers."""
+    """Return the process that follows the engines' KV events once for several routers."""
     if not around.index_socket:
         return ()
     argv = (around.python, "-m", "router.index", "--socket", around.index_socket)
@@ -120,7 +120,7 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
     if options.routers > 1 and around.index_socket:
         shared = (*shared, "--index", around.index_socket)
     argv = (
-        *(around.python, "-m", "router"),  # REDIS_URL is in the environment: a command line would show its password
+        *(around.python, "-m", "router"),  # REDIS_URL is in the environment: a command line would show its password.
         *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),
         *("--web", url(options.host, options.web_port)),
         *shared,
@@ -135,9 +135,9 @@ def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process
 
 
 def celery(python: str, name: str, queues: str, *flags: str) -> tuple[str, ...]:
-    """The command line of every worker of Weir."""
-    # Threads, because the tasks wait for engines, Redis and the database, and each further process costs its memory.
-    # No checks, because Django's import every page and the REST API, which no task needs: half of a worker's start.
+    """Return the command line of every worker of Weir."""
+    # Threads are used because tasks wait for engines, Redis and the database, and each further process costs memory.
+    # Checks are off because Django's import every page and the REST API, which no task needs: half of a worker's start.
     return (
         *(python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
         *("-Q", queues, "-n", name),
@@ -152,10 +152,10 @@ def traffic(options: Options, around: Surroundings) -> Process:
 
 
 def restart_delay_s(failures: int) -> float:
-    """Delay before a process that ended by itself is started again, after so many failures in a row."""
+    """Return the delay before restarting a process that ended by itself, after so many consecutive failures."""
     return min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10), BACKOFF_LIMIT_S) if failures > 0 else 0.0
 
 
 def failures_after(failures: int, ran_s: float) -> int:
-    """Failures in a row, counting the run that just ended after `ran_s`."""
+    """Return the consecutive failures, counting the run that just ended after `ran_s`."""
     return 1 if ran_s >= STEADY_S or math.isnan(ran_s) else failures + 1

@@ -1,4 +1,4 @@
-"""Checks before the first process is started; each finding is one line that says what to do."""
+"""Checks the machine before the first process is started; each finding is one line that says what to do."""
 
 import errno
 import fcntl
@@ -48,7 +48,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def claim(folder: Path) -> IO[str]:
-    """The lock of one `up` on a data folder. The kernel releases it when the process ends, however it ends."""
+    """Take the lock of one `up` on a data folder. The kernel releases it when the process ends, however it ends."""
     lock = (folder / "run" / "up.lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

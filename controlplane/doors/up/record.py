@@ -1,4 +1,5 @@
-"""The processes of an `up`, on disk by pid and start time: a later `up` ends those that a killed one left behind."""
+"""Records the processes of an `up` on disk by pid and start time: a later `up` ends those that a killed one left
+behind."""
 
 import contextlib
 import json
@@ -22,7 +23,7 @@ def write(path: Path, pids: Mapping[str, int]) -> None:
 
 
 def leftovers(path: Path) -> dict[str, int]:
-    """Name → pid of the recorded processes that still run. The start time tells a reused pid."""
+    """Return name → pid of the recorded processes that still run. The start time detects a reused pid."""
     try:
         entries = json.loads(path.read_text())
         recorded = {name: (int(entry["pid"]), float(entry["started"])) for name, entry in entries.items()}

@@ -23,9 +23,9 @@ ENGINES_S = 3.0  # limit for stopping the engines
 class Hooks:
     """The parts that know Weir, as opposed to its processes."""
 
-    prepare: Callable[[], Awaitable[None]]  # after Redis answers: bring database and fleet up to date
-    announce: Callable[[], Awaitable[None]]  # after the pages answer: tell the operator
-    before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False without a pool for the traffic
+    prepare: Callable[[], Awaitable[None]]  # runs after Redis answers: brings database and fleet up to date
+    announce: Callable[[], Awaitable[None]]  # runs after the pages answer: informs the operator
+    before_traffic: Callable[[], Awaitable[bool]]  # waits for the fleet; False without a pool for the traffic
     stop_engines: Callable[[], Awaitable[None]]
     kill_engines: Callable[[], None]
 
@@ -41,7 +41,7 @@ class Supervisor:
         self.asked_to_stop = False
 
     async def run(self) -> None:
-        """Runs until a signal; CannotStart when a process does not start. Nothing is left running in either case."""
+        """Run until a signal. CannotStart if a process does not start. Nothing is left running in either case."""
         main = asyncio.ensure_future(self._live())
         self._listen(main)
         try:
@@ -70,10 +70,10 @@ class Supervisor:
                 # The servers load their code meanwhile, and wait for the database by themselves.
                 starts.create_task(self._bring_up(("servers",), tasks))
                 await self.hooks.prepare()
-                # Not sooner: a worker's imports would take the second of two cores from the page.
+                # Workers start no sooner: their imports would take the second of two cores from the page.
                 await self._bring_up(("workers",), tasks)
             await self.hooks.announce()
-            # Weir is up: the end of a process that starts from now on ends nothing else.
+            # Weir is up: from now on the end of a started process ends nothing else.
             tasks.create_task(self._background(tasks))
             tasks.create_task(self._traffic(tasks))
             tasks.create_task(self._keep_logs_short())
@@ -103,7 +103,8 @@ class Supervisor:
         try:
             record.write(self.recorded, running)
         except OSError as error:
-            # Only a later `up` reads it, and the kernel ends the processes of a killed `up` in any case.
+            # A failed write is ignored: only a later `up` reads it, and the kernel ends the processes of a killed `up`
+            # in any case.
             say("up", f"{self.recorded} was not written: {error.strerror}")
 
     async def _background(self, tasks: asyncio.TaskGroup) -> None:
@@ -122,8 +123,8 @@ class Supervisor:
             tasks.create_task(self._watch(child, trouble))
 
     async def _watch(self, child: Child, trouble: str = "") -> None:
-        """Start it again whenever it ends, with a growing delay while it keeps ending. `trouble`: why it could not be
-        started at first."""
+        """Restart the child whenever it ends, with a growing delay while it keeps ending. `trouble`: why it could not
+        be started at first."""
         while not child.stopping:
             trouble = trouble or f"ended with status {await child.ended()} ({child.last_line()[:160]})"
             while trouble and not child.stopping:
@@ -134,12 +135,12 @@ class Supervisor:
                 trouble = await self._start_again(child)
 
     async def _start_again(self, child: Child) -> str:
-        """Why it could not be started; empty when it was."""
+        """Start the child again; return why it could not be started, empty if it was."""
         if child.stopping:
             return ""
         try:
             await self._launch(child)
-        except OSError as error:  # no memory, file or process left for it: others must not end for that
+        except OSError as error:  # Without memory, file or process for it, others must not end.
             return f"cannot be started: {error}"
         return ""
 
@@ -150,7 +151,7 @@ class Supervisor:
                 trim(child.log)
 
     async def _take_down(self) -> None:
-        """One step that fails does not keep the others from being taken."""
+        """Take each step of the shutdown, even if one fails."""
         for stages in STOP_ORDER:
             stopped = await asyncio.gather(*(child.stop() for child in self._in(*stages)), return_exceptions=True)
             for error in filter(None, stopped):
@@ -192,7 +193,7 @@ class Supervisor:
 
 
 def cause(error: BaseException) -> CannotStart | None:
-    """The first CannotStart of a group: several processes may fail at once."""
+    """Return the first CannotStart of a group: several processes may fail at once."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := cause(inner))), None)
     return error if isinstance(error, CannotStart) else None

@@ -1,4 +1,4 @@
-"""What `up` does besides starting processes: the database, the fleet, the engines, and the lines it prints."""
+"""The part of `up` beside the processes: the database, the fleet, the engines, and the lines it prints."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,11 @@ FLEET_IDLE_S = 60.0
 @dataclass
 class Weir:
     options: Options
-    password: str = ""  # admin's password, when this start made it
-    held: sqlite3.Connection | None = None  # until this process ends: migrated.hold_open
+    password: str = ""  # admin's password, if this start made it
+    held: sqlite3.Connection | None = None  # held until this process ends: migrated.hold_open
 
     async def prepare(self) -> None:
-        """Bring database, administrator, policy and fleet up to date; CannotStart when the database refuses."""
+        """Bring database, administrator, policy and fleet up to date. CannotStart if the database refuses."""
         self.password, self.held = await asyncio.to_thread(_prepare, self.options)
 
     async def announce(self) -> None:
@@ -50,7 +50,7 @@ class Weir:
         )
 
     async def fleet_is_ready(self) -> bool:
-        """Whether there is a demo pool; waits for its instances as long as more of them become ready."""
+        """Tell whether there is a demo pool; wait for its instances as long as more of them become ready."""
         ready, wanted = await self._fleet()
         if wanted:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
@@ -66,18 +66,18 @@ class Weir:
         return state or (0, 0)
 
     async def stop_engines(self) -> None:
-        """Their desired state stays, so the next `up` starts them again."""
+        """Stop the engines but keep their desired state, so that the next `up` starts them again."""
         await asyncio.to_thread(_stop_engines)
 
 
 def kill_engines() -> None:
-    """At once and without the database: engines carry our data folder in their environment."""
+    """Kill the engines at once and without the database: they carry our data folder in their environment."""
     for pid, started in process.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
         process.send(pid, started, signal.SIGKILL)
 
 
 def check_fleet(path: Path) -> None:
-    """CannotStart when the document cannot be applied."""
+    """Raise CannotStart if the document cannot be applied."""
     _load()
     from controlplane.doors.up import database
 
@@ -85,7 +85,7 @@ def check_fleet(path: Path) -> None:
 
 
 def first_step(models: str, served: str) -> str:
-    """A request to what is served, or how to serve something."""
+    """Suggest a request to a served model, or how to serve something."""
     if not served:
         return "serve    Fleet → Adopt takes engines that run, New pool starts some; weir fleet discover looks first"
     request = demo_request(served)
@@ -99,18 +99,18 @@ def demo_request(model: str) -> str:
 
 
 def took() -> str:
-    """Since this process was started, the imports included."""
+    """Say the time since this process was started, including the imports."""
     state = process.inspect(os.getpid())
     return f"{time.clock_gettime(time.CLOCK_BOOTTIME) - state.started:.1f} s" if state else "?"
 
 
 def quiet() -> None:
-    """The console belongs to the lines of console.py."""
+    """Silence logs: the console belongs to the lines of console.py."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
-# Below, each function runs in a thread and loads Django's applications if it is the first: that takes half a second of
-# CPU, in which the servers are started already.
+# Each function below runs in a thread and loads Django's applications if it is the first: that takes half a second of
+# CPU, in which the servers start.
 
 
 def _load() -> None:
@@ -146,4 +146,4 @@ def _stop_engines() -> None:
     try:
         database.stop_engines()
     finally:
-        kill_engines()  # those that a launcher started and could not record
+        kill_engines()  # engines that a launcher started and could not record

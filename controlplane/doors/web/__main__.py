@@ -7,8 +7,8 @@ import uvicorn
 from controlplane.base.process import env, private_files
 from controlplane.doors.web.protocol import BoundedProtocol
 
-MAX_WEBSOCKET_MESSAGE = 4096  # bytes; browsers send none
-STOP_S = 1  # for running requests at the end
+MAX_WEBSOCKET_MESSAGE = 4096  # bytes; browsers send no messages
+STOP_S = 1  # time for running requests at the end
 
 
 def main() -> None:
@@ -25,12 +25,12 @@ def main() -> None:
         http=BoundedProtocol,
         ws="websockets-sansio",
         ws_max_size=MAX_WEBSOCKET_MESSAGE,
-        ws_per_message_deflate=False,  # controlplane/live/dashboard/bridge.py deflates once for all viewers
+        ws_per_message_deflate=False,  # controlplane/live/dashboard/bridge.py deflates once for all viewers.
         lifespan="on",
         # Without a proxy, X-Forwarded-For is ignored.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
-        log_config=None,  # Django's
+        log_config=None,  # Django configures logging.
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -1,4 +1,4 @@
-"""Bounds on bodies before Django reads them: it would write a large one to the disk before it looks who sends it."""
+"""Bounds bodies before Django reads them: it would write a large one to disk before it knows who sends it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,7 +29,7 @@ from controlplane.traffic.batches.auth import key_of
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 log = structlog.get_logger(__name__)
 ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
-FORM = 65_536  # what an upload's form adds to its file
+FORM = 65_536  # bytes that an upload's form adds to its file
 UPLOADS = {
     "/api/v1/traces": registry.MAX_BYTES + FORM,
     "/experiments/traces/": registry.MAX_BYTES + FORM,
@@ -38,7 +38,7 @@ UPLOADS = {
 
 
 class BodyRefused(Exception):
-    """Raised where Django awaits the body."""
+    """A body was refused; raised where Django awaits it."""
 
     def __init__(self, problem: ApiProblem) -> None:
         self.problem = problem
@@ -46,7 +46,7 @@ class BodyRefused(Exception):
 
 
 def limit_of(path: str) -> int:
-    """Bytes of a body of a signed-in caller."""
+    """Return the limit of a signed-in caller's body, in bytes."""
     return UPLOADS.get(path, settings.DATA_UPLOAD_MAX_MEMORY_SIZE or ANONYMOUS)
 
 
@@ -76,13 +76,14 @@ class BoundedBodies:
                 await _answer(scope, send, refused.problem)
 
     async def _limit(self, path: str, headers: dict[bytes, bytes], size: int | None) -> int:
-        """BodyRefused when the announced size is too much; a chunked body announces none and is counted."""
+        """Return the limit. BodyRefused if the announced size is too large; a chunked body announces none and is
+        counted."""
         if size is not None and size <= ANONYMOUS:
             return ANONYMOUS
         known = has_key if path.startswith("/v1/") else is_signed_in
         if not await database_sync_to_async(known)(headers):
             if size is None:
-                return ANONYMOUS  # its 413 names this bound
+                return ANONYMOUS  # Its 413 names this bound.
             raise BodyRefused(
                 ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller")
             )
@@ -111,7 +112,7 @@ def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
 
 
 def is_signed_in(headers: dict[bytes, bytes]) -> bool:
-    """By token or session, which the request's view looks up again. Raises without a database."""
+    """Tell whether a token or session is valid; the request's view looks it up again. Raises without a database."""
     authorization = headers.get(b"authorization")
     try:
         if authorization is not None:
@@ -123,7 +124,7 @@ def is_signed_in(headers: dict[bytes, bytes]) -> bool:
 
 
 def has_key(headers: dict[bytes, bytes]) -> bool:
-    """An API key, which the API of batches takes. Raises as `is_signed_in`."""
+    """Tell whether there is an API key, which the API of batches takes. Raises as `is_signed_in`."""
     try:
         return key_of(headers) is not None
     except DatabaseError as error:
@@ -139,7 +140,7 @@ def _user_of(headers: dict[bytes, bytes]) -> Any:
 
 
 async def _answer(scope: HTTPScope, send: ASGISendCallable, problem: ApiProblem) -> None:
-    """What is left of the body is not read: the connection closes."""
+    """Answer without reading the remaining body: the connection closes."""
     request = HttpRequest()
     request.path = scope["path"]
     answer = response(request, problem)

@@ -10,12 +10,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from controlplane.doors.web.room import SpareConnection, make_room
 from router.contract.net.retry_after import retry_after
 
-HEAD_S = 20.0  # from the connection, or a further request's first byte, to the end of the head
-BODY_S = 60.0  # from the head to the end of the body, and longer for a large one:
-BODY_BYTES_PER_S = 32_768  # a body that arrives at this rate is in time
-STALL_S = 60.0  # a client that reads nothing of its answer for so long is cut off
+HEAD_S = 20.0  # limit from the connection, or a further request's first byte, to the end of the head
+BODY_S = 60.0  # limit from the head to the end of the body, extended for a large one
+BODY_BYTES_PER_S = 32_768  # rate at which a body is always in time
+STALL_S = 60.0  # time after which a client that reads nothing of its answer is cut off
 MAX_HEAD = 64 * 1024  # bytes of target and headers
-MAX_TRAILERS = 8 * 1024  # bytes after a chunked body; they are dropped
+MAX_TRAILERS = 8 * 1024  # bytes after a chunked body, which are dropped
 
 _REFUSALS = {
     400: (b"Bad Request", b"this is not HTTP/1.1"),
@@ -30,13 +30,13 @@ class HeadTooLarge(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol, SpareConnection):
-    """Adds only to the methods of asyncio.Protocol and of httptools' parser."""
+    """The bounds. It adds only to the methods of asyncio.Protocol and of httptools' parser."""
 
     _admitted = False
     _awaits_head = True
-    _bytes = 0  # bytes read of the present head or body
+    _bytes = 0  # bytes read of the current head or body
     _trailers = 0
-    _began = 0.0  # loop time of the present head or body
+    _began = 0.0  # loop time at the start of the current head or body
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         if not self._admitted or self.transport.is_closing():
             return
         if self._awaits_head and self._timer is None:
-            self._await_head()  # the first bytes of a further request
+            self._await_head()  # first bytes of a further request
         self._bytes += len(data) if self._awaits_head else 0
         super().data_received(data)
         if self._awaits_head and self._bytes > MAX_HEAD and not self.transport.is_closing():
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         if self._awaits_head:
             super().on_header(name, value)
             return
-        # A trailer behind a chunked body: it must not become a header of the request.
+        # A trailer behind a chunked body must not become a header of the request.
         self._trailers += len(name) + len(value) + 4
         if self._trailers > MAX_TRAILERS:
             raise HeadTooLarge
@@ -119,7 +119,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._stop_timer()  # uvicorn's WebSocket protocol has time limits of its own
+        self._stop_timer()  # uvicorn's WebSocket protocol has time limits of its own.
         super().handle_websocket_upgrade()
 
     # Time
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         elif not self.transport.is_closing():
             self._refuse(408)
 
-    # Room for others
+    # Capacity for others
 
     @property
     def spare_since(self) -> float | None:
@@ -158,15 +158,15 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         self.connections.discard(self)
         self._refuse(503)
 
-    # What cannot be read
+    # Unreadable input
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn calls it while the parser's error is being handled."""
+        """Answer 400; uvicorn calls it while the parser's error is being handled."""
         error = _parser_error()
         self._refuse(431 if isinstance(error, HeadTooLarge) else 400)
 
     def _refuse(self, status: int) -> None:
-        """Answer, unless that would end up in the answer to another request, and close."""
+        """Answer and close; without an answer if it would end up in the answer to another request."""
         self._stop_timer()
         if not self.pipeline and (self.cycle is None or _has_no_answer(self.cycle)):
             self.transport.write(refusal(status))
@@ -174,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
 
 
 def refusal(status: int) -> bytes:
-    """The whole answer."""
+    """Return the whole answer."""
     reason, text = _REFUSALS[status]
     after = retry_after(status)
     later = b"" if after is None else b"retry-after: %d\r\n" % after
@@ -183,11 +183,11 @@ def refusal(status: int) -> bytes:
 
 
 def _has_no_answer(cycle: RequestResponseCycle) -> bool:
-    """Whether the next bytes that are sent answer what is being received."""
+    """Tell whether the next bytes sent answer the request that is being received."""
     return cycle.response_complete or (cycle.more_body and not cycle.response_started)
 
 
 def _parser_error() -> BaseException | None:
-    """What a method of ours raised inside the parser."""
+    """Return an error that a method of ours raised inside the parser."""
     error = sys.exc_info()[1]
     return error.__context__ if isinstance(error, httptools.HttpParserError) else None

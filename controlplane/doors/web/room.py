@@ -1,22 +1,22 @@
-"""Room for connections: how many a process and one address may have, and which one goes when there is none."""
+"""Limits the connections of a process and of one address, and chooses the one that is closed for another."""
 
 import resource
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-MAX_CONNECTIONS = 1_000  # and at most half of the process's open files
+MAX_CONNECTIONS = 1_000  # limit, beside half of the process's open files
 SHARE = 0.5  # largest share for one address, unless it is a trusted proxy's
 
 
 class SpareConnection:
-    """One that can be told to go."""
+    """A connection that can be asked to close."""
 
-    served = False  # a whole request has come
+    served = False  # whether a whole request has come
 
     @property
     def spare_since(self) -> float | None:
-        """Loop time since when it has waited for the head of a request; None while one is under way."""
+        """Loop time since which it has waited for the head of a request; None while a request is in progress."""
         raise NotImplementedError
 
     def make_way(self) -> None:
@@ -28,7 +28,7 @@ def max_connections() -> int:
 
 
 def make_room(connections: Collection[object], address: str, proxies: Sequence[str]) -> bool:
-    """True when one more of `address` may come, perhaps instead of the oldest half-open or idle one."""
+    """Return True if another connection of `address` may come, perhaps instead of the oldest half-open or idle one."""
     most = max_connections()
     share = int(most * SHARE)
     if len(connections) >= share and not is_trusted(address, tuple(proxies)):
@@ -39,7 +39,7 @@ def make_room(connections: Collection[object], address: str, proxies: Sequence[s
 
 
 def _close_oldest(connections: Collection[object]) -> bool:
-    """Half-open ones go first, then those that are idle between two requests."""
+    """Close the oldest half-open connection, else the oldest that is idle between two requests."""
     spare = [
         (each.served, since, each)
         for each in connections

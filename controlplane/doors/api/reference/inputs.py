@@ -19,7 +19,7 @@ class Input:
 
 
 def inputs_of(operation: Json, schemas: Json) -> list[Input]:
-    """`schemas`: the referenced schemas of the document, by name."""
+    """Return the inputs. `schemas`: the referenced schemas of the document, by name."""
     return [*_parameters(operation, schemas), *_body(operation, schemas)]
 
 
@@ -42,7 +42,7 @@ def _body(operation: Json, schemas: Json) -> Iterator[Input]:
 
 
 def _followed(schema: Json, schemas: Json) -> Json:
-    """An optional body is wrapped in an allOf with one entry."""
+    """Resolve a reference; an optional body is wrapped in an allOf with one entry."""
     (schema,) = schema.get("allOf", (schema,))
     found: Json = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     return found

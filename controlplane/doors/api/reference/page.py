@@ -15,7 +15,7 @@ from controlplane.people.permissions import SCOPES
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    name: str  # GET /api/v1/policies
+    name: str  # such as GET /api/v1/policies
     id: str
     summary: str
     inputs: list[Input]
