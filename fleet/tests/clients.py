@@ -1,4 +1,4 @@
-"""Clients that ask again as soon as they are answered."""
+"""Clients that send the next request as soon as the previous one is answered."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 class Clients(Generic[Answer]):
-    """`ask` takes a client and a text that no other request has."""
+    """Clients of `ask`, which takes a client and a text that no other request has."""
 
     def __init__(self, count: int, ask: Callable[[httpx.Client, str], Answer], pause_s: float = 0.0) -> None:
         self.answers: list[Answer] = []

@@ -33,7 +33,7 @@ class Refusal:
     message: str
     times: int
     headers: dict[str, str] = field(default_factory=dict)
-    raw: str = ""  # instead of a status object
+    raw: str = ""  # sent instead of a status object
 
 
 def status_body(code: int, reason: str, message: str) -> Json:
@@ -50,18 +50,18 @@ def status_body(code: int, reason: str, message: str) -> Json:
 class Cluster:
     def __init__(self, folder: Path, kubelet: bool = False) -> None:
         self.objects: dict[tuple[str, str], Json] = {}  # (resource, name)
-        self.events: list[tuple[int, Json]] = []  # of Pods
+        self.events: list[tuple[int, Json]] = []  # events of Pods
         self.requests: list[tuple[str, str]] = []
-        self.bodies: list[Json] = []  # of POST
+        self.bodies: list[Json] = []  # bodies of POST requests
         self.refusals: list[Refusal] = []
         self.forbidden: set[tuple[str, str]] = set()  # (verb, resource)
         self.nodes: list[Json] = []
         self.quotas: list[Json] = []
         self.logs: dict[str, str] = {}
-        self.oldest = 0  # a watch from before that version has expired
+        self.oldest = 0  # a watch from an earlier version has expired
         self.folder = folder
         self.changed = threading.Condition(threading.RLock())
-        self.generation = 0  # of connections: `cut` ends those of earlier ones
+        self.generation = 0  # generation of connections: `cut` ends those of earlier ones
         self._version = itertools.count(101)
         self.version = 100
         self._kubelet = Kubelet(self) if kubelet else None
@@ -69,10 +69,10 @@ class Cluster:
         self.port = 0
         self.start()
 
-    # What a test does
+    # Called by a test
 
     def before(self) -> None:
-        """Before each answer; a test may put something in its place."""
+        """Run before each answer; a test may replace it."""
 
     def start(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
@@ -82,14 +82,14 @@ class Cluster:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """It is away: connections are refused, those there are break."""
+        """Stop: connections are refused, and open ones break."""
         assert self._server is not None
         self._server.shutdown()
         self._server.server_close()
         self.cut()
 
     def cut(self) -> None:
-        """Every watch breaks off."""
+        """Break every watch."""
         with self.changed:
             self.generation += 1
             self.changed.notify_all()
@@ -116,7 +116,7 @@ class Cluster:
         self.refusals.append(Refusal(method, path, status, message, times, headers))
 
     def expire(self) -> None:
-        """Versions before now are forgotten: a watch that asks for one is told that it has expired."""
+        """Forget the versions before now: a watch that asks for one gets that it has expired."""
         with self.changed:
             self.oldest = self.version + 1
             self.put("pods", "unrelated", {"metadata": {"name": "unrelated", "labels": {}}, "spec": {}, "status": {}})
@@ -135,15 +135,15 @@ class Cluster:
         self.set_status(name, phase=phase, containerStatuses=[{"name": "engine", "state": state}])
 
     def remove(self, name: str) -> None:
-        """The kubelet says that nothing of it runs any more."""
+        """Report, as a kubelet does, that nothing of the Pod runs any more."""
         with self.changed:
             pod = self.objects.pop(("pods", name), None)
             if pod is not None:
                 self._tell("DELETED", pod)
                 for key in [key for key, one in self.objects.items() if _owned_by(one, pod)]:
-                    del self.objects[key]  # the garbage collector
+                    del self.objects[key]  # does the garbage collector's work
 
-    # What the server does
+    # Called by clients
 
     def put(self, resource: str, name: str, body: Json) -> Json:
         with self.changed:
@@ -307,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
             if begun == self.cluster.generation:
                 self.wfile.write(b"0\r\n\r\n")
             else:
-                self.close_connection = True  # in the middle of the answer: the connection breaks
+                self.close_connection = True  # breaks the connection in the middle of the answer
         except OSError:
             self.close_connection = True
 

@@ -28,7 +28,7 @@ def world(
 
 @pytest.fixture
 def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
-    """Makes stand-ins for API servers; the kubeconfig of the latest is the one in force."""
+    """Yield a maker of stand-ins for API servers; the kubeconfig of the latest is the one in force."""
     made: list[Cluster] = []
 
     def make(kubelet: bool = False) -> Cluster:
@@ -43,7 +43,7 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 @pytest.fixture
 def on_kubernetes(settings: object) -> Iterator[None]:
-    """This process is a node whose instances are Pods."""
+    """Make this process a node whose instances are Pods."""
     settings.KUBERNETES_NAMESPACE = "weir"  # type: ignore[attr-defined]
     launchers.forget()
     yield

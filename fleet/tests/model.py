@@ -41,7 +41,7 @@ def pool_of(count: int, **changes: object) -> list[ObservedInstance]:
 
 
 class Model:
-    """`broken`: configurations that never come up."""
+    """The model. `broken`: configurations that never come up."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Model:
     def put_pool(self, **changes: object) -> None:
         self.pool = dataclasses.replace(self.pool, **changes)  # type: ignore[arg-type]
 
-    # What the shell does with each action
+    # The shell's part of each action
 
     def create(self, action: Action) -> None:
         assert action.instance not in self.rows
@@ -152,10 +152,10 @@ class Model:
     def wake(self, action: Action) -> None:
         self.put(action.instance, asleep=None, ordered_at=self.now)
 
-    # What happens by itself
+    # Events without an action
 
     def nature(self) -> None:
-        """Nodes launch, engines load and finish their requests, processes end."""
+        """Let nodes launch, engines load and finish their requests, processes end."""
         for name, row in list(self.rows.items()):
             if row.node not in self.lost():
                 _NATURE.get(row.state, lambda model, name: None)(self, name)

@@ -1,6 +1,6 @@
 """A stand-in for an engine: the three endpoints that the fleet reads, and POST /set to make it behave badly.
 
-Hundreds of them are started: it imports little, since http.server and argparse take longer than all else here.
+Tests start hundreds of them, so it imports little: http.server and argparse take longer than all else here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ vllm:cache_config_info{{block_size="16",num_gpu_blocks="1024"}} 1.0
 
 class Handler(StreamRequestHandler):
     def handle(self) -> None:
-        """The requests of one connection."""
+        """Serve the requests of one connection."""
         while line := self.rfile.readline():
             method, self.path, _ = line.decode().split()
             fields = (field.decode().partition(":") for field in iter(self.rfile.readline, b"\r\n"))
@@ -65,7 +65,7 @@ class Handler(StreamRequestHandler):
         self.answer(200, "")
 
     def order(self, path: str, body: str) -> None:
-        """Of sleep mode; `orders` lists them on the page of models."""
+        """Carry out an order of sleep mode; `orders` lists them on the page of models."""
         time.sleep(behaviour.get("sleep_delay_s", 0.0))
         status = behaviour.get("sleep_status", 200) if path.startswith(behaviour.get("fails", "/")) else 200
         behaviour.setdefault("orders", []).append(f"{path} {body}".strip())

@@ -17,7 +17,7 @@ INPUTS = FitInputs(traffic(CPU, 5, 170), LIMITS, physical_starts("Qwen/Qwen3-8B"
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Those that were started."""
+    """Return the started processes."""
     found: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
     monkeypatch.setattr(
@@ -48,7 +48,7 @@ def test_a_cancelled_fit_ends_its_process(processes: list[subprocess.Popen[bytes
         await asyncio.wait({fit})
         assert fit.cancelled()
 
-    asyncio.run(cancel_once_it_has_begun())  # ends when the thread that waits for the process has ended
+    asyncio.run(cancel_once_it_has_begun())  # ends once the thread that waits for the process has ended
     assert [process.returncode for process in processes] == [-9]
 
 

@@ -116,7 +116,7 @@ def test_one_whose_worker_died_makes_way_for_another() -> None:
 
 
 def measuring(act: Any) -> Any:
-    """A measurement that goes on until it is stopped, after `act`."""
+    """Return a measurement that goes on until it is stopped, after `act`."""
 
     async def measure(*words: Any, **options: Any) -> Any:
         act(words)

@@ -27,7 +27,7 @@ QUIET = lambda text: None  # noqa: E731
 
 @pytest.fixture(autouse=True)
 def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In virtual time one says as much as nine."""
+    """Limit the sweep to one round: in virtual time one says as much as nine."""
     monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 1)
 
 
@@ -42,7 +42,7 @@ def test_the_constants_of_an_engine_are_found_by_asking_it(monkeypatch: pytest.M
     assert made.fitted.tpot_error < 0.01
     assert made.fitted.api_s == pytest.approx(API_S, rel=0.05)
     assert found.step_s(1, 0, 0, 1) == pytest.approx(law.step_s(1, 0, 0, 1), rel=0.02)
-    tokenizing_s = 6000 * API_S_PER_TOKEN  # a sweep cannot tell it from the steps
+    tokenizing_s = 6000 * API_S_PER_TOKEN  # inseparable from the steps in a sweep
     assert found.prefill_s(6000) == pytest.approx(law.prefill_s(6000) + tokenizing_s, rel=0.02)
     assert found.step_s(20, 0, 30_000, 20) == pytest.approx(law.step_s(20, 0, 30_000, 20), rel=0.02)
     assert made.notes == ()
@@ -83,7 +83,7 @@ def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def beside_another(anyway: bool) -> Calibrated:
-    """Somebody else's long answer is being written."""
+    """Measure while somebody else's long answer is being generated."""
     transport = sim_engine()
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
         other = asyncio.create_task(stream_completion(client, "m", "somebody's " * 2_000, 20_000))
@@ -124,7 +124,7 @@ def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
     early = times((1.0, 1), (2.0, 11), (3.0, 12), (4.0, 13), (5.0, 14))
     late = times((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5))
     found = sample([early, late], 1.0)
-    assert found.tpot_s == pytest.approx(1.0)  # the ten tokens of the first second are of one alone
+    assert found.tpot_s == pytest.approx(1.0)  # the ten tokens of the first second belong to a single request
     assert found.context == 100 + 12.5 + 100 + 2.5
     assert found.ttft_s is None
 

@@ -44,7 +44,7 @@ def test_recorded_requests_give_the_times_of_the_next_two_hundred_within_the_sta
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer requests and rounds."""
+    """Use fewer requests and rounds."""
     for name, value in {"LEAST": 60, "ROUNDS": 3, "AGAIN": 1}.items():
         monkeypatch.setattr(traffic_fit, name, value)
     monkeypatch.setattr(blocks, "SIZE", 20)

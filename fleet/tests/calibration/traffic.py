@@ -17,7 +17,8 @@ CPU = Law(0.002, 2e-5, 0.001, 2e-9, 1e-8, 0.0, decode_s=1.9e-4)
 def traffic(
     law: Law, rate: float, count: int, *, noise: float = 0.05, limits: EngineLimits = LIMITS, seed: int = 1
 ) -> list[RecordedRequest]:
-    """Poisson arrivals; half of the prompts are partly cached; `noise`: standard deviation of the log of a TTFT."""
+    """Return requests with Poisson arrivals, half of their prompts partly cached. `noise`: standard deviation of the
+    log of a TTFT."""
     draw, at_s = random.Random(seed), 0.0
     asked = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""A simulated engine in this process and in virtual time: measuring it does not depend on the machine."""
+"""A simulated engine in this process and in virtual time, so that measurements do not depend on the machine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,7 +20,7 @@ TICK_S = 1e-6
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Timers fire at once, and the clock moves on."""
+    """A loop whose timers fire at once while its clock moves on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         timers = [handle.when() for handle in self._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
         if not self._ready and timers:  # type: ignore[attr-defined]
-            self._now = max(self._now + TICK_S, min(timers))  # a clock that stands still rounds for ever
+            self._now = max(self._now + TICK_S, min(timers))  # otherwise rounding could keep the clock at a standstill
         super()._run_once()  # type: ignore[misc]
 
 
@@ -43,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Coroutine[Any, Any, 
 
 
 class InProcess(httpx.AsyncBaseTransport):
-    """Requests to an ASGI application, responses streamed in pieces."""
+    """Sends requests to an ASGI application and streams its responses in pieces."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -78,7 +78,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 def sim_engine(**flags: object) -> InProcess:
-    """Belongs to the running loop; flags of `python -m fleet.simengine`."""
+    """Make an engine on the running loop, with flags of `python -m fleet.simengine`."""
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     arguments = parse_arguments(["--port", "1", "--model", "m", *words])
     model = model_of(arguments, "both")

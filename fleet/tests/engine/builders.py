@@ -11,7 +11,7 @@ LAW = law_of(profile())
 
 
 def api_s(prompt_tokens: int) -> float:
-    """Before the engine sees a prompt."""
+    """Return the time before the engine sees a prompt."""
     return API_S + API_S_PER_TOKEN * prompt_tokens
 
 
@@ -31,7 +31,7 @@ def engine(
 def request(
     name: str, prompt: int, output: int, *, family: str = "", shared: int = 0, block_size: int = 16
 ) -> EngineRequest:
-    """The first `shared` tokens are those of every other request of its family."""
+    """Make a request whose first `shared` tokens are those of every other request of its family."""
     common = shared // block_size
     total = (prompt + output) // block_size
     chain = [hash((family, i)) if i < common else hash((name, i)) for i in range(total)]

@@ -111,14 +111,14 @@ def test_clearing_forgets_everything_but_only_when_nothing_is_in_use() -> None:
 
 
 class Pool(RuleBasedStateMachine):
-    """Requests take, share, fill and give back blocks in any order."""
+    """A pool whose requests take, share, fill and return blocks in any order."""
 
     @initialize(blocks=st.integers(1, 12))
     def build(self, blocks: int) -> None:
         self.pool = BlockPool(blocks, record_events=True)
         self.held: list[tuple[list[int], tuple[int, ...]]] = []
-        self.content: dict[int, tuple[int, ...]] = {}  # block -> the prefix it ends
-        self.known: dict[int, int] = {}  # hash -> copies, by events
+        self.content: dict[int, tuple[int, ...]] = {}  # block → the prefix that it ends
+        self.known: dict[int, int] = {}  # hash → copies, by events
 
     @rule(chain=st.lists(st.integers(0, 2), min_size=1, max_size=6))
     def admit(self, chain: list[int]) -> None:

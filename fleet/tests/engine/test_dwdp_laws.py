@@ -27,7 +27,7 @@ def plan_of(lengths: list[int], start_s: float = 0.0) -> StepPlan:
 
 
 def mean_s(lengths: list[int], law: DepLaw) -> float:
-    """Over the spread that is drawn."""
+    """Return the mean over the drawn spread."""
     return fmean(law.plan_s(plan_of(lengths, start)) for start in range(300))
 
 

@@ -195,7 +195,7 @@ def test_an_idle_engine_begins_at_once(ahead: bool) -> None:
     idle, first, second = engine(ahead=ahead), request("first", 8000, 1), request("second", 100, 1)
     idle.add_request(first, 0.0)
     idle.advance(0.02)
-    idle.add_request(second, 0.02)  # nothing runs after the first one's only step
+    idle.add_request(second, 0.02)  # nothing runs after the first request's only step
     idle.advance(10.0)
     assert second.scheduled_s == first.finished_s
 
@@ -250,7 +250,7 @@ def test_aborts_at_any_time_leave_the_pool_whole(
 
 
 class SingleSteps(Engine):
-    """Without closed forms: every step is planned and completed."""
+    """An engine without closed forms: every step is planned and completed."""
 
     def coming_run(self) -> None:
         return None
@@ -259,7 +259,7 @@ class SingleSteps(Engine):
 def outcome(
     plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float, ahead: bool = True
 ) -> list[tuple[float, ...]]:
-    """`tick_s` 0: by single steps."""
+    """Return the outcome. `tick_s` 0: by single steps."""
     one, requests, now = engine(blocks, ahead=ahead), arrivals(plan), 0.0
     if not tick_s:
         one, tick_s = SingleSteps(LAW, blocks, one.limits), 0.05

@@ -75,7 +75,7 @@ def by_turns(plan: Plan, engines: list[Engine]) -> Times:
 
 
 def by_ticks(plan: Plan, engines: list[Engine], tick_s: float) -> Times:
-    """Each rank is driven by itself, and told by nobody what the others do."""
+    """Drive each rank by itself, without word of what the others do."""
     ranks, requests, now = rank_steps(engines), arrivals(plan), 0.0
     due: dict[str, None] = {}
 

@@ -184,7 +184,8 @@ def test_a_request_that_leaves_after_its_kv_came_gives_its_blocks_back() -> None
 
 
 def closed_loop(batching: str, batch: int, prompt: int, output: int, answers: int = 80) -> list[EngineRequest]:
-    """Each slot asks again at once; the first answers differ in length, so that the slots are out of step."""
+    """Play a closed loop: each slot asks again at once; the first answers differ in length, so that slots are out of
+    step."""
     made = neuron(batching, batch, blocks=batch * (prompt + output) // 8)
     done: list[EngineRequest] = []
     for slot in range(batch):

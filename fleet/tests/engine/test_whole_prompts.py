@@ -19,7 +19,7 @@ def request(number: int, prompt: int, output: int = 1) -> EngineRequest:
 
 
 def steps(made: Engine) -> list[int]:
-    """Tokens of each."""
+    """Return the tokens of each step."""
     found = []
     while (result := made.step()) is not None:
         found.append(result.scheduled)

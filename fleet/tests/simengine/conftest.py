@@ -64,7 +64,7 @@ def start(**flags: object) -> Sim:
 
 @pytest.fixture
 def start_sim() -> Iterator[StartSim]:
-    """Starts engines with the test's own flags."""
+    """Yield a starter of engines with the test's own flags."""
     started: list[Sim] = []
 
     def begin(**flags: object) -> Sim:
@@ -78,7 +78,7 @@ def start_sim() -> Iterator[StartSim]:
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
-    """One engine for the tests of a file; each uses prompts of its own."""
+    """Start one engine for the tests of a file; each uses prompts of its own."""
     running = start()
     yield running
     running.close()

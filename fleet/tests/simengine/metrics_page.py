@@ -1,4 +1,4 @@
-"""Reading /metrics and streams in tests."""
+"""Parsers of /metrics and of streams, for tests."""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def parse_page(page: str) -> dict[str, float]:
-    """Samples by name, without the labels that every one has: `name` or `name{label=value,…}`."""
+    """Return samples by name, without the labels that all have: `name` or `name{label=value,…}`."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -18,6 +18,6 @@ def parse_page(page: str) -> dict[str, float]:
 
 
 def events(lines: Iterable[str]) -> list[dict[str, object]]:
-    """The JSON of each `data:` line but the last, which says [DONE] where the API has it."""
+    """Return the JSON of each `data:` line except the last, which says [DONE] where the API has it."""
     data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     return [json.loads(item) for item in data if item != "[DONE]"]

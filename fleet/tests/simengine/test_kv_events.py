@@ -25,7 +25,8 @@ def context() -> Iterator[zmq.Context]:
 
 
 def listen(context: zmq.Context, sim: Sim) -> zmq.Socket:
-    """Subscribed for sure: a subscription takes a moment to arrive, so ask until an event comes."""
+    """Return a socket that is surely subscribed: a subscription takes a moment to arrive, so ask until an event
+    comes."""
     socket = context.socket(zmq.SUB)
     socket.linger = 0
     socket.subscribe(b"kv")
@@ -40,7 +41,7 @@ def listen(context: zmq.Context, sim: Sim) -> zmq.Socket:
 
 
 def heard(socket: zmq.Socket, blocks: int) -> list[Batch]:
-    """Batches until that many blocks are stored."""
+    """Receive batches until that many blocks are stored."""
     batches: list[Batch] = []
     deadline = time.monotonic() + 10
     while sum(len(event.get("block_hashes", ())) for _, batch in batches for event in batch[1]) < blocks:
@@ -53,7 +54,7 @@ def heard(socket: zmq.Socket, blocks: int) -> list[Batch]:
 
 
 def replay(context: zmq.Context, sim: Sim, first: int) -> list[Batch]:
-    with context.socket(zmq.DEALER) as socket:  # a REQ socket would take the first answer only
+    with context.socket(zmq.DEALER) as socket:  # a REQ socket would take only the first answer
         socket.linger = 0
         socket.connect(sim.replay)
         socket.send_multipart([b"", struct.pack(">Q", first)])

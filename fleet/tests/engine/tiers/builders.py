@@ -14,7 +14,7 @@ BLOCK_BYTES = LAYOUT.bytes_per_token * 16
 
 
 def tiers(*names: str, blocks: float = 10_000, always: bool = True, **given: Any) -> TiersModel:
-    """Each holds `blocks` blocks of 16 tokens, and is loaded from however long that takes."""
+    """Make tiers of `blocks` blocks of 16 tokens each, loaded from however long that takes."""
     models = tuple(TierModel(DEVICES[name], blocks * BLOCK_BYTES) for name in names)
     return TiersModel(layout=LAYOUT, tiers=models, always_load=always, **given)
 
@@ -26,7 +26,7 @@ def with_device(model: TiersModel, number: int, **changes: Any) -> TiersModel:
 
 
 def document(name: str, prompt: int, output: int = 1, *, of: str) -> EngineRequest:
-    """A question about a document: equal names of documents mean equal prompts, but for the last block."""
+    """Make a question about a document: equal names of documents mean equal prompts, except for the last block."""
     shared = prompt // 16 - 1
     chain = [hash((of, at)) if at < shared else hash((name, at)) for at in range((prompt + output) // 16)]
     return EngineRequest(name, prompt, output, chain)

@@ -10,7 +10,7 @@ K = 1024
 
 
 def loaded(name: str, cached: int, prompt: int) -> tuple[EngineRequest, float]:
-    """A prompt whose beginning is in the tier only, and the rate at which it came from there, GB/s."""
+    """Return a prompt whose beginning is only in the tier, and the rate at which it came from there, in GB/s."""
     asked, engine = events.loaded(name, cached, prompt)
     stats = engine.stats().tiers
     assert stats is not None

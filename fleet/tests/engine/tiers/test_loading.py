@@ -135,7 +135,7 @@ def test_a_bubble_is_between_zero_and_the_load(io: float, compute: float, layers
 
 
 def layer_by_layer_s(io: float, compute: float, layers: int) -> float:
-    """The same pass event by event: a layer computes when it is loaded and the one before is computed; layer l + 1
+    """Play the same pass event by event: a layer computes once it is loaded and the one before is computed; layer l + 1
     loads behind the computation of layer l."""
     loaded = io / layers
     computed = loaded + compute / layers
