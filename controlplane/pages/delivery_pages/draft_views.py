@@ -44,7 +44,7 @@ DOES = ("pause", "abort")
 @operator_required
 @require_http_methods(["GET", "POST"])
 def deliver(request: HttpRequest, name: str) -> HttpResponse:
-    """GET shows a form with a default plan; POST proposes it."""
+    """Show a form with a default plan; a POST proposes it."""
     policy = find(name)
     draft = policies.open_draft(policy)
     if draft is None:
@@ -54,7 +54,7 @@ def deliver(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def plan_for(policy: Policy, draft: Draft) -> Plan:
-    """The default plan, by the class shares in the draft's latest preview."""
+    """Return the default plan, by the class shares in the draft's latest preview."""
     preview = previews.latest_of(draft)
     shares = class_shares(preview.result) if preview and preview.result else {}
     return default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
@@ -76,7 +76,7 @@ class _Previewed(Struct):
 
 
 def class_shares(result: object) -> dict[str, float]:
-    """Class shares of the previewed requests; empty without a preview."""
+    """Return the class shares of the previewed requests; empty without a preview."""
     changed = msgspec.convert(result, _Previewed).changed
     if changed is None or not changed.of:
         return {}
@@ -87,8 +87,8 @@ def class_shares(result: object) -> dict[str, float]:
 class FormProblems:
     """The problems of the form."""
 
-    said: Sequence[str] = ()  # at the top
-    errors: Mapping[str, str] = field(default_factory=dict)  # by field
+    said: Sequence[str] = ()  # sentences at the top
+    errors: Mapping[str, str] = field(default_factory=dict)  # errors by field
     others: Sequence[str] = ()  # problems of the plan without a field
     again_error: str = ""
     reason_error: str = ""
@@ -139,7 +139,7 @@ def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -
 
 
 def _typed(request: HttpRequest) -> plan_form.PostedPlan:
-    """The posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
+    """Return the posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
     if not request.POST.get("use_json"):
         return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
     text = request.POST.get("json", "")
@@ -154,14 +154,14 @@ def _typed(request: HttpRequest) -> plan_form.PostedPlan:
 def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
     done = policies.published_from(draft.policy, request.POST.get("etag", ""))
     if done is not None and (held := selectors.deliveries(draft.policy).filter(candidate=done).first()):
-        return redirect("delivery", number=held.pk)  # the second press of the same button
+        return redirect("delivery", number=held.pk)  # second press of the same button
     if error.kind == "live" and error.base is not None:
         return conflicts.page(request, draft.policy, error, error.base)
     return _page(request, draft, FormProblems([f"{error}."]), 409)
 
 
 def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: PolicyInvalid) -> PolicyInvalid:
-    """The error with the plan's problems added: `propose` checks the reason first and stops there."""
+    """Return the error with the plan's problems added: `propose` checks the reason first and stops there."""
     try:
         services.check_plan(policy, typed.plan, timezone.now())
     except PolicyInvalid as of_plan:
@@ -194,7 +194,7 @@ def _page(
     status: int = 200,
     plan: Plan | None = None,
 ) -> HttpResponse:
-    """The offered form, or the posted one with errors at its fields. `plan`: the posted one."""
+    """Show the offered form, or the posted one with errors at its fields. `plan`: the posted one."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     cards = presets.presets(plan_for(policy, draft), trial.short_plan(policy))
     preset = presets.chosen(cards, request.GET.get("plan", ""))
@@ -238,14 +238,14 @@ def _page(
 
 
 def _starts_at_once(policy: Policy, values: plan_form.Values) -> bool:
-    """Whether the press of *Deliver* also starts, as far as the form tells."""
+    """Tell whether a press of *Deliver* also starts, as far as the form tells."""
     if values.get("approvals") not in (None, "", "0") or policy.approvals_needed:
         return False
     return not values.get("start.at") and selectors.freeze_in_force(policy, timezone.now()) is None
 
 
 def rules_text(policy: Policy) -> str:
-    """What the policy requires of a plan; empty if nothing."""
+    """Say what the policy requires of a plan; empty if nothing."""
     asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
     if policy.direct != Direct.ALLOWED:
         least = policy.least_plan
@@ -262,7 +262,7 @@ class CanaryFields(NamedTuple):
     at_most: str
     ask: str
     asks: bool
-    step: int | None  # its number in the plan
+    step: int | None  # number in the plan
 
 
 def _canary(number: int, values: plan_form.Values) -> CanaryFields:

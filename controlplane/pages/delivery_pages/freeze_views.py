@@ -54,7 +54,7 @@ FIELDS = (
 @dataclass(frozen=True, slots=True)
 class FreezeRow:
     freeze: Freeze
-    now: bool  # in force
+    now: bool  # whether it is in force
     next: list[times.Occurrence]
 
 

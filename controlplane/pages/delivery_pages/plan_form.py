@@ -28,8 +28,8 @@ from router.contract.fields import typed_number
 from router.contract.problem import Problem
 
 CANARIES = 4
-Unchecked = dict[str, object]  # a plan or a part of one, not validated
-Values = dict[str, str | list[str]]  # by field of the form
+Unchecked = dict[str, object]  # plan or part of a plan, not validated
+Values = dict[str, str | list[str]]  # values by field of the form
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class PostedPlan:
     """The posted form as an unchecked plan."""
 
     plan: Unchecked = field(default_factory=dict)
-    fields: dict[str, str] = field(default_factory=dict)  # path in the plan -> field of the form
-    errors: dict[str, str] = field(default_factory=dict)  # field -> what could not be read
+    fields: dict[str, str] = field(default_factory=dict)  # field of the form by path in the plan
+    errors: dict[str, str] = field(default_factory=dict)  # unreadable input by field
 
 
-# Reading what was typed
+# Reading typed input
 
 
 class _Form:
@@ -64,7 +64,7 @@ class _Form:
 
 
 def share_of(text: str) -> float:
-    """0.05 from "5 %" or "5"."""
+    """Return 0.05 for "5 %" or "5"."""
     return round(number_of(text.removesuffix("%").strip()) / 100, 6)
 
 
@@ -82,7 +82,7 @@ def whole_of(text: str) -> int:
 
 
 def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> PostedPlan:
-    """`chosen`: the ticked pools and classes of guards, by field."""
+    """Read the form. `chosen`: the ticked pools and classes of guards, by field."""
     result = PostedPlan()
     form = _Form(posted, result)
     approvals: Unchecked = {}
@@ -171,7 +171,8 @@ def _start(form: _Form) -> Unchecked:
 
 
 def by_field(form: PostedPlan, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
-    """Problems of the plan by form field, and those without a field. Unreadable fields keep their own error."""
+    """Return the problems of the plan by form field, and those without a field. Unreadable fields keep their own
+    error."""
     errors, others = dict(form.errors), []
     for problem in problems:
         name = _nearest(problem.path, form.fields)
@@ -183,7 +184,7 @@ def by_field(form: PostedPlan, problems: tuple[Problem, ...]) -> tuple[dict[str,
 
 
 def _text_of(problem: Problem) -> str:
-    """The message, with limits in the unit of the form's field."""
+    """Return the message, with limits in the unit of the form's field."""
     key = problem.path.rpartition(".")[2]
     pattern = r"(?:more than |a (?:whole )?number from )?([\d.,]+)(?: to|, up to) ([\d.,]+)(?: \w+)?"
     limits = re.fullmatch(pattern, problem.allowed)
@@ -196,7 +197,7 @@ def _text_of(problem: Problem) -> str:
 
 
 def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
-    """The field of steps[0].share, else of steps[0], else of steps."""
+    """Return the field of steps[0].share, else of steps[0], else of steps."""
     while path:
         if path in fields:
             return fields[path]
@@ -205,7 +206,7 @@ def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
 
 
 def label_of(name: str) -> str:
-    """canary1.share as "Canary 1, share", for the summary of what is wrong."""
+    """Name a field in the summary of errors: canary1.share as "Canary 1, share"."""
     part, _, field = re.sub(r"(\d+)", r" \1", name).partition(".")
     part = part.upper() if part in NEEDED else part.capitalize()
     return f"{part}, {field}" if field else part
@@ -215,7 +216,7 @@ def label_of(name: str) -> str:
 
 
 def values(plan: Plan) -> Values:
-    """The fields of the form for the plan that it offers."""
+    """Return the fields of the form for the plan that it offers."""
     fields: Values = {"pools": list(plan.pools), "approvals": str(plan.approvals.needed)}
     canaries = 0
     for step in plan.steps:
@@ -232,7 +233,7 @@ def values(plan: Plan) -> Values:
 
 
 def step_numbers(values: Values) -> dict[str, int]:
-    """The number of each step that the fields give, by its part of the form: as in what the plan can show."""
+    """Return the number of each step by its part of the form, as in what the plan can show."""
     firsts = ("shadow.for", *(f"canary{number}.share" for number in range(1, CANARIES + 1)), "switchback.pairs", "full")
     given = [name.partition(".")[0] for name in firsts if values.get(name)]
     return {name: number for number, name in enumerate(given, 1)}
@@ -267,7 +268,7 @@ def percent(share: float) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """Values of fields whose part the plan leaves out, so that adding the part needs one value."""
+    """Return the values of fields whose part the plan leaves out, so that adding the part needs one value."""
     return {
         "shadow.sample": "100",
         "switchback.block": "5 min",

@@ -1,4 +1,4 @@
-"""What the page of a delivery shows, computed from plain values. Pure."""
+"""The contents of a delivery's page, computed from plain values. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PLACES = {"done": "done", "now": "now", "next": "next", "later": "", "stopped": 
 
 @dataclass(frozen=True, slots=True)
 class ShareBar:
-    """Requests by version, as a bar of 100 units."""
+    """The requests by version, as a bar of 100 units."""
 
     candidate: str  # width
     candidate_text: str
@@ -29,7 +29,7 @@ class ShareBar:
 class ComparisonRow:
     """One comparison of a step that has ended."""
 
-    step: str  # Canary 25 %
+    step: str  # such as Canary 25 %
     word: str  # better, no worse, cannot tell, worse
     text: str
 
@@ -43,20 +43,20 @@ class Presentation:
     candidate: str
     base: str
     now: str
-    live: str  # v45: the version that is live now, of an ended delivery; empty while it is open
+    live: str  # version that is live now, of an ended delivery; empty while it is open
     bar: ShareBar | None
     next: Next
     stopping: str
     why: str
-    notice: str  # the obstacle to going on
+    notice: str  # obstacle to continuing
     holds: tuple[str, ...]
-    steps: tuple[tuple[StepRow, str], ...]  # with a word for its place
-    sessions: str  # where a session's requests go
+    steps: tuple[tuple[StepRow, str], ...]  # each with a word for its place
+    sessions: str  # sentence on where a session's requests go
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
     results: tuple[ComparisonRow, ...]
-    said: str  # for screen readers, read out when it changes
+    said: str  # text that screen readers read out when it changes
 
 
 def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
@@ -89,7 +89,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
 
 
 def _bar(facts: Facts) -> ShareBar | None:
-    """The bar while requests are split; else None."""
+    """Return the bar while requests are split; else None."""
     if facts.state is State.BAKING:
         return ShareBar("100", "100 %", "0 %")
     if facts.state is not State.STEP or isinstance(facts.current, Shadow):

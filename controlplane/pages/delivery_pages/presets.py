@@ -10,29 +10,29 @@ from controlplane.traffic.deliveries.plan.types import Canary, ComparisonGuard, 
 from controlplane.traffic.deliveries.timing.durations import words
 
 STANDARD = "standard"
-STRICTER = 0.5  # times the limits of the standard guards
+STRICTER = 0.5  # factor on the limits of the standard guards
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    key: str  # ?plan=
+    key: str  # value of ?plan=
     title: str
     about: str
     plan: Plan
 
     @property
     def takes(self) -> str:
-        """At least."""
+        """The shortest duration in words."""
         return words(self.plan.least_s)
 
     @property
     def shares(self) -> str:
-        """Of its canaries: 5 %, 25 %."""
+        """The shares of its canaries: 5 %, 25 %."""
         return ", ".join(f"{100 * step.share:g} %" for step in self.plan.steps if isinstance(step, Canary))
 
 
 def presets(standard: Plan, short: Plan | None) -> list[Preset]:
-    """`short`: where engines are simulated."""
+    """Return the presets. `short`: a plan offered where engines are simulated."""
     return [*_short(short), *_longer(standard)]
 
 
@@ -62,6 +62,6 @@ def _stricter(guard: Guard) -> Guard:
 
 
 def chosen(offered: Sequence[Preset], key: str) -> Preset:
-    """The named one, or the standard plan."""
+    """Return the named preset, or the standard plan."""
     by_key: Mapping[str, Preset] = {preset.key: preset for preset in offered}
     return by_key.get(key, by_key[STANDARD])

@@ -1,4 +1,4 @@
-"""Reads a delivery's rows as what the pages show: its facts, its evidence, its timeline."""
+"""Reads a delivery's rows for the pages: its facts, its evidence, its timeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ CHARTED = 300  # looks in a chart, evenly spaced
 
 
 def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
-    """The changes; those of the pool are marked, as they wait until the candidate is live."""
+    """Return the changes; those of the pool are marked, as they wait until the candidate is live."""
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
 
@@ -66,7 +66,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
 
 
 def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
-    """Before the step's first look: the comparisons that must be fine."""
+    """Return the comparisons that must be fine, before the step's first look."""
     if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
         return ()
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
@@ -82,7 +82,7 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """The latest look of the step in force, as each step counts anew; of an ended delivery, of its last step.
+    """Return the latest look of the current step, as each step counts anew; of an ended delivery, of its last step.
 
     Looks during a hold or the bake say less than those of the step.
     """
@@ -118,18 +118,18 @@ def shown_of(delivery: Delivery, now: datetime) -> Presentation:
 
 
 def charts(delivery: Delivery) -> tuple[over_time.Chart, ...]:
-    """The charts; none if no step of the plan compares."""
+    """Return the charts; none if no step of the plan compares."""
     plan = stored_plan.read(delivery.plan)
     return over_time.charts(plan) if _comparing(plan) else ()
 
 
 def _comparing(plan: Plan) -> list[int]:
-    """Steps in which both versions serve."""
+    """Return the steps in which both versions serve."""
     return [at for at, step in enumerate(plan.steps) if isinstance(step, Canary | Switchback)]
 
 
 def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
-    """The columns of the charts, until now or the delivery's end, and the events with their times."""
+    """Return the columns of the charts, until now or the delivery's end, and the events with their times."""
     plan = stored_plan.read(delivery.plan)
     steps = _comparing(plan)
     every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))
@@ -147,7 +147,7 @@ def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
 
 
 def timeline(delivery: Delivery) -> list[TimelineEntry]:
-    """Newest first."""
+    """Return the entries, newest first."""
     plan = stored_plan.read(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [

@@ -1,4 +1,4 @@
-"""Writes open deliveries to Redis as lines of text: Live and the wall read only Redis."""
+"""Writes open deliveries to Redis as lines of text, for Live and the wall, which read only Redis."""
 
 from datetime import datetime, timedelta
 
@@ -31,7 +31,7 @@ def report(now: datetime) -> DeliveryLines:
 
 
 def shown(now: datetime) -> list[Delivery]:
-    """The latest delivery of each policy that is open or ended recently."""
+    """Return the latest delivery of each policy that is open or ended recently."""
     recent = Q(state__in=FAILED, ended_at__gt=now - FAILED_SHOWN) | Q(ended_at__gt=now - ENDED_SHOWN)
     found = selectors.deliveries().filter(Q(state__in=OPEN) | recent).order_by("policy__name", "-pk")
     latest: dict[int, Delivery] = {}

@@ -25,7 +25,7 @@ RULE_FIELDS: dict[str, Callable[[str], object]] = {
     "least_bake_s": seconds_of,
 }
 
-RULE_TITLES = {  # as on the form
+RULE_TITLES = {  # titles as on the form
     "direct": "Publish at once",
     "approvals_needed": "Approvals of a delivery",
     "least_share": "Canary of at least",
@@ -36,7 +36,7 @@ RULE_TITLES = {  # as on the form
 
 
 def _read(kind: Callable[[str], object], text: str) -> object:
-    """The typed value; text that cannot be read stays text, which no rule accepts."""
+    """Return the typed value; text that cannot be read stays text, which no rule accepts."""
     try:
         return kind(text)
     except ValueError:
@@ -46,7 +46,7 @@ def _read(kind: Callable[[str], object], text: str) -> object:
 @admin_required
 @require_POST
 def rules(request: HttpRequest, name: str) -> HttpResponse:
-    """Who may go live without a delivery, how many approvals a plan must ask for, and what it must contain."""
+    """Set who may go live without a delivery, how many approvals a plan needs, and what it must contain."""
     policy = find(name)
     typed = {key: request.POST[key].strip() for key in RULE_FIELDS if key in request.POST}
     read: dict[str, Any] = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}

@@ -23,7 +23,7 @@ from router.policy.schema import document as documents
 
 Candidate = Literal["good", "harmful"]
 
-# Short steps and wide margins: demo traffic is a few requests per second.
+# Steps are short and margins wide, as demo traffic is a few requests per second.
 PLAN = {
     "steps": [
         {"mode": "shadow", "sample": 1.0, "for_s": 30},
@@ -46,20 +46,21 @@ CHOICES = (
     ("harmful", "Deliver a harmful candidate", "Sends requests round robin, away from cached prompts. It is stopped."),
 )
 AGAIN = "Trying the harmful candidate of the demo once more"
-HEAVY = (12_000, 20_000)  # tokens; the good candidate takes the one that is not live
+HEAVY = (12_000, 20_000)  # tokens; the good candidate takes the value that is not live
 HARMFUL = "round_robin"
 
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """Why no trial can start now, and the page where that is resolved."""
+    """The reason why no trial can start now, and the page where that is resolved."""
 
     text: str
     href: str
 
 
 def short_plan(policy: Policy) -> Plan | None:
-    """A trial's plan for any draft; None if it would affect a real engine or the policy requires a longer plan."""
+    """Return a trial's plan for any draft; None if it would affect a real engine or the policy requires a longer
+    plan."""
     pools = policies.pools_of(policy)
     if not _simulated(pools) or policy.direct != Direct.ALLOWED:
         return None
@@ -78,7 +79,7 @@ class TrialOffer:
 
 
 def offered() -> TrialOffer | None:
-    """The trial for the policy of the simulated pools; None if it would affect a real engine."""
+    """Return the trial for the policy of the simulated pools; None if it would affect a real engine."""
     pools = list(Pool.objects.filter(ephemeral_owner="", mode=SERVE))
     names = {pool.policy for pool in pools}
     if not _simulated(pools) or len(names) != 1:
@@ -88,7 +89,7 @@ def offered() -> TrialOffer | None:
 
 
 def _refusal(policy: Policy) -> InTheWay | None:
-    """Why no trial can start. A draft without changes does not count: opening the editor creates one."""
+    """Return why no trial can start. A draft without changes does not count: opening the editor creates one."""
     held = selectors.open_delivery(policy)
     if held is not None:
         text = f"{held.candidate.label} is being delivered: wait for its end, or abort it"
@@ -101,7 +102,7 @@ def _refusal(policy: Policy) -> InTheWay | None:
 
 
 def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
-    """Propose the candidate and, where no approval is needed, start it."""
+    """Propose the candidate and, if no approval is needed, start it."""
     refusal = _refusal(policy)
     if refusal:
         raise Conflict(refusal.text, kind="open")

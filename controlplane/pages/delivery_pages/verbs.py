@@ -1,4 +1,4 @@
-"""What a person can do with a delivery on its page, by state and permission."""
+"""The actions of a person on a delivery's page, by state and permission."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from controlplane.traffic.deliveries.states import TABLE, Origin, State, Trigger
 @dataclass(frozen=True, slots=True)
 class Verb:
     label: str
-    effect: str  # what happens, beside the button
+    effect: str  # effect in words, beside the button
     service: Callable[..., Delivery]
-    what: Trigger | None = None  # None: no transition
-    urgent: bool = False  # one press in the head of the page, no reason
+    what: Trigger | None = None  # None if there is no transition
+    urgent: bool = False  # whether one press in the head of the page suffices, without a reason
     danger: bool = False
     primary: bool = False
     role: Role = "operator"
@@ -57,7 +57,7 @@ VERBS: dict[str, Verb] = {
 
 
 def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
-    """Whether the action is possible in this state."""
+    """Tell whether the action is possible in this state."""
     if verb.service is services.go_without:
         return delivery.is_open and not delivery.emergency and delivery.state != State.BAKING
     if verb.what is None:
@@ -71,14 +71,14 @@ def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
 
 
 def waiting_for(user: Any) -> list[Delivery]:
-    """Proposals that this person may approve, then deliveries that wait for an operator."""
+    """Return proposals that this person may approve, then deliveries that wait for an operator."""
     if not can_operate(user):
         return []
     return [*selectors.waiting_for(user.get_username()), *selectors.deliveries(states=(State.WAITING, State.PAUSED))]
 
 
 def refusal(name: str, delivery: Delivery, actor: Actor) -> str:
-    """Why this person cannot, although their role could; empty if they can."""
+    """Say why this person cannot, although their role could; empty if they can."""
     if name == "approve":
         return selectors.approval_refusal(delivery, actor.person)
     if name == "withdraw" and actor.person != delivery.proposer and not actor.is_admin:

@@ -63,7 +63,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def try_one(request: HttpRequest) -> HttpResponse:
-    """A good or a harmful candidate on the demo fleet."""
+    """Start a trial of a good or a harmful candidate on the demo fleet."""
     offered, kind = trial.offered(), request.POST.get("candidate")
     if offered is None:
         raise Http404("there is no demo fleet to try a delivery on")
@@ -84,7 +84,7 @@ def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
-    """The part that refreshes, with the buttons if the delivery has changed since the page was loaded."""
+    """Show the part that refreshes, with the buttons if the delivery has changed since the page was loaded."""
     delivery = find(number)
     changed = request.GET.get("etag") != delivery.etag
     return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)
@@ -93,13 +93,13 @@ def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_series(request: HttpRequest, number: int) -> HttpResponse:
-    """Both arms of each comparison over time."""
+    """Return both arms of each comparison over time."""
     return JsonResponse(reading.series(find(number), timezone.now()))
 
 
 @dataclass(frozen=True, slots=True)
 class ActionRefusal:
-    """Why an action was not done."""
+    """The reason why an action was not done."""
 
     said: str = ""
     reason_error: str = ""

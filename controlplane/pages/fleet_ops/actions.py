@@ -57,7 +57,8 @@ def apply(
     expected: str | None = None,
     emergency: str = "",
 ) -> Applied:
-    """UnreadableDocument, InvalidFleet, FleetChanged or RulesForbid; nothing is written in these cases or in a dry run.
+    """Apply a document. In a dry run nothing is written, nor if it raises UnreadableDocument, InvalidFleet,
+    FleetChanged or RulesForbid.
 
     `emergency`: why an administrator goes past the rules of policies.
     """
@@ -80,14 +81,14 @@ def apply(
 
 
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
-    """A pool that is observed takes nobody's requests."""
+    """Return the joins, without observed pools, which take nobody's requests."""
     serving = [pool for pool in after if pool.mode == SERVE]
     served_before = [_served(pool) for pool in before if pool.mode == SERVE]
     return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
 
 
 def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed: Container[str]) -> list[PoolSpec]:
-    """Pools that no longer serve their requests: removed, observed only, or given another model."""
+    """Return pools that no longer serve their requests: removed, observed only, or given another model."""
     models = {pool.name: pool.model if pool.mode == SERVE else "" for pool in after}
     return [
         pool
@@ -117,7 +118,7 @@ def _check_policies(spec: FleetSpec) -> None:
 
 
 def _check_models(spec: FleetSpec, applied: Applied) -> None:
-    """A pool that the document Models names goes on serving."""
+    """Check that a pool that the document Models names continues to serve."""
     changed = {change.pool: change for change in applied.changes}
     gone = {name: "spec.pools" for name, change in changed.items() if change.kind == "remove"}
     for at, pool in enumerate(spec.pools):
@@ -137,8 +138,8 @@ def act(
     group: bool = False,
     **more: int,
 ) -> tuple[Instance, ...]:
-    """Http404, NotPossible or ChangedMeanwhile. `group`: all that serve only together with it; `more`: the level of a
-    sleep."""
+    """Act on an instance. Raises Http404, NotPossible or ChangedMeanwhile. `group`: act on all that serve only together
+    with it; `more`: the level of a sleep."""
     with _held_instance(instance_name, if_match) as asked:
         whole = selectors.group(asked) if group else []
         if not group:
@@ -162,7 +163,8 @@ def calibrate(
     anyway: bool = False,
     source: str = calibrations.SWEEP,
 ) -> Calibration:
-    """A queued calibration that is not sent yet. Instance.DoesNotExist, or NotPossible that says what to do instead."""
+    """Return a queued calibration that is not sent yet. Instance.DoesNotExist, or NotPossible that says what to do
+    instead."""
     with transaction.atomic():
         row = calibrations.ask_for(instance_name, actor.name, seconds, anyway=anyway, source=source)
         record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds, "source": source})
@@ -170,7 +172,8 @@ def calibrate(
 
 
 def cancel_calibration(instance_name: str, actor: Actor, *, if_match: str | None = None) -> Calibration:
-    """The latest one of the instance. NotPossible when none is queued or running; ChangedMeanwhile."""
+    """Cancel the latest calibration of the instance. NotPossible if none is queued or running; raises
+    ChangedMeanwhile."""
     row = last_asked(instance_name)
     nothing = NotPossible(f"{instance_name} is not being calibrated: there is nothing to cancel")
     if row is None:
@@ -183,7 +186,7 @@ def cancel_calibration(instance_name: str, actor: Actor, *, if_match: str | None
 
 
 def scale(pool_name: str, replicas: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Http404, NotPossible or ChangedMeanwhile."""
+    """Scale a pool. Raises Http404, NotPossible or ChangedMeanwhile."""
     with _as_seen(pool_name, if_match) as held_pool:
         before = {"replicas": held_pool.replicas}
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
@@ -192,8 +195,8 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str, *, if_match:
 
 
 def set_mode(pool_name: str, mode: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Observe the pool or serve it, as a document that says so would. Http404, InvalidFleet, RulesForbid or
-    ChangedMeanwhile; NotPossible when it is in that mode already."""
+    """Observe the pool or serve it, as a document with this mode would. Raises Http404, InvalidFleet, RulesForbid or
+    ChangedMeanwhile; NotPossible if it is in that mode already."""
     with _as_seen(pool_name, if_match) as held_pool:
         if held_pool.mode == mode:
             raise NotPossible(f"{pool_name} is in the mode {mode} already")
@@ -209,15 +212,15 @@ def set_mode(pool_name: str, mode: str, actor: Actor, reason: str, *, if_match: 
 def roll_back(
     pool_name: str, actor: Actor, reason: str, number: int | None = None, *, if_match: str | None = None
 ) -> PoolVersion:
-    """Http404, NotPossible, RulesForbid or ChangedMeanwhile. `number`: the version; default: the latest other one that
-    worked."""
+    """Roll a pool back. Raises Http404, NotPossible, RulesForbid or ChangedMeanwhile. `number`: the version; by default
+    the latest other one that worked."""
     with _as_seen(pool_name, if_match) as pool:
         versions.lock(pool.policy)
         pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         if why := served.why_not_now(selectors.pool(pool_name)):
             raise NotPossible(f"{pool_name}: its policy cannot serve that configuration: {why}")
-        after = [pool_spec(selectors.pool(pool_name))]  # an earlier version may have another model
+        after = [pool_spec(selectors.pool(pool_name))]  # An earlier version may have another model.
         found = [replace(join, returns=made.proven_at is not None) for join in _joins(pools, after)]
         joining.check_joins(found, actor, "")
         joining.remember(_left_behind(pools, after, ()), timezone.now())
@@ -227,7 +230,7 @@ def roll_back(
 
 
 def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
-    """After a change that failed. NotPossible says which rule is against it."""
+    """Roll a pool back after a change that failed. NotPossible says which rule is against it."""
     try:
         return roll_back(pool_name, SYSTEM, reason)
     except RulesForbid as error:
@@ -235,7 +238,7 @@ def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
 
 
 def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Http404, ChangedMeanwhile, or NotPossible when no change is halted."""
+    """Resume a halted change. Raises Http404, ChangedMeanwhile, or NotPossible if no change is halted."""
     with _as_seen(pool_name, if_match) as held_pool:
         before = {"halted": held_pool.halted}
         pool = rollback.resume_pool(pool_name, actor.name, reason)
@@ -245,7 +248,7 @@ def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = 
 
 @contextmanager
 def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
-    """The pool, while nobody else changes it or any other part of the fleet."""
+    """Yield the pool, while nobody else changes it or any other part of the fleet."""
     with transaction.atomic():
         services.hold_fleet()
         with held(Pool.objects.filter(name=pool_name, removed=False), f"pool {pool_name}", if_match) as pool:
@@ -254,7 +257,7 @@ def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
 
 @contextmanager
 def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
-    """The instance, while nobody else asks anything of the instances of its pool: a group is asked as a whole."""
+    """Yield the instance, while nobody else acts on the instances of its pool: a group is acted on as a whole."""
     with transaction.atomic():
         Pool.objects.filter(instances__name=name).update(name=F("name"))
         with held(Instance.objects.filter(name=name), f"instance {name}", if_match) as instance:
@@ -262,7 +265,7 @@ def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
 
 
 def act_on_node(verb: str, name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Node:
-    """Http404 or ChangedMeanwhile; NotPossible to drain a part of a group."""
+    """Act on a node. Raises Http404 or ChangedMeanwhile; NotPossible to drain a part of a group."""
     with held(Node.objects.filter(name=name), f"node {name}", if_match) as held_node:
         before = _openness(held_node)
         if verb == "drain":
@@ -273,7 +276,7 @@ def act_on_node(verb: str, name: str, actor: Actor, reason: str, *, if_match: st
 
 
 def forget_node(name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> None:
-    """Http404 or ChangedMeanwhile; NotPossible while it reports or holds instances."""
+    """Forget a node. Raises Http404 or ChangedMeanwhile; NotPossible while it reports or holds instances."""
     with held(Node.objects.filter(name=name), f"node {name}", if_match):
         node = forget.forget(name, actor.name, reason)
         seen = node.last_seen and node.last_seen.isoformat()

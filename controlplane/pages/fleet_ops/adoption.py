@@ -1,7 +1,7 @@
-"""A look at engines that something else runs, before any of them becomes a part of the fleet.
+"""Inspects engines that something else runs, before any of them becomes a part of the fleet.
 
-It asks what a pool with these options would ask, from this process: addresses pass the same policy, and redirects are
-not followed.
+It sends the requests that a pool with these options would send, from this process: addresses pass the same policy, and
+redirects are not followed.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
 
 AT_ONCE = 16  # engines asked at the same time
-LOOK_S = 8.0  # all of them; the rest is shown unasked
-MOST = 64  # engines that one look asks
+LOOK_S = 8.0  # limit for all engines; the rest is shown unasked
+MOST = 64  # most engines that one look asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +34,22 @@ class FoundEngine:
     name: str
     role: str
     node: str = ""
-    held: str = ""  # why it gets no requests yet
-    server: str = ""  # empty: nothing answers there
+    held: str = ""  # reason why it gets no requests yet
+    server: str = ""  # empty if nothing answers there
     version: str = ""
     models: tuple[str, ...] = ()
     kv_events: bool = False
-    lacks: tuple[str, ...] = ()  # flags, for an exact index
+    lacks: tuple[str, ...] = ()  # missing flags, for an exact index
     asked: bool = True
-    trouble: str = ""  # why it does not answer, where it says so
+    trouble: str = ""  # reason why it does not answer, if it states one
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     engines: tuple[FoundEngine, ...] = ()
     refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
-    trouble: str = ""  # why the source does not answer
-    models: tuple[str, ...] = field(default=())  # served by the engines, most of them first
+    trouble: str = ""  # reason why the source does not answer
+    models: tuple[str, ...] = field(default=())  # models served by the engines, most frequent first
 
     @property
     def answering(self) -> int:
@@ -57,7 +57,7 @@ class Found:
 
 
 def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
-    """Addresses of a pool's engines that answer, by what they were started without and an exact index needs."""
+    """Return the addresses of a pool's answering engines, by the flags that they lack for an exact index."""
     spec = build(ExternalSpec, engine)
     found: dict[str, list[str]] = {}
     for one in asyncio.run(_ask(spec, _listed(spec, pool).engines)):
@@ -67,8 +67,8 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
 
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
-    """With options of the kind `external`. InvalidFleet names what is wrong with them. Audited: this process asks the
-    addresses that somebody names."""
+    """Inspect engines, by options of the kind `external`. InvalidFleet names what is wrong with them. Audited, as this
+    process connects to addresses that somebody names."""
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")
@@ -114,7 +114,7 @@ async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[Fou
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     prober.keep_only(set())
-    await asyncio.sleep(0)  # let the transports close
+    await asyncio.sleep(0)  # lets the transports close
     return found
 
 

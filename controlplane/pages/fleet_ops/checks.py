@@ -1,4 +1,4 @@
-"""Previews of starts, and checks of this host for them."""
+"""Previews starts, and checks this host for them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,11 +18,11 @@ HERE = "local"
 @dataclass(frozen=True, slots=True)
 class StartPreview:
     pool: str
-    command: str = ""  # as a shell command, without secrets; empty: Weir does not start it
+    command: str = ""  # shell command without secrets; empty if Weir does not start it
     files: dict[str, str] = field(default_factory=dict)  # path → text
     findings: tuple[Prerequisite, ...] = ()
-    elsewhere: str = ""  # the node, if not this host
-    pod: PodPreview | None = None  # on Kubernetes; then `command` is that of its container
+    elsewhere: str = ""  # name of the node, if not this host
+    pod: PodPreview | None = None  # set on Kubernetes; `command` is then its container's
 
     @property
     def missing(self) -> tuple[Prerequisite, ...]:
@@ -30,7 +30,7 @@ class StartPreview:
 
 
 def start_of(pool: PoolSpec) -> StartPreview:
-    """The start of the first instance; others differ in ports, GPUs and folder."""
+    """Preview the start of the first instance; others differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
@@ -60,7 +60,7 @@ def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
 
 
 def _key(pool: PoolSpec) -> Iterator[Prerequisite]:
-    """The key that its engines are started with, without showing it."""
+    """Check the key that its engines are started with, without showing it."""
     if reference := str(pool.engine.get(engine_key.OPTION) or ""):
         why = engine_key.trouble(reference)
         advice = "set the variable, or write the file, on each host that asks the engine"

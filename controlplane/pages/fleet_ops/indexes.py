@@ -1,4 +1,4 @@
-"""What each router knows of an instance's KV cache, and what of the instance's answers was refused."""
+"""The routers' knowledge of an instance's KV cache, and the refused answers of the instance."""
 
 import logging
 from collections.abc import Iterable
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 class KnownIndex:
     router: str
     status: IndexStatus
-    rank: str = ""  # data-parallel, of the instance; empty: it has one
+    rank: str = ""  # data-parallel rank; empty if the instance has only one
 
     @property
     def share(self) -> float | None:
-        """Predicted over actual cached tokens; None when nothing was cached."""
+        """The predicted share of actual cached tokens; None if nothing was cached."""
         return self.status.predicted / self.status.actual if self.status.actual else None
 
     @property
     def mean_error(self) -> float | None:
-        """Tokens by which a prediction was wrong, on average."""
+        """The mean error of a prediction, in tokens."""
         return self.status.error / self.status.n if self.status.n else None
 
 
 def live_statuses() -> dict[str, RouterStatus]:
-    """Status by router; empty without Redis."""
+    """Return status by router; empty without Redis."""
     try:
         return values_of(RouterStatus, redis_keys.router_key, live_routers())
     except redis.RedisError as error:
@@ -42,7 +42,7 @@ def live_statuses() -> dict[str, RouterStatus]:
 
 
 def indexes_of(instance: str) -> list[KnownIndex]:
-    """One per live router that knows the instance, and per rank."""
+    """Return an index for each live router that knows the instance, and for each rank."""
     return [
         KnownIndex(name, status, ranks.split(endpoint)[1])
         for name, router in live_statuses().items()
@@ -59,7 +59,7 @@ class RefusedAnswers:
 
 
 def refused_answers(node: str, sample: InstanceSample | None, indexes: Iterable[KnownIndex]) -> list[RefusedAnswers]:
-    """The most frequent first."""
+    """Return the refused answers, the most frequent first."""
     counts = [(node, sample.refused if sample is not None else {})]
     counts += [(known.router, known.status.refused) for known in indexes]
     found = [RefusedAnswers(by, reason, n) for by, refused in counts for reason, n in refused.items()]

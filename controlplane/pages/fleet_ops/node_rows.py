@@ -17,8 +17,8 @@ from fleet.snapshot import node_views
 @dataclass(frozen=True)
 class NodeRow:
     node: Node
-    age_s: float | None  # since its last heartbeat; None: it never reported
-    reports: bool  # recent heartbeat, so it may start instances
+    age_s: float | None  # time since its last heartbeat; None if it never reported
+    reports: bool  # whether its heartbeat is recent, so that it may start instances
     instances: tuple[Instance, ...]
 
     @property
@@ -47,12 +47,12 @@ class NodeRow:
 
     @property
     def trouble(self) -> str:
-        """Why its worker cannot start instances, for example an unreachable API server."""
+        """The reason why its worker cannot start instances, for example an unreachable API server."""
         return self.resources.trouble or ""
 
     @property
     def gpu_use(self) -> str:
-        """Use of each GPU, from the latest heartbeat; unknown for a cluster."""
+        """The use of each GPU, from the latest heartbeat; unknown for a cluster."""
         return use_of(self.resources.gpus or ())
 
     @property
@@ -69,7 +69,7 @@ class NodeRow:
 
     @property
     def disks(self) -> list[tuple[str, float | None, float | None]]:
-        """(path, free GiB, GiB)"""
+        """The disks: (path, free GiB, GiB)."""
         return [(disk.path, _gib(disk.free_bytes), _gib(disk.bytes)) for disk in self.resources.disks]
 
 
@@ -80,7 +80,7 @@ def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
 
 
 def gpu_use_of(instance: Instance) -> str:
-    """Use of the GPUs that it has, from the latest heartbeat of its node; empty where that is not known."""
+    """Say the use of the instance's GPUs, from the latest heartbeat of its node; empty if unknown."""
     node = Node.objects.filter(name=instance.node).first() if instance.gpus else None
     return "" if node is None else use_of(gpu for gpu in node.resources.gpus or () if gpu.number in instance.gpus)
 
@@ -90,7 +90,7 @@ def use_of(gpus: Iterable[NodeGpu]) -> str:
 
 
 def _describe_use(gpu: NodeGpu, use: float) -> str:
-    """`0: 45 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz`"""
+    """Say a GPU's use: `0: 45 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz`."""
     parts = [f"{gpu.number}: {percent(use)}", f"{_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"]
     if gpu.power_w is not None:
         limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f}"

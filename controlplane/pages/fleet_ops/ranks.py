@@ -11,10 +11,10 @@ from router.contract.redis.sample import InstanceSample, RankSample
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    number: int  # in its group
+    number: int  # number in its group
     sample: RankSample
-    sent: Load  # in flight from all routers
-    indexes: tuple[str, ...]  # in force, each once: exact, approximate, none
+    sent: Load  # requests in flight from all routers
+    indexes: tuple[str, ...]  # indexes in force, each once: exact, approximate, none
 
     @property
     def kv_percent(self) -> float | None:
@@ -22,7 +22,7 @@ class RankRow:
 
     @property
     def hit_share(self) -> float | None:
-        """Cached tokens of those looked up, since the engine's start."""
+        """The cached share of the tokens looked up since the engine's start."""
         asked, found = self.sample.prefix_queries_total, self.sample.prefix_hits_total
         return found / asked if asked and found is not None else None
 
@@ -30,7 +30,7 @@ class RankRow:
 def rank_rows(
     instance: str, dp: DataParallel, sample: InstanceSample | None, routers: Iterable[RouterStatus]
 ) -> list[RankRow]:
-    """Empty for an instance without ranks."""
+    """Return the ranks; empty for an instance without ranks."""
     if dp.ranks == 1:
         return []
     alive = list(routers)

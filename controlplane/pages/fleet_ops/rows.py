@@ -39,14 +39,14 @@ _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
     instance: Instance
-    status: str  # its state, corrected by age and load of the sample
+    status: str  # state, corrected by age and load of the sample
     reason: str
     sample: InstanceSample | None
     age_s: float | None  # age of the sample
-    uptime_s: float | None  # None: not running
+    uptime_s: float | None  # None if it is not running
     routable: bool
     kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
-    last_known: bool = False  # nothing of its node has arrived since its sample
+    last_known: bool = False  # whether nothing of its node has arrived since its sample
 
     @property
     def beside(self) -> str:
@@ -62,7 +62,7 @@ class InstanceRow:
 
     @property
     def kv_blocks(self) -> int | None:
-        """Of all its data-parallel ranks."""
+        """The KV blocks of all its data-parallel ranks."""
         if self.sample is None or self.sample.kv_blocks is None:
             return None
         return self.sample.kv_blocks * self.instance.facts.dp.ranks
@@ -76,7 +76,7 @@ class InstanceRow:
 
     @property
     def kv_capacity_bytes(self) -> float | None:
-        """Size of its whole KV cache, if the size of a token is known."""
+        """The size of its whole KV cache, if the size of a token is known."""
         size = self.instance.facts.kv.bytes_per_token
         if self.sample is None or not (size and self.kv_blocks and self.sample.block_size):
             return None
@@ -94,7 +94,7 @@ class SourceView:
     engines: int
     gone: int  # instances of the last hour that it no longer lists
     refused: tuple[str, ...]  # listed addresses that Weir does not connect to
-    trouble: str  # why it does not answer; empty: it does
+    trouble: str  # reason why it does not answer; empty if it does
     age_s: float  # age of its latest answer; 0 while it answers
 
     @property
@@ -106,16 +106,16 @@ class SourceView:
 class PoolRow:
     pool: Pool
     instances: tuple[InstanceRow, ...]
-    counts: tuple[tuple[str, int], ...]  # by status, worst first
+    counts: tuple[tuple[str, int], ...]  # counts by status, worst first
     ready: int
     desired_count: int
-    differences: tuple[str, ...]  # from the declaration; empty: it matches
+    differences: tuple[str, ...]  # differences from the declaration; empty if it matches
     desired: DesiredPool
-    unplaceable: str  # why no node can take an instance; empty: one can
-    waits_for_pools: str  # reason; empty: it does not wait
-    policy_known: bool  # its policy has a version
+    unplaceable: str  # reason why no node can take an instance; empty if one can
+    waits_for_pools: str  # reason; empty if it does not wait
+    policy_known: bool  # whether its policy has a version
     advice: ScalingAdvice | None  # advice of its autoscaler
-    source: SourceView | None = None  # None: the document lists its instances
+    source: SourceView | None = None  # None if the document lists its instances
 
     @property
     def empty_text(self) -> str:
@@ -125,7 +125,7 @@ class PoolRow:
 
     @property
     def at_zero(self) -> bool:
-        """It wakes on demand, and has no instance or only such that sleep."""
+        """True if it wakes on demand, and has no instance that is awake."""
         asleep = {one.instance.desired for one in self.instances} == {DesiredState.ASLEEP}
         return (self.desired.replicas == 0 or asleep) and wakes_on_demand(self.pool.autoscale)
 
@@ -135,7 +135,7 @@ class PoolRow:
 
     @property
     def last_known(self) -> int:
-        """Instances of which nothing newer is known."""
+        """The number of instances without newer information."""
         return sum(row.last_known for row in self.instances)
 
     @property
@@ -161,7 +161,7 @@ def failures_first(rows: Iterable[InstanceRow]) -> list[InstanceRow]:
 
 
 def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
-    """The latest samples by name; None without Redis."""
+    """Return the latest samples by name; None without Redis."""
     try:
         return values_of(InstanceSample, redis_keys.instance_key, names)
     except redis.RedisError as error:
@@ -182,7 +182,7 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 
 def _heard(rows: Sequence[Instance], latest: Mapping[str, InstanceSample], now: float) -> dict[str, float]:
-    """When each node was last heard, also by instances that are not shown, if one that is has an old sample."""
+    """Return when each node was last heard, also by instances that are not shown, if a shown one has an old sample."""
     nodes = {row.node for row in rows if row.name in latest and now - latest[row.name].at > SAMPLE_STALE_S}
     if not nodes:
         return {}
@@ -196,7 +196,7 @@ def _unread(row: InstanceRow) -> InstanceRow:
 
 
 def _kv_limits(pools: Sequence[str]) -> dict[str, float]:
-    """By pool; of a new policy without Redis."""
+    """Return the limits by pool; those of a new policy without Redis."""
     try:
         live = values_of(PolicyValue, redis_keys.policy_key, pools)
     except redis.RedisError:
@@ -208,7 +208,7 @@ def _instance_row(
     instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float, nodes: Mapping[str, float]
 ) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
-        sample = None  # sample from an earlier process
+        sample = None  # The sample is from an earlier process.
     status, why, last_known = shown_status(instance.state, sample, now.timestamp(), kv_limit, nodes.get(instance.node))
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)
@@ -270,7 +270,7 @@ def _pool_row(
         unplaceable=_why_unplaceable(desired, nodes),
         waits_for_pools=waits_for(desired, ready_pools),
         advice=advice,
-        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish their own
+        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # Experiments publish their own.
         source=source_view(pool) if desired.listed is not None else None,
     )
 

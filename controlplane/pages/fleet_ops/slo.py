@@ -1,4 +1,4 @@
-"""The SLOs of a pool beside its latencies at this moment."""
+"""The SLOs of a pool beside its current latencies."""
 
 import time
 
@@ -14,7 +14,7 @@ from router.contract.redis.staleness import FRAME_OLD_S
 
 
 def slo_rows(pool: Pool) -> list[SloRow]:
-    """Of the classes with a target."""
+    """Return rows for the classes with a target."""
     limits = slo_of(pool.slo, pool.autoscale)
     if not limits:
         return []

@@ -1,7 +1,7 @@
-"""What the KV tiers of a pool save a day at the present load: tokens that are loaded instead of computed.
+"""The savings a day of a pool's KV tiers at the current load: tokens that are loaded instead of computed.
 
 Only the arithmetic of those tokens counts: attention, and requests that are answered sooner, come on top. Loads that
-the GPU waits for are not taken off.
+the GPU waits for are not deducted.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class TierSaving:
-    """What a tier saves in a day."""
+    """The saving of a tier in a day."""
 
-    tokens: float  # loaded
+    tokens: float  # loaded tokens
     gpu_hours: float  # GPU hours that computing them would take
     dollars: float
     costs: float  # $ of the host memory and the drives
@@ -36,7 +36,7 @@ class TierSaving:
 
 
 def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
-    """None without loads in the last minute, and for engines whose constants are unknown."""
+    """Return the saving; None without loads in the last minute, and for engines whose constants are unknown."""
     read = sum(row.total.read_bytes_per_s or 0.0 for row in rows)
     kind = KINDS.get(pool.kind)
     if not read or kind is None:
@@ -53,7 +53,7 @@ def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
 def saving(
     read_bytes_per_s: float, fleet: TwinFleet, cost: PromptCost, hardware: Hardware, prices: Prices
 ) -> TierSaving | None:
-    """`hardware`: of the whole pool. None for engines without tiers or GPUs."""
+    """Compute a saving. `hardware`: of the whole pool. None for engines without tiers or GPUs."""
     engine = next(iter(fleet.instances.values()))
     if engine.tiers is None or not cost.has_gpus:
         return None

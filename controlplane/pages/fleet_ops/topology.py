@@ -1,4 +1,4 @@
-"""The way of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the fill of KV tiers."""
+"""The path of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the fill of KV tiers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from controlplane.pages.fleet_ops.indexes import live_statuses
 from controlplane.pages.fleet_ops.rows import InstanceRow, PoolRow
 from router.contract.redis.router_status import RouterStatus
 
-SHOWN = 32  # instances of a pool on a node
+SHOWN = 32  # most instances of a pool on a node
 STARTED_S = 10  # window of `started_10s`
 
 
@@ -22,9 +22,9 @@ class RouterNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """What a pool has on one node."""
+    """The part of a pool on one node."""
 
-    name: str  # empty: no node yet
+    name: str  # empty if there is no node yet
     instances: tuple[InstanceRow, ...]  # at most SHOWN
     hidden: int
 
@@ -75,7 +75,7 @@ def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
 
 
 def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
-    """The device's from KV usage, where a block's size is known; others as the instances report them."""
+    """Return the tiers: the device's from KV usage, if a block's size is known; others as the instances report them."""
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in instances:
         for name, used, size in _tiers_of(row):

@@ -1,4 +1,4 @@
-"""Where the twin has a pool's step times from: a profile, a calibration, or nowhere, with the reason."""
+"""The source of a pool's step times in the twin: a profile, a calibration, or none, with the reason."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ WHY = {
 
 @dataclass(frozen=True, slots=True)
 class TwinSource:
-    about: str  # empty: the twin cannot compute the pool
+    about: str  # empty if the twin cannot compute the pool
     why: str
     expected: str = ""
     cautions: tuple[str, ...] = ()
 
 
 def twin_source(pool: Pool) -> TwinSource | None:
-    """None for a pool that serves no requests."""
+    """Return the source; None for a pool that serves no requests."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
         return None

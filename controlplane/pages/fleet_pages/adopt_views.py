@@ -1,4 +1,4 @@
-"""Adopting a fleet that something else runs: where its engines are, what was found there, then one document."""
+"""Adopts a fleet that something else runs: where its engines are, what was found there, then one document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ LONGEST = 20_000  # characters of one field
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The values as they were typed."""
+    """The values as typed."""
 
     fields: Mapping[str, str]
     way: str = "urls"
@@ -54,7 +54,7 @@ class Typed:
         )
 
     def engine(self) -> dict[str, object]:
-        """As options of the kind `external`."""
+        """The options of the kind `external`."""
         given = self.fields
         place: Mapping[str, object] = {
             "urls": given["urls"].split(),
@@ -70,7 +70,7 @@ class Typed:
 
 
 def _way(given: Mapping[str, str], chosen: str) -> str:
-    """The chosen one; of one that is left empty, the only one that is not."""
+    """Return the chosen way; if its field is empty, the only filled one."""
     filled = [way for way, fields in PLACES.items() if any(given[name] for name in fields)]
     if len(filled) == 1 and chosen not in filled:
         return filled[0]
@@ -112,7 +112,7 @@ def _pool(typed: Typed, engine: Mapping[str, object], model: str) -> PoolEntry:
 
 
 def _planned(request: HttpRequest, typed: Typed, found: Found, pool: PoolEntry) -> HttpResponse:
-    """The engines that were found, and the change that adopts them, ready to be applied."""
+    """Show the engines that were found, and the change that adopts them, ready to be applied."""
     whole = services.export()
     name = str(pool.common["name"])
     if any(each["name"] == name for each in whole["spec"]["pools"]):

@@ -1,4 +1,4 @@
-"""Applying a fleet document: enter it, review the changes, apply exactly those."""
+"""Applies a fleet document: enter it, review the changes, apply exactly those."""
 
 from dataclasses import asdict, dataclass
 
@@ -35,7 +35,7 @@ class TypedDocument:
     prune: bool = False
     reason: str = ""
     emergency: str = ""
-    confirmed: str = ""  # the pools that are removed, typed by hand
+    confirmed: str = ""  # removed pools, typed by hand
 
 
 @require_http_methods(["GET", "POST"])
@@ -72,7 +72,7 @@ def _plan(request: HttpRequest) -> HttpResponse:
 
 
 def plan_page(request: HttpRequest, plan: Applied, typed: TypedDocument) -> HttpResponse:
-    """The changes, the starts, missing prerequisites, and the button to apply."""
+    """Show the changes, the starts, missing prerequisites, and the button to apply."""
     changed = {change.pool for change in plan.changes if change.kind in {"create", "update"}}
     looked = [check(pool) for pool in plan.spec.pools if pool.name in changed]
     new = {change.pool for change in plan.changes if change.kind == "create"}
@@ -82,7 +82,7 @@ def plan_page(request: HttpRequest, plan: Applied, typed: TypedDocument) -> Http
 
 @dataclass(frozen=True, slots=True)
 class CreatedPool:
-    """A new pool as its review shows it: only what is set, without secrets."""
+    """A new pool in its review: only what is set, without secrets."""
 
     spec: PoolSpec
     options: list[tuple[str, str]]  # options of its engine
@@ -106,7 +106,7 @@ def _apply(request: HttpRequest) -> HttpResponse:
 
 
 def _missing(request: HttpRequest, typed: TypedDocument) -> dict[str, bool]:
-    """The fields that the form still needs. A removed pool does not come back with its caches and history."""
+    """Return the fields that the form still needs. A removed pool does not come back with its caches and history."""
     removed = _removed(_planned(request, typed)) if typed.prune else ""
     found = {"unreasoned": not typed.reason, "unconfirmed": typed.confirmed != removed and bool(removed)}
     return found if any(found.values()) else {}

@@ -23,8 +23,8 @@ from fleet.services import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class ShownCalibration:
-    last: Calibration | None  # however it went
-    measured: Calibration | None  # the newest that is done
+    last: Calibration | None  # latest, whatever its outcome
+    measured: Calibration | None  # newest that is done
     stale: tuple[str, ...]
     constants: list[tuple[str, str]]
     held_out: list[tuple[str, str]]  # errors of a fit to traffic, and the load that it saw
@@ -32,7 +32,7 @@ class ShownCalibration:
 
 
 def shown(instance: Instance) -> ShownCalibration | None:
-    """None of a kind that is never measured: a store, or an engine whose law is known."""
+    """Return the calibration; None for a kind that is never measured: a store, or an engine whose law is known."""
     if not can_be_measured(instance):
         return None
     last, measured = selectors.last_asked(instance.name), selectors.newest(instance.name)

@@ -12,7 +12,7 @@ from fleet.spec import fleet_spec
 from router.contract.fields import Field
 from router.contract.problem import Problem
 
-POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # the kind is chosen first
+POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # The kind is chosen first.
 PREFIX = "engine."
 
 
@@ -21,7 +21,7 @@ class PoolEntry:
     """A pool of a fleet document as the form shows it, checked or not; without empty fields."""
 
     kind: str
-    common: Mapping[str, object]  # by POOL_FIELDS
+    common: Mapping[str, object]  # values by POOL_FIELDS
     engine: Mapping[str, object]
 
     def as_dict(self) -> dict[str, object]:
@@ -31,7 +31,7 @@ class PoolEntry:
 def fields(
     pool: PoolEntry, errors: Mapping[str, str], known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> tuple[list[OptionField], list[OptionField]]:
-    """(of the pool, of its engine), with values and errors. `known`: what there is to choose, by field."""
+    """Return (fields of the pool, of its engine), with values and errors. `known`: choices by field."""
     common = [
         OptionField(
             one,
@@ -62,7 +62,7 @@ def _typed_values(options: Sequence[Field], typed: Mapping[str, str], prefix: st
 def with_pool(
     pools: Sequence[Mapping[str, object]], pool: PoolEntry, replaces: str
 ) -> tuple[list[Mapping[str, object]], int]:
-    """The pools of a document with this one added, or in place of the pool `replaces`, and its index."""
+    """Return the pools of a document with this one added, or in place of the pool `replaces`, and its index."""
     index = next((position for position, each in enumerate(pools) if each["name"] == replaces), len(pools))
     kept = pools[index] if index < len(pools) else {}
     sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
@@ -76,7 +76,7 @@ _OURS = tuple(one.name for one in POOL_FIELDS)
 
 
 def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], list[Problem]]:
-    """(field → text, the problems that belong to no field of this pool)."""
+    """Return (field → text, the problems that belong to no field of this pool)."""
     errors: dict[str, list[str]] = {}
     others = []
     for problem in problems:
@@ -89,6 +89,6 @@ def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], 
 
 
 def _field_of(path: str, pool: str) -> str:
-    """`engine.environment` for a fault of one variable; empty when the form has no such field."""
+    """Return `engine.environment` for a fault of one variable; empty if the form has no such field."""
     found = re.match(r"(engine\.)?\w+", path.removeprefix(pool)) if path.startswith(pool) else None
     return found[0] if found and (found[1] or found[0] in _OURS) else ""

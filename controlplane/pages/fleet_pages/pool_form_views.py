@@ -1,4 +1,4 @@
-"""Adding and editing a pool by form, through the fleet document and its review page."""
+"""Adds and edits a pool by form, through the fleet document and its review page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from router.contract.fields import REQUIRED
 from router.contract.problem import Problem
 
 FIRST = "vllm"
-# Options that nearly everybody gives, in any kind: what runs, and on what
+# Options that nearly everybody sets, in any kind: what runs, and on what hardware
 USUAL = {"model", "python", "program", "urls", "gpu", "gpus", "cores", "tp", "tensor_parallel", "max_model_len"}
 
 
@@ -50,7 +50,7 @@ def _form(request: HttpRequest, name: str, pool: PoolEntry) -> HttpResponse:
     if not can_operate(request.user):
         raise RoleMissing("operator")
     typed = pool_form.typed_pool(request.POST.dict(), _chosen(request.POST.get("kind"), pool))
-    if request.POST.get("step") == "kind":  # the kind changed: keep the other fields
+    if request.POST.get("step") == "kind":  # The kind changed: the other fields are kept.
         return _page(request, name, typed)
     return _plan(request, name, typed)
 
@@ -73,7 +73,7 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
 
 
 def _first(field: OptionField) -> bool:
-    """Whether it is shown at once: nearly everybody gives it, or it must be given, is given, or is wrong."""
+    """Tell whether a field is shown at once: nearly everybody sets it, or it is required, set, or wrong."""
     return field.option.name in USUAL or field.option.default is REQUIRED or bool(field.value or field.error)
 
 

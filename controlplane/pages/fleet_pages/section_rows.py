@@ -1,4 +1,4 @@
-"""A pool's rollout, placement, schedule, autoscaler, access and SLO as rows that a person reads. Pure."""
+"""A pool's rollout, placement, schedule, autoscaler, access and SLO as rows for people. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Section:
 
 
 def section_rows(pool: Pool | PoolSpec) -> list[Section]:
-    """Those that the document gives, in its order; the SLO last."""
+    """Return the sections that the document gives, in its order; the SLO last."""
     made = (
         ("Update", pool.update and _update(pool.update, pool.replicas)),
         ("Placement", _given(Placement, pool.placement)),
@@ -37,7 +37,7 @@ AUTOSCALE_SHOWN = {one.name: one.default for one in options_of(Autoscale) if one
 
 
 def _update(given: Mapping[str, Any], replicas: int) -> list[Row]:
-    """With what holds where nothing is given: a quarter of the pool."""
+    """Return the rollout with defaults for missing values: a quarter of the pool."""
     update = update_of(given)
     surge = {"max_surge": update.surge(replicas)} if update.strategy == "surge" else {}
     shown = {"strategy": update.strategy, **surge, "max_unavailable": update.unavailable(replicas)}

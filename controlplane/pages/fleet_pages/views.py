@@ -65,7 +65,8 @@ CHARTS = {
 def render_part(
     request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
 ) -> HttpResponse:
-    """The whole page, or its live part for htmx. `instances`: of which ?find= lists some, where there are many."""
+    """Render the whole page, or its live part for htmx. `instances`: those of which ?find= lists some, if there are
+    many."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     find = request.GET.get("find", "").strip()[:FIND_MAX]
@@ -79,7 +80,7 @@ def render_part(
 
 
 def charts(request: HttpRequest, of: str, name: str, *, one_pool: bool = True) -> dict[str, object]:
-    """What static/js/fleet_series.js draws of an instance, a pool or a node; TTFT is that of one pool."""
+    """Return the data for static/js/fleet_series.js, of an instance, a pool or a node; TTFT is that of one pool."""
     return {
         "of": of,
         "name": name,
@@ -128,14 +129,14 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # the SLO has a table of its own
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # The SLO has a table of its own.
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )
 
 
 def silence_limit(pool: Pool) -> str:
-    """The time after which an instance that does not answer is killed and started again."""
+    """Say the time after which an instance that does not answer is killed and started again."""
     return seconds(update_of(pool.update).replace_after_s or REPLACE_AFTER_S)
 
 
@@ -143,7 +144,7 @@ def silence_limit(pool: Pool) -> str:
 class ShownOption:
     option: Field
     value: Any
-    given: bool  # in the document
+    given: bool  # whether the document sets it
 
 
 def options(pool: Pool) -> list[ShownOption]:
@@ -195,13 +196,13 @@ def _find(name: str) -> Instance:
 
 
 def _runs_elsewhere(instance: Instance) -> bool:
-    """Something else has started it: its process, ports and log are not Weir's."""
+    """Tell whether something else has started it: its process, ports and log are not Weir's."""
     kind = instance.started_from.known_kind
     return kind is not None and not kind.launched
 
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
-    """What its kind says about it, by the options it was started with."""
+    """Return what its kind says about it, by the options it was started with."""
     given = instance.started_from
     if given.known_kind is None:
         return ()
@@ -248,7 +249,7 @@ START = InstanceAction("start", "Start", "Starts it now, without waiting for a b
 
 
 def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAction, ...]:
-    """Actions of an instance in a group: each applies to the whole group."""
+    """Return the actions of an instance in a group: each applies to the whole group."""
     names = ", ".join(one.name for one in group)
     if not names:
         return verbs(row)
@@ -259,7 +260,7 @@ def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAc
 
 
 def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
-    """The actions that its state allows."""
+    """Return the actions that its state allows."""
     if row.instance.desired == DesiredState.STOPPED:
         return (START,)
     restart, stop = (RESTART_ELSEWHERE, STOP_ELSEWHERE) if _runs_elsewhere(row.instance) else (RESTART, STOP)

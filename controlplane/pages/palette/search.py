@@ -1,4 +1,4 @@
-"""What the command palette finds: pools, policies, instances, nodes, pages, and a request by its id."""
+"""The search of the command palette: pools, policies, instances, nodes, pages, and a request by its id."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ class SearchHit:
 
 
 def search(query: str, user: Any) -> list[SearchHit]:
-    """Best first; without a query the pages that the user may open."""
+    """Return the hits, best first; without a query the pages that the user may open."""
     asked = query.strip().replace("\x00", "")[:LONGEST]
     if not asked:
         return list(_pages(asked, user))
@@ -46,7 +46,7 @@ def search(query: str, user: Any) -> list[SearchHit]:
         *_pages(asked, user),
     ]
     lower = asked.lower()
-    # What begins with the query goes before what contains it; kinds keep their order.
+    # Names that begin with the query go before names that contain it; kinds keep their order.
     return sorted(found, key=lambda one: (one.kind != "request", not one.title.lower().startswith(lower)))[:LIMIT]
 
 

@@ -1,1 +1,1 @@
-"""The playground: a person asks a model through the fleet's routers and sees the answer beside its receipt."""
+"""The playground, in which a person asks a model through the fleet's routers and sees the answer beside its receipt."""

@@ -16,9 +16,9 @@ from router.contract.net.pinned_http import PinnedTransport
 log = structlog.get_logger(__name__)
 PATH = "/v1/chat/completions"
 CONNECT_S, ANSWER_S = 2.0, 300.0
-LARGEST = 4 << 20  # bytes of an answer as a stream
+LARGEST = 4 << 20  # largest answer as a stream, bytes
 AT_ONCE = 8  # answers that one web process passes on
-NEW_KEY_TRIES, NEW_KEY_S = 15, 0.2  # a router learns of a key a moment after it was made
+NEW_KEY_TRIES, NEW_KEY_S = 15, 0.2  # A router learns of a key a moment after it was made.
 FULL = f"{AT_ONCE} answers are being written already: ask again when one has ended."
 UNREACHABLE = "No router can be reached: Fleet says which of them run."
 LATE = f"The answer was not complete after {ANSWER_S:g} s."
@@ -29,7 +29,7 @@ Said = dict[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatQuestion:
     model: str
-    pool: str = ""  # empty: the router finds it by the model
+    pool: str = ""  # empty to let the router find it by the model
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
     session: str
@@ -45,7 +45,7 @@ class AnswerPlaces:
 
     @contextmanager
     def one(self) -> Iterator[bool]:
-        """Whether there was one."""
+        """Take one of the places; yield whether there was one."""
         if self.taken >= AT_ONCE:
             yield False
             return
@@ -60,7 +60,7 @@ places = AnswerPlaces()
 
 
 async def answer(question: ChatQuestion, secret: str, urls: Sequence[str]) -> AsyncIterator[Said]:
-    """`urls`: of the routers. A failure is the last thing said, never raised."""
+    """Yield the answer. `urls`: of the routers. A failure is the last item, never raised."""
     with places.one() as free:
         if not free:
             yield {"failed": FULL}
@@ -112,7 +112,7 @@ async def _sent(client: httpx.AsyncClient, question: ChatQuestion, secret: str, 
 
 
 async def _reached(client: httpx.AsyncClient, urls: Sequence[str], **given: Any) -> httpx.Response:
-    """The first answer; a router that cannot be reached leaves the request to the next."""
+    """Return the first answer; a router that cannot be reached leaves the request to the next."""
     for url in urls:
         try:
             return await client.send(client.build_request("POST", url + PATH, **given), stream=True)
@@ -138,7 +138,7 @@ async def _whole(response: httpx.Response) -> bytes:
 
 
 def said(line: bytes) -> Iterator[Said]:
-    """By one line of a stream of server-sent events; what is no such event says nothing."""
+    """Yield the items in a line of a stream of server-sent events; other lines have none."""
     try:
         event = json.loads(line.removeprefix(b"data:")) if line.startswith(b"data:") else None
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The form of a question: whom to ask, what, and what was said before."""
+"""The form of a question: the model, the prompt, and the earlier messages."""
 
 import json
 import secrets
@@ -14,19 +14,19 @@ from fleet.spec.fleet_spec import SERVE
 
 LONGEST_PROMPT, LONGEST_HISTORY, MOST_TURNS = 50_000, 500_000, 40  # characters, characters, messages
 MOST_TOKENS, FEW_TOKENS = 4096, 256
-POOL = "pool:"  # marks the choice of a pool
+POOL = "pool:"  # prefix of a choice of a pool
 ROLES = ("user", "assistant")
 Choices = list[tuple[str, list[tuple[str, str]]]]
 
 
 def pools() -> dict[str, str]:
-    """Name → model of those that serve."""
+    """Return name → model of the pools that serve."""
     rows = Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("name")
     return dict(rows.values_list("name", "model"))
 
 
 def askable(models: Mapping[str, str]) -> Choices:
-    """Names and models, as clients can ask for them, and pools."""
+    """Return names and models, as clients can ask for them, and pools."""
     names = sorted(selectors.live().models)
     groups = [
         ("Names", [(name, name) for name in names]),
@@ -77,7 +77,7 @@ class QuestionForm(forms.Form):
         )
 
     def failures(self) -> str:
-        """In one sentence, with the fields' labels."""
+        """Say the errors in one sentence, with the fields' labels."""
         found = [(self.fields[name].label or name, errors) for name, errors in self.errors.items()]
         return " ".join(f"{label}: {' '.join(map(str, errors))}" for label, errors in found)
 

@@ -23,7 +23,7 @@ REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administr
 
 
 class MayNotAsk(Exception):
-    """Says why a person has no usable key, and who can help."""
+    """The person has no usable key; the message says why, and who can help."""
 
 
 def secret_of(user: Any) -> str:
@@ -32,21 +32,21 @@ def secret_of(user: Any) -> str:
 
 
 def key_of(user: Any) -> ApiKey | None:
-    """None before the first question."""
+    """Return the user's key; None before the first question."""
     return ApiKey.objects.filter(prefix=_prefix(user)).first()
 
 
 def first_key() -> ApiKey:
-    """What the first question makes, as far as a page shows it."""
+    """Return the key that the first question makes, as far as a page shows it."""
     return ApiKey(requests_per_min=REQUESTS_PER_MIN, tokens_per_min=TOKENS_PER_MIN)
 
 
 def ready(user: Any, actor: Actor) -> str:
-    """The secret of a usable key, which the first question makes. MayNotAsk."""
+    """Return the secret of a usable key, which the first question makes. Raises MayNotAsk."""
     row, secret = key_of(user) or _made(user, actor), secret_of(user)
     if not row.is_usable(timezone.now()):
         raise MayNotAsk(f"Your key {row.name} is {row.status}: an administrator decides whether you may ask.")
-    if row.sha256 != digest(secret):  # WEIR_SECRET_KEY is another now
+    if row.sha256 != digest(secret):  # WEIR_SECRET_KEY has changed.
         ApiKey.objects.filter(pk=row.pk).update(sha256=digest(secret))
         publish()
     return secret
@@ -61,7 +61,7 @@ def _made(user: Any, actor: Actor) -> ApiKey:
             row, _ = services.create_key(f"playground of {user.get_username()}"[:80], terms, actor)
             ApiKey.objects.filter(pk=row.pk).update(prefix=_prefix(user), sha256=digest(secret_of(user)))
     except InvalidInput as error:
-        if (row_of_another := key_of(user)) is not None:  # another question made it meanwhile
+        if (row_of_another := key_of(user)) is not None:  # Another question made it meanwhile.
             return row_of_another
         raise MayNotAsk(f"A key for you cannot be made: {error}.") from None
     row.refresh_from_db()
@@ -69,7 +69,8 @@ def _made(user: Any, actor: Actor) -> ApiKey:
 
 
 def _pools(user: Any) -> tuple[str, ...]:
-    """None: every pool. Only administrators give access to pools that require a key."""
+    """Return the pools of the key; empty for every pool. Only administrators give access to pools that require a
+    key."""
     if can_administer(user):
         return ()
     required = services.required_pools()
@@ -80,5 +81,5 @@ def _pools(user: Any) -> tuple[str, ...]:
 
 
 def _prefix(user: Any) -> str:
-    """No random one looks like it: those have hexadecimal digits only."""
+    """Return the key's prefix, unlike any random one: those have hexadecimal digits only."""
     return f"play{user.pk}"

@@ -24,7 +24,7 @@ def classes_of(found: Sequence[Size], policy: ParsedPolicy) -> list[RequestClass
 
 
 def sentence(found: Sequence[Size], live: ParsedPolicy, draft: ParsedPolicy) -> str:
-    """static/js/thresholds.js writes the same while a threshold moves."""
+    """Say the shares; static/js/thresholds.js writes the same while a threshold moves."""
     before, after = classes_of(found, live), classes_of(found, draft)
     moved = sum(old != new for old, new in zip(before, after, strict=True))
     was, now = Counter(before), Counter(after)

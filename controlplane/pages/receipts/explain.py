@@ -1,4 +1,4 @@
-"""One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
+"""Explains one receipt in sentences: why this instance, what was expected, how it ended. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from router.contract.redis.receipt import Receipt, ReceiptAttempt
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
-FEW = 20  # requests; fewer make no typical one
+FEW = 20  # requests below which there is no typical one
 OUTCOMES = {
     "ok": "It was answered in full.",
     "client_error": "The request itself was at fault, so it counts against no engine and no version.",
@@ -23,7 +23,7 @@ OUTCOMES = {
     "picked": "A gateway was told where to send it, and did not tell what became of it.",
 }
 
-# What says more than the outcome (docs/router.md#outcomes)
+# Explanations that say more than the outcome (docs/router.md#outcomes)
 RESULTS = {
     "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine is.",
     "failed_before_content": "The engine failed before it had sent any content.",
@@ -34,7 +34,7 @@ RESULTS = {
 
 @dataclass(frozen=True, slots=True)
 class TimelinePhase:
-    """One stretch of the bar; `start` and `width` are percent of the whole."""
+    """A phase in the bar; `start` and `width` are percent of the whole."""
 
     name: str
     start: float
@@ -47,7 +47,7 @@ class TimelinePhase:
         return LABELS.get(self.name, self.name)
 
 
-LABELS = {"first": "until the first content"}  # what the router cannot divide: network, queue, stall and prefill
+LABELS = {"first": "until the first content"}  # The router cannot divide it: network, queue, stall and prefill.
 
 
 def sentences(receipt: Receipt) -> list[str]:
@@ -112,7 +112,7 @@ def _retried(receipt: Receipt) -> str:
 
 
 def _has_failed(attempt: ReceiptAttempt) -> bool:
-    """By its result; by the status in receipts of older routers."""
+    """Tell whether the attempt failed, by its result; by the status in receipts of older routers."""
     return attempt.result != "served" if attempt.result is not None else (attempt.status or 0) >= 500
 
 
@@ -129,7 +129,7 @@ def _predicted(receipt: Receipt) -> str:
 
 
 def _from_tiers(receipt: Receipt) -> str:
-    """From which tiers, as far as router and engine say so."""
+    """Say from which tiers, as far as router and engine report it."""
     known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
     parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
     if receipt.predicted_store:
@@ -159,12 +159,12 @@ def _by_law(receipt: Receipt) -> list[str]:
 
 
 def phases(receipt: Receipt) -> list[TimelinePhase]:
-    """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
+    """Return the request's phases: queue, prefill, KV transfer, decode; empty if too little is known."""
     return _laid_out(_ends(receipt), receipt.e2e_ms or 0.0)
 
 
 def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
-    """(name, ms from the arrival to its end, meaning) of each phase, in order."""
+    """Return (name, ms from the arrival to its end, meaning) of each phase, in order."""
     whole_ms = receipt.e2e_ms
     if not whole_ms:
         return []
@@ -173,7 +173,7 @@ def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
     queue = min(receipt.queue_ms or 0.0, whole_ms)
     ends = [("queue", queue, "queued in the router")]
     first, prefill, elsewhere = receipt.ttft_ms, receipt.prefill_ms, receipt.prefill_instance
-    if first is None:  # the first byte of a whole answer comes with its last token
+    if first is None:  # The first byte of a whole answer comes with its last token.
         if prefill is not None:
             ends.append(("prefill", min(queue + prefill, whole_ms), f"on {elsewhere}"))
         return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
@@ -199,14 +199,14 @@ class Waterfall:
     """A request beside the typical one of its class, on one scale."""
 
     own: list[TimelinePhase]
-    typical: list[TimelinePhase]  # the median of each phase's end; empty when there are too few others
-    n: int  # requests behind it
+    typical: list[TimelinePhase]  # median of each phase's end; empty with too few others
+    n: int  # number of requests behind it
     typical_ms: float
-    sentence: str  # where the time went; empty when nothing is known
+    sentence: str  # where the time went; empty if nothing is known
 
 
 def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
-    """`others`: recent requests of its pool and class."""
+    """Make a waterfall. `others`: recent requests of its pool and class."""
     own = _ends(receipt)
     names = [name for name, _, _ in own]
     laid_others = ((other, _ends(other)) for other in others)
@@ -229,13 +229,13 @@ DOING = {
     "decode": "decoding",
     "engine": "waiting for the engine",
 }
-# The tokens that a phase's time goes with: the field of a receipt, and what they are
+# Tokens that determine a phase's time: the field of a receipt, and their name
 TOKENS = {
     "prefill": ("new_tokens", "new token"),
     "first": ("new_tokens", "new token"),
     "decode": ("output_tokens", "output token"),
 }
-ALIKE = 1.25  # times the median, or a part of it, is about the median
+ALIKE = 1.25  # factor within which a value is about the median
 
 
 def _longest(receipt: Receipt, own: Sequence[TimelinePhase]) -> str:
@@ -266,7 +266,7 @@ def _beside_typical(
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
-    """The tokens that a phase processed, here and in the median; both empty if one is unknown."""
+    """Return the tokens that a phase processed, here and in the median; both empty if one is unknown."""
     field, noun = TOKENS.get(phase, ("", ""))
     mine = getattr(receipt, field, None)
     theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
@@ -282,7 +282,7 @@ def _share(phase: TimelinePhase, total_ms: float) -> str:
 
 
 def left_out(receipt: Receipt) -> dict[str, int]:
-    """Instances that the decision did not compare, counted by the reason."""
+    """Count the instances that the decision did not compare, by reason."""
     kept = receipt.candidates.get("left_out") if isinstance(receipt.candidates, dict) else None
     if not isinstance(kept, dict):
         return {}
@@ -295,12 +295,12 @@ class CandidateRow:
     state: InstanceState
     chosen: bool
     bar: float | None  # percent of the highest score
-    passed_over: bool  # not compared, though others were
-    why: str  # the reason that names it
+    passed_over: bool  # whether it was not compared, though others were
+    why: str  # reason that names it
 
 
 def candidates(receipt: Receipt) -> list[CandidateRow]:
-    """The chosen one first, then by score, refused ones last."""
+    """Return the candidates: the chosen one first, then by score, refused ones last."""
     found = recorded(receipt)
     scores = [one.score for one, _ in found if one.score is not None]
     highest = max(scores, default=0.0)

@@ -21,7 +21,8 @@ class KeySeries(TypedDict):
 def series(
     receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
 ) -> KeySeries:
-    """`receipts`: of all keys, newest end first, to tell a time without requests from one no longer kept."""
+    """Return the series. `receipts`: those of all keys, newest end first, to tell a time without requests from one no
+    longer kept."""
     bin_s = seconds / BINS
     begin = until - seconds
     sums = {line: [0.0] * BINS for line in LINES}
@@ -29,7 +30,7 @@ def series(
     for receipt in receipts:
         oldest = min(oldest, receipt.at)
         if receipt.at + (receipt.e2e_ms or 0) / 1000 < begin:
-            break  # the others ended earlier still
+            break  # The others ended earlier still.
         if receipt.key == key and begin <= receipt.at < until:
             place = min(BINS - 1, int((receipt.at - begin) / bin_s))
             for line, amount in _amounts(receipt):

@@ -1,4 +1,4 @@
-"""Which receipts to list, and in which order: the query parameters of the page and of REST, checked once."""
+"""The query for receipts and their order: the query parameters of the page and of REST, checked once."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -15,13 +15,13 @@ OUTCOMES = ("ok", "client_error", "error", "refused", "cancelled", "picked")
 CLASS_OR_ALL = f"^({'|'.join(CLASSES)})?$"
 OUTCOME_OR_ALL = f"^({'|'.join(OUTCOMES)})?$"
 LONGEST_MS = 1e9
-# Slowest first, by these numbers of a receipt
+# Numbers of a receipt by which the slowest come first
 SLOWEST = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "queue": "queue_ms"}
 Slos = Mapping[str, Mapping[str, float]]  # TTFT in ms, by pool and class
 
 
 class ReceiptQuery(BaseModel):
-    """Empty or null matches everything. A request without a number, such as the TTFT of an answer that was not
+    """A query; empty or null matches everything. A request without a number, such as the TTFT of an answer that was not
     streamed, is not slower than a limit on it, and comes last when sorted by it."""
 
     model_config = ConfigDict(populate_by_name=True, frozen=True)
@@ -64,7 +64,7 @@ SAME = ("pool", "request_class", "instance", "outcome", "key", "delivery", "arm"
 
 
 def _values(receipt: Receipt, name: str) -> tuple[str, ...]:
-    """An instance is found by its own name and by that of its rank."""
+    """Return the values; an instance is found by its own name and by that of its rank."""
     value = str(getattr(receipt, name))
     return (value, ranks.instance_of(value)) if name == "instance" else (value,)
 
@@ -79,6 +79,6 @@ def declared_slos() -> dict[str, dict[str, float]]:
 
 
 def missed_slo(receipt: Receipt, slos: Slos) -> float | None:
-    """The SLO that this request was slower than, in ms."""
+    """Return the SLO that this request missed, in ms."""
     limit = slos.get(receipt.pool or "", {}).get(receipt.request_class or "")
     return limit if limit is not None and receipt.ttft_ms is not None and receipt.ttft_ms > limit else None

@@ -1,4 +1,4 @@
-"""Receipts in Redis: those that a query matches, and one by its request id."""
+"""Reads receipts from Redis: those that a query matches, and one by its request id."""
 
 import heapq
 from collections.abc import Iterator
@@ -15,14 +15,15 @@ from router.contract.redis.receipt import Receipt
 
 PAGE = 500
 LIMIT_MAX = 500
-AROUND_S = 5.0  # before and after a request
+AROUND_S = 5.0  # time before and after a request
 EVENTS_SEARCHED = 200
-MEANWHILE = 6  # events
-ALIKE_SEARCHED = 1_000  # newest receipts, for those like one
+MEANWHILE = 6  # most events
+ALIKE_SEARCHED = 1_000  # newest receipts searched for similar ones
 
 
 def search(client: redis.Redis, query: ReceiptQuery, limit: int) -> list[Receipt]:
-    """At most `limit` receipts (without candidates), in the asked order. Only a sorted list reads all that are kept."""
+    """Return at most `limit` receipts (without candidates), in the requested order. Only a sorted list reads all that
+    are kept."""
     matching = filter(query.matcher(), newest_receipts(client))
     if query.sort == "newest":
         return list(islice(matching, limit))
@@ -35,7 +36,7 @@ def _known(value: float | None) -> float:
 
 
 def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int = LIMIT_MAX) -> int:
-    """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
+    """Count the matching receipts written since Unix time `at`, up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
     matches = query.matcher()
@@ -43,19 +44,20 @@ def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int =
 
 
 def written_at(client: redis.Redis) -> float:
-    """When the newest receipt was written (the server's clock), 0 when there is none."""
+    """Return when the newest receipt was written (the server's clock); 0 if there is none."""
     newest: Any = client.xrevrange(redis_keys.RECEIPTS, count=1)
     return _stamp(newest[0][0]) if newest else 0.0
 
 
 def find(client: redis.Redis, request_id: str) -> Receipt | None:
-    """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
+    """Return the whole receipt with its candidates; None if there is none or it has expired
+    (redis_keys.RECEIPT_TTL_S)."""
     value: Any = client.get(redis_keys.receipt_key(request_id))
     return decode(Receipt, value)
 
 
 def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
-    """What befell its router, its instances and its pool while it was under way, oldest first."""
+    """Return the events of its router, its instances and its pool while it was in progress, oldest first."""
     begin, end = receipt.at - AROUND_S, receipt.at + (receipt.e2e_ms or 0) / 1000 + AROUND_S
     since = str(int(begin * 1000))
     entries: Any = client.xrange(redis_keys.EVENTS, min=since, count=EVENTS_SEARCHED)
@@ -69,7 +71,7 @@ def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
 
 
 def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
-    """Recent answers of the same pool and class, without this one."""
+    """Return recent answers of the same pool and class, without this one."""
     same = (receipt.pool, receipt.request_class, "ok")
     newest = islice(newest_receipts(client), ALIKE_SEARCHED)
     return [
@@ -80,7 +82,7 @@ def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
 
 
 def newest_receipts(client: Any) -> Iterator[Receipt]:
-    """The kept receipts without candidates, newest first."""
+    """Yield the kept receipts without candidates, newest first."""
     end: str | bytes = "+"
     while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for _, fields in entries:

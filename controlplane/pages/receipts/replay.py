@@ -1,4 +1,4 @@
-"""A recorded decision beside its replay, under the version that made it or any other."""
+"""Compares a recorded decision with its replay, under the version that made it or any other."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from router.policy.schema import document as documents
 from router.policy.strategies import title_of
 from router.policy.types import Candidate
 
-OFFERED = 50  # versions of a policy to choose from on the page; older ones by the API
+OFFERED = 50  # versions of a policy to choose from on the page; the API has older ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ class ReplayComparison:
     rules: Rules
     recorded: ReplayedDecision
     recomputed: ReplayedDecision
-    own: bool  # the rules are those that made the recorded decision
+    own: bool  # whether the rules made the recorded decision
     changed: tuple[str, ...]  # names of the fields that differ
 
     @property
     def drift(self) -> bool:
-        """The same rules now decide differently: the code or the receipt has changed."""
+        """True if the same rules now decide differently: the code or the receipt has changed."""
         return self.own and bool(self.changed)
 
     def facts(self) -> list[tuple[str, str, str, bool]]:
-        """(title, recorded, recomputed, whether they differ), without reasons and candidates."""
+        """Return (title, recorded, recomputed, whether they differ), without reasons and candidates."""
         then, now = self.recorded, self.recomputed
         pairs = [
             ("Instance", then.instance or "none", now.instance or "none"),
@@ -69,7 +69,7 @@ class ReplayComparison:
         return [(title, before, after, before != after) for title, before, after in pairs]
 
     def rows(self) -> list[ReplayRow]:
-        """Chosen ones first, in the order of the fleet otherwise."""
+        """Return the rows: chosen ones first, in the order of the fleet otherwise."""
         then, now = self.recorded, self.recomputed
         scored_then, scored_now = (any(one.score is not None for one in each.candidates) for each in (then, now))
         made = [
@@ -88,19 +88,20 @@ class ReplayComparison:
 
 
 def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
-    """`scored`: some were compared, so that one without a score was passed over."""
+    """Say a candidate's outcome. `scored`: some were compared, so that one without a score was passed over."""
     if candidate.id == chosen:
         return "chosen"
     return candidate.refused or ("passed over" if is_passed_over(candidate, scored=scored) else "considered")
 
 
 def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
-    """For a candidate that was not chosen: others were compared, it was not, and nothing refused it."""
+    """Tell whether a candidate that was not chosen was passed over: others were compared, it was not, and nothing
+    refused it."""
     return scored and candidate.score is None and not candidate.refused
 
 
 def compare(receipt: Receipt, rules: Rules) -> ReplayComparison:
-    """NotReplayable when the receipt lacks inputs; InvalidDocument when the rules are no policy."""
+    """Compare. NotReplayable if the receipt lacks inputs; InvalidDocument if the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
@@ -113,7 +114,7 @@ def _made_it(receipt: Receipt, rules: Rules) -> bool:
 
 
 def own_rules(receipt: Receipt) -> Rules:
-    """The version that made the decision. NoSuchPolicy when it is unknown."""
+    """Return the version that made the decision. NoSuchPolicy if it is unknown."""
     name, version = receipt.policy or "", receipt.version
     if is_ephemeral(receipt.pool or ""):
         raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
@@ -123,21 +124,22 @@ def own_rules(receipt: Receipt) -> Rules:
 
 
 def published(name: str, version: int | None = None) -> Rules:
-    """A version of a policy, the live one when none is given. NoSuchPolicy when there is none."""
+    """Return a version of a policy, by default the live one. NoSuchPolicy if there is none."""
     policy = selectors.policy(name)
     found = selectors.live_version(policy) if version is None else selectors.version(policy, version)
     return Rules(name, found.number, found.document, f"{name} {found.label}")
 
 
 def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> Rules:
-    """`policy` defaults to that of the receipt; `version` to the deciding one, or another policy's live one."""
+    """Return the requested rules. `policy` defaults to that of the receipt; `version` to the deciding one, or another
+    policy's live one."""
     if policy:
         return published(policy, version)
     return own_rules(receipt) if version is None else published(receipt.policy or "", version)
 
 
 def versions() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The choices of the page: (policy, [(value, label)]), newest versions first."""
+    """Return the choices of the page: (policy, [(value, label)]), newest versions first."""
     found = []
     for policy in selectors.policies():
         newest = selectors.history(policy).select_related("policy")[:OFFERED]

@@ -1,4 +1,5 @@
-"""How the newest requests spread over the quantities that thresholds limit: load, KV usage, queue, wait, pauses."""
+"""The distribution of the newest requests over the quantities that thresholds limit: load, KV usage, queue, wait,
+pauses."""
 
 import heapq
 from collections import Counter
@@ -18,23 +19,23 @@ from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
 from router.policy.types import CLASSES
 
-MOST = 2_000  # requests
+MOST = 2_000  # most requests
 READINGS = 10_000  # readings, counted as instances × decisions
 DECISIONS = 200
-FEW = 20  # recorded values
+FEW = 20  # recorded values below which a picture is marked
 PARTIAL = " that compared it; of a large pool mostly those with little load and a sample of the others are compared"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequests:
-    """The newest requests of some pools, newest first, and some of them with what their decision saw."""
+    """The newest requests of some pools, newest first, and the inputs of some of their decisions."""
 
     requests: Sequence[Receipt] = ()
     decisions: Sequence[Receipt] = ()
 
     @property
     def since(self) -> float:
-        """Unix s."""
+        """Unix s of the oldest."""
         return min(receipt.at for receipt in self.requests)
 
     @property
@@ -48,7 +49,7 @@ def read(client: redis.Redis, pools: Collection[str], most: int = MOST) -> Recor
 
 
 def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
-    """Evenly from all, fewer of a large pool, whose decisions see more instances."""
+    """Sample decisions evenly, fewer of a large pool, whose decisions see more instances."""
     decided = [receipt.request_id for receipt in requests if receipt.instance]
     seen = 0
     for name in decided[:: max(1, len(decided) // DECISIONS)]:
@@ -62,7 +63,7 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    what: str  # with its occasion
+    what: str  # quantity, with its occasion
     read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and `load.request_tokens` of live
     of_instances: bool = False  # one value per compared instance, not per decision
 
@@ -73,7 +74,7 @@ def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Itera
 
 
 def _work(recorded: RecordedRequests, request_tokens: int) -> Iterator[tuple[float, float]]:
-    """(work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
+    """Yield (work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
     for receipt in recorded.decisions:
         seen, prompt = RecordedColumns(receipt.candidates), receipt.prompt_tokens or 0
         bound = (receipt.inputs or {}).get("bound_to")
@@ -117,7 +118,7 @@ def _waits(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterat
 
 
 def _queues(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
-    """The requests that waited when one arrived, by router and pool, from arrivals and waits."""
+    """Yield the requests that waited when one arrived, by router and pool, from arrivals and waits."""
     ends: dict[tuple[str | None, str | None], list[float]] = {}
     for receipt in sorted(_of(name, recorded), key=lambda each: each.at):
         waiting = ends.setdefault((receipt.router, receipt.pool), [])
@@ -155,7 +156,7 @@ QUANTITIES: dict[str, Quantity] = {
 
 
 def what(recorded: RecordedRequests | None, path: str) -> str:
-    """The quantity, and which instances are missing where decisions compared some of a large pool."""
+    """Name the quantity, and the missing instances if decisions compared only some of a large pool."""
     quantity = QUANTITIES[path]
     decisions = recorded.decisions if recorded is not None and quantity.of_instances else ()
     is_partial = any(RecordedColumns(receipt.candidates).left_out for receipt in decisions)
@@ -163,13 +164,13 @@ def what(recorded: RecordedRequests | None, path: str) -> str:
 
 
 def spread(recorded: RecordedRequests, path: str, request_tokens: int) -> list[tuple[float, int]]:
-    """(value, how often), ascending, values with three significant digits; empty when none is recorded."""
+    """Return (value, count), ascending, values with three significant digits; empty if none is recorded."""
     found = Counter(float(f"{value:.3g}") for value in QUANTITIES[path].read(recorded, request_tokens))
     return sorted(found.items())
 
 
 def sentence(values: Sequence[tuple[float, int]], live: float, draft: float, unit: str) -> str:
-    """static/js/thresholds.js writes the same while a threshold moves."""
+    """Say the spread; static/js/thresholds.js writes the same while a threshold moves."""
     total = sum(count for _, count in values)
     was = "" if draft == live else f"; live {_limit(live, unit)}: {_above(values, live, total)} above"
     return f"{_above(values, draft, total)} above {_limit(draft, unit)}, of {total:,}{was}"

@@ -34,15 +34,15 @@ log = structlog.get_logger(__name__)
 SHOWN = 100
 LABELS = {"ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Since", "until": "Until"}
 BESIDE = "requests/beside.html"
-PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # by the id of the element that asks
-AWAITED_TRIES = 20  # each after half a second
+PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by the id of the element that asks
+AWAITED_TRIES = 20  # tries, half a second apart
 LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))
 
 
 @dataclass(frozen=True, slots=True)
 class RecentReceipts:
-    after: float  # when the newest was written
-    # With the SLO that it missed, its phases and when it ended, in Unix seconds
+    after: float  # time at which the newest was written
+    # Receipts with the missed SLO, the phases and the end in Unix seconds
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
 
@@ -101,7 +101,7 @@ def receipts(request: HttpRequest) -> HttpResponse:
 
 def _recent(query: ReceiptQuery) -> RecentReceipts:
     client = connect()
-    after = written_at(client)  # before the rows, so that a receipt written in between is announced
+    after = written_at(client)  # read before the rows, so that a receipt written in between is announced
     slos = declared_slos()
     found = search(client, query, SHOWN)
     rows = [(one, missed_slo(one, slos), explain.phases(one), one.at + (one.e2e_ms or 0.0) / 1000) for one in found]
@@ -130,13 +130,13 @@ def _new_count(request: HttpRequest, query: ReceiptQuery) -> HttpResponse:
 
 
 def address(request: HttpRequest) -> str:
-    """The page with the filters that are set."""
+    """Return the address of the page with the filters that are set."""
     kept = {name: value for name, value in request.GET.items() if value and name != "after"}
     return f"/requests/?{urlencode(kept)}"
 
 
 def asked(given: QueryDict, now: float) -> tuple[ReceiptQuery, dict[str, str]]:
-    """The query, without the fields that are wrong; `last=300` is short for a time `since`."""
+    """Return the query, without wrong fields; `last=300` is short for a time `since`."""
     raw: dict[str, object] = {name: text for name in FIELDS if (text := given.get(name, "").strip())}
     last = next((seconds for seconds, _ in LAST if str(seconds) == given.get("last")), None)
     if last is not None:
@@ -155,7 +155,7 @@ FIELDS = tuple(field.alias or name for name, field in ReceiptQuery.model_fields.
 
 
 def in_utc(text: str) -> str:
-    """A field of date and time has no zone: without scripts it is in UTC."""
+    """Return a date and time in UTC, as the field has no zone without scripts."""
     return text if ZONE.search(text) else f"{text}Z"
 
 
@@ -192,7 +192,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
 
 
 def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
-    """A receipt is written a moment after its answer has ended."""
+    """Show a page that waits for the receipt, which is written a moment after its answer has ended."""
     tries = int(request.GET.get("tries", "0")[:2] or 0) if request.GET.get("tries", "0").isdecimal() else 0
     context = {"id": request_id, "tries": tries + 1, "again": tries < AWAITED_TRIES}
     return render(request, "requests/awaited.html", context)
@@ -202,12 +202,12 @@ def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
 class ReplayPanel:
     by: str  # POLICY:N
     comparison: ReplayComparison | None
-    trouble: str = ""  # why there is none
+    trouble: str = ""  # reason why there is none
     versions: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=versions)
 
 
 def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
-    """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
+    """Repeat the decision: by the version that made it, or by the one requested as `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")
     try:
@@ -219,6 +219,6 @@ def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
 
 @require_GET
 def find_by_id(request: HttpRequest) -> HttpResponse:
-    """The search field: a plain form, so that it works without scripts."""
+    """Find a request by the search field, a plain form that works without scripts."""
     asked = request.GET.get("id", "").strip()
     return redirect("receipt", request_id=asked) if asked and "/" not in asked else redirect("requests")

@@ -7,10 +7,10 @@ from typing import Literal
 from controlplane.live.dashboard.frame.types import Frame
 from router.contract.redis.staleness import FRAME_OLD_S
 
-Color = Literal["brightgreen", "yellow", "red", "lightgrey"]  # names of shields.io
+Color = Literal["brightgreen", "yellow", "red", "lightgrey"]  # colour names of shields.io
 HEX: dict[Color, str] = {"brightgreen": "#2f7d32", "yellow": "#8a6100", "red": "#b3261e", "lightgrey": "#616161"}
 SERVING = ("ready", "saturated")
-CHARACTER = 6.6  # px, of a character of 11 px on average
+CHARACTER = 6.6  # mean width of a character of 11 px
 PADDING = 6
 
 
@@ -19,13 +19,13 @@ class Badge:
     pool: str
     message: str
     color: Color
-    ready: int | None  # instances; None: not known
+    ready: int | None  # number of ready instances; None if unknown
     wanted: int | None
-    at: float | None  # s, Unix
+    at: float | None  # Unix s
 
 
 def badge(frame: Frame | None, pool: str, now: float) -> Badge:
-    """The badge of a pool in the frame; `unknown` without a fresh frame."""
+    """Return the badge of a pool in the frame; `unknown` without a fresh frame."""
     if frame is None or now - frame["at"] > FRAME_OLD_S:
         return Badge(pool, "unknown", "lightgrey", None, None, frame["at"] if frame is not None else None)
     wanted = frame["pools"][pool]["wanted"]
@@ -42,7 +42,7 @@ def badge(frame: Frame | None, pool: str, now: float) -> Badge:
 
 
 def shields(made: Badge) -> dict[str, object]:
-    """The JSON of an endpoint badge (https://shields.io/badges/endpoint-badge)."""
+    """Return the JSON of an endpoint badge (https://shields.io/badges/endpoint-badge)."""
     return {"schemaVersion": 1, "label": made.pool, "message": made.message, "color": made.color}
 
 

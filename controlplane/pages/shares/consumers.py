@@ -41,7 +41,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             self.task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Only the first message is read: it has the token."""
+        """Read the first message only: it has the token."""
         if not self.token.done():
             self.token.set_result(_token(text_data or ""))
 
@@ -91,7 +91,7 @@ def _snapshot(pool: str) -> str:
 
 
 def snapshot(pool: str, seconds: int) -> dict[str, object]:
-    """The newest frame and the history as the share shows them; `trouble` when Redis is away."""
+    """Return the newest frame and the history as the share shows them; `trouble` when Redis is away."""
     now = time.time()
     try:
         client = connect()
@@ -105,7 +105,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 
 
 def _shown(message: Message, pool: str) -> Message:
-    """The frame as this share shows it, made once for all its viewers."""
+    """Return the frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
         shown: dict[str, object] = {"type": "trouble", "what": "redis"}

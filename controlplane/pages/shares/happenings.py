@@ -1,4 +1,4 @@
-"""Lines of the ticker as a share shows them: a sentence for each kind of event, about what has a name. Pure."""
+"""Lines of the ticker as a share shows them: a sentence for each kind of event, about named things. Pure."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ from controlplane.live.dashboard.frame.types import ShownEvent
 from controlplane.people.notices.events import EVENTS
 from controlplane.people.notices.wordless import text_of
 
-# Kind of an event in the history of an instance or a pool: what it says behind the name
+# Text behind the name, by kind of an event in the history of an instance or a pool
 SENTENCES = {
     "failed": "failed",
     "unreachable": "cannot be reached",
@@ -40,7 +40,8 @@ NODE, ROUTER = "node", "router"
 
 
 def sentence(event: ShownEvent, names: Collection[str]) -> str:
-    """Empty for an event that a share does not show. `names`: pools and instances that it does show."""
+    """Return the sentence; empty for an event that a share does not show. `names`: pools and instances that it
+    shows."""
     kind, subject = event["kind"], event["subject"]
     if kind == NODE:
         return "a node came, went or changed"

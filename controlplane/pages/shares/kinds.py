@@ -1,4 +1,4 @@
-"""What a share may show: numbers, known words, names of things, and sentences of these. Pure.
+"""The values that a share may show: numbers, known words, names of things, and sentences of these. Pure.
 
 A kind is a function from a value to what a share shows instead of it. A field without a kind is not shown, and neither
 is a text that its kind does not expect.
@@ -13,7 +13,7 @@ from controlplane.people.notices.wordless import NAME
 Kind = Callable[[Any], Any]
 
 NUMBER = r"[0-9][0-9,.]*(?:e[+-]?[0-9]+)?"
-WITHHELD = "see Weir"  # stands for the words of a person, an engine or an exception
+WITHHELD = "see Weir"  # placeholder for the words of a person, an engine or an exception
 
 
 def number(value: Any) -> Any:
@@ -25,13 +25,13 @@ def word(known: Collection[str]) -> Kind:
 
 
 def fits(pattern: str) -> Kind:
-    """A text that is wholly of this pattern."""
+    """Accept a text that wholly matches this pattern."""
     matches = re.compile(pattern).fullmatch
     return lambda value: value if isinstance(value, str) and matches(value) else ""
 
 
 def parts(between: str, pattern: str) -> Kind:
-    """Of a text in parts, those that are of this pattern."""
+    """Accept the parts of a text that match this pattern."""
     part = fits(pattern)
     return lambda value: between.join(filter(None, map(part, str(value).split(between))))
 
@@ -40,12 +40,12 @@ name = fits(NAME)
 
 
 def withheld(value: Any) -> str:
-    """Tells whether there is a text, not which."""
+    """Show whether there is a text, but not the text."""
     return WITHHELD if value else ""
 
 
 def nothing(value: Any) -> str:
-    """An empty text, where pages expect one."""
+    """Show an empty text, where pages expect one."""
     return ""
 
 
@@ -58,10 +58,10 @@ def rows(kind: Kind) -> Kind:
 
 
 def table(**columns: Kind) -> Kind:
-    """Columns of one length."""
+    """Show columns of one length."""
     return lambda value: {key: [kind(cell) for cell in value[key]] for key, kind in columns.items() if key in value}
 
 
 def by(key: Kind, kind: Kind) -> Kind:
-    """A mapping; entries whose key is not of its kind are left out."""
+    """Show a mapping without entries whose key is not of its kind."""
     return lambda value: {found: kind(item) for found, item in value.items() if found and key(found) == found}

@@ -1,6 +1,6 @@
-"""How many sockets of shares a web process holds, taken before they are accepted.
+"""Limits the sockets of shares in a web process; places are taken before a socket is accepted.
 
-Whoever opens one is a stranger until a message names a share: then it is a viewer. Both are bounded, in all and for one
+Whoever opens one is a stranger until a message names a share, and then a viewer. Both are bounded, in all and for one
 address, so that strangers keep neither viewers nor pages waiting.
 """
 
@@ -9,7 +9,7 @@ from collections import Counter
 
 class Places:
     def __init__(self, most: int, of_one: int) -> None:
-        self.most, self.of_one = most, of_one  # in all, and of one address
+        self.most, self.of_one = most, of_one  # limits in all, and for one address
         self.taken: Counter[str] = Counter()  # by address
 
     def are_free(self, address: str) -> bool:
@@ -17,7 +17,7 @@ class Places:
 
     def give_up(self, address: str) -> None:
         self.taken[address] -= 1
-        self.taken += Counter()  # forget those without any
+        self.taken += Counter()  # removes addresses without any
 
 
 STRANGERS = Places(64, 16)
@@ -32,7 +32,7 @@ class Place:
         STRANGERS.taken[address] += 1
 
     def becomes_viewer(self) -> bool:
-        """False when there is no room for another viewer."""
+        """Become a viewer; False if there is no capacity for another one."""
         if not VIEWERS.are_free(self.address):
             return False
         self.leave()
@@ -45,5 +45,5 @@ class Place:
 
 
 def place_for(address: str) -> Place | None:
-    """None when there is no room. `address`: as `throttle.network_of` counts it."""
+    """Take a place; None if there is no capacity. `address`: as `throttle.network_of` counts it."""
     return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None

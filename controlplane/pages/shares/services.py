@@ -1,4 +1,4 @@
-"""Create, find and revoke shares. Each change writes an audit entry."""
+"""Creates, finds and revokes shares. Each change writes an audit entry."""
 
 from datetime import datetime
 
@@ -16,7 +16,8 @@ from fleet.models import Pool
 
 @transaction.atomic
 def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None = None) -> tuple[Share, str]:
-    """Returns the row and the token, which is not stored and cannot be shown again. Raises InvalidInput."""
+    """Create a share; return the row and the token, which is not stored and cannot be shown again. Raises
+    InvalidInput."""
     known = sorted(Pool.objects.values_list("name", flat=True))
     if pool and pool not in known:
         raise invalid("pool", pool, "no such pool", ", ".join(known) or "none, for all pools")
@@ -30,7 +31,7 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
 
 
 def revoke_share(row: Share, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Revoke it; its walls close within 5 s. False if it was revoked before. ChangedMeanwhile."""
+    """Revoke the share; its walls close within 5 s. False if it was revoked before. Raises ChangedMeanwhile."""
     with held(Share.objects.filter(pk=row.pk), f"share {row.name}", if_match) as row:
         if not row.revoke():
             return False
@@ -39,7 +40,7 @@ def revoke_share(row: Share, actor: Actor, *, if_match: str | None = None) -> bo
 
 
 def share_of(token: str) -> Share | None:
-    """The share of a token; None if the token is unknown, revoked or expired."""
+    """Return the share of a token; None if the token is unknown, revoked or expired."""
     if not token.startswith(f"{Share.mark}_"):
         return None
     row = Share.objects.filter(sha256=digest(token)).first()

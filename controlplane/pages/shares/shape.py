@@ -1,6 +1,6 @@
-"""Each field of a frame that a share shows, with its kind. A field that is not here is not shown. Pure.
+"""The fields of a frame that a share shows, each with its kind. Other fields are not shown. Pure.
 
-Names of nodes and routers, events and entries of attention are made in view.py.
+view.py makes names of nodes and routers, events and entries of attention.
 """
 
 from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES

@@ -1,4 +1,4 @@
-"""What a share shows of a frame: numbers, known words and names, in sentences made of these. Pure.
+"""The parts of a frame that a share shows: numbers, known words and names, in sentences made of these. Pure.
 
 No word of a person, an engine or an exception is passed on, no link and no other pool; `shape` lists the fields.
 """
@@ -24,7 +24,7 @@ SOMEBODY = "a person"
 
 
 def frame_of(frame: Frame, pool: str) -> Frame:
-    """`pool`: empty for all of them."""
+    """Return the frame as shared; `pool` is empty for all pools."""
     shown = _typed(frame)
     shown["events"] = [*_events(frame, shown)]
     shown["attention"] = [*_attention(frame, shown)]
@@ -34,7 +34,7 @@ def frame_of(frame: Frame, pool: str) -> Frame:
 
 
 def _typed(frame: Frame) -> Frame:
-    """The fields of `shape`, and what is said in terms of them."""
+    """Return the fields of `shape`, and what is said in terms of them."""
     shown = cast(Frame, FRAME(frame))
     nodes = _numbered("#", (*frame["nodes"]["name"], *filter(None, frame["instances"]["node"])))
     routers = _numbered("router ", frame["routers"]["id"])
@@ -55,7 +55,7 @@ def _typed(frame: Frame) -> Frame:
 
 
 def _numbered(noun: str, names: Iterable[str]) -> dict[str, str]:
-    """Numbers in place of the names of hosts, which tell how the fleet is built."""
+    """Replace the names of hosts, which reveal how the fleet is built, by numbers."""
     return {host: f"{noun}{i}" for i, host in enumerate(sorted({*names}), 1)}
 
 
@@ -93,8 +93,8 @@ def _events(frame: Frame, shown: Frame) -> Iterator[ShownEvent]:
 
 
 def _attention(frame: Frame, shown: Frame) -> Iterator[AttentionItem]:
-    """The listed entries; the rules say them again, of what is shown."""
-    columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # published frames lack the average
+    """Yield the listed entries, worded again by the rules from what is shown."""
+    columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # Published frames lack the average.
     plain = cast(Frame, {**shown, "instances": columns})
     reasons = {(item["rule"], item["subject"]): item["reason"] for item in attention.find(frame["at"], plain, None)}
     subjects = _subjects(frame, shown)
@@ -115,7 +115,7 @@ def _attention(frame: Frame, shown: Frame) -> Iterator[AttentionItem]:
 
 
 def _subjects(frame: Frame, shown: Frame) -> dict[str, str]:
-    """What an entry of attention is about, by how the frame calls it."""
+    """Return the subject of each attention entry, by its name in the frame."""
     late_steps = zip(frame["health"]["late_steps"], shown["health"]["late_steps"], strict=True)
     steps = {late["what"]: kept["what"] for late, kept in late_steps}
     nodes = dict(_pairs(frame["nodes"], shown["nodes"], "name"))
@@ -129,7 +129,7 @@ def _pairs(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> Ite
 
 
 def _of_pool(shown: Frame, pool: str) -> Frame:
-    """Leaves out lists that may name other pools, and everything that concerns several pools."""
+    """Leave out lists that may name other pools, and everything that concerns several pools."""
     places = [i for i, found in enumerate(shown["instances"]["pool"]) if found == pool]
     instances = _rows(shown["instances"], places)
     own = {key: _one(cast(dict[str, Any], shown)[key], pool) for key in BY_POOL}
@@ -149,7 +149,7 @@ def _of_pool(shown: Frame, pool: str) -> Frame:
 
 
 def history_of(rows: Iterable[HistoryRow], frame: Frame) -> list[HistoryRow]:
-    """The rows with the pools and instances of a frame that a share shows."""
+    """Return the rows with the pools and instances of a frame that a share shows."""
     pools, ids = frame["classes"].keys(), set(frame["instances"]["id"])
     shown: list[HistoryRow] = []
     for row in rows:

@@ -58,7 +58,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """The view gets the share, without a login; 404 for a token without a share. The address is a secret."""
+    """Pass the share to the view, without a login; 404 for a token without a share. The address is a secret."""
 
     @wraps(view)
     def opened(request: HttpRequest, token: str, **named: Any) -> HttpResponseBase:
@@ -77,9 +77,9 @@ def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseB
 @require_GET
 @never_cache
 def wall(request: HttpRequest, share: Share) -> HttpResponse:
-    """The listed origins may frame it. Foreign frames send no cookies, and it sets none."""
+    """Show the wall. The listed origins may frame it. Foreign frames send no cookies, and it sets none."""
     context = {
-        "user": AnonymousUser(),  # also where the reader is signed in
+        "user": AnonymousUser(),  # even if the reader is signed in
         "navigation": [],
         "messages": [],
         "fleet_name": name(selectors.fleet_name()),
@@ -100,7 +100,7 @@ def wall(request: HttpRequest, share: Share) -> HttpResponse:
     response = render(request, "shares/wall.html", context)
     if settings.EMBED_ORIGINS:
         response._csp_replace = {"frame-ancestors": settings.EMBED_ORIGINS}  # type: ignore[attr-defined]
-        response.xframe_options_exempt = True  # it knows no origins
+        response.xframe_options_exempt = True  # It knows no origins.
     return response
 
 

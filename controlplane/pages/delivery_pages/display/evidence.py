@@ -40,7 +40,7 @@ METRICS: Mapping[str, str] = {
     "pool.refused_share": "refusals of the pool",
 }
 CHECKS = ("breaker", "arms", "tallies", "routers")
-VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
+VERDICTS: Mapping[str, tuple[str, str]] = {  # words and status shape
     "fail": ("fails", "failed"),
     "fine": ("no harm", "done"),
     "inconclusive": ("no harm found", "done"),
@@ -49,7 +49,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "not_judged": ("not judged", "stopped"),
     "deferred": ("left to a later step", "stopped"),
 }
-HARMS: Mapping[Harm, tuple[str, str]] = {  # wording for a comparison that neither fails nor waits for data
+HARMS: Mapping[Harm, tuple[str, str]] = {  # words for a comparison that neither fails nor waits for data
     Harm.BEYOND: ("beyond the limit so far", "warning"),
     Harm.WORSE: ("worse, not surely beyond the limit", "warning"),
     Harm.WITHIN: ("no harm", "done"),
@@ -60,10 +60,10 @@ ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    title: str  # heavy TTFT
-    estimate: str  # 1.04×
-    interval: str  # 0.97 to 1.12×
-    limits: str  # fails above 1.10×, fine below 1.25×
+    title: str  # such as heavy TTFT
+    estimate: str  # such as 1.04×
+    interval: str  # such as 0.97 to 1.12×
+    limits: str  # such as: fails above 1.10×, fine below 1.25×
     n: str
     cells: str
     verdict: str
@@ -77,18 +77,18 @@ def name(finding: GuardFinding) -> str:
 
 
 def title_of(metric: str, request_class: str) -> str:
-    """heavy TTFT"""
+    """Return a title such as heavy TTFT."""
     return f"{request_class} {METRICS.get(metric, metric)}".strip()
 
 
 def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
-    """Required comparisons that are not fine yet."""
+    """Return the required comparisons that are not fine yet."""
     waits = ("inconclusive", "no_data", "error")
     return tuple(dict.fromkeys(name(each) for each in findings if each.needed and each.verdict in waits))
 
 
 def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
-    """One sentence above the table. `past`: the delivery has ended."""
+    """Return one sentence above the table. `past`: the delivery has ended."""
     failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
@@ -110,7 +110,7 @@ def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
 
 
 def _rank(finding: GuardFinding) -> int:
-    """Order of rows: failures, guards that must be fine, guards that can only fail, checks of the sums."""
+    """Return the order of a row: failures, guards that must be fine, guards that can only fail, checks of the sums."""
     if finding.verdict in ("fail", "error"):
         return 0
     return 1 if finding.needed else 3 if finding.metric in CHECKS else 2
@@ -139,7 +139,7 @@ def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
 
 
 def words_of(finding: GuardFinding) -> tuple[str, str]:
-    """The verdict in words and its shape: no harm, too few to tell, or worse and not surely beyond the limit."""
+    """Return the verdict in words and its shape: no harm, too few to tell, or worse and not surely beyond the limit."""
     if finding.verdict not in ("fine", "inconclusive"):
         return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
     if finding.metric in COUNTS:
@@ -163,7 +163,8 @@ def _harm(finding: GuardFinding) -> Harm:
 
 
 def _harm_of_counts(finding: GuardFinding) -> Harm:
-    """Counts have no interval: of too few sessions, or of more hits than the ratio allows, nothing is sure."""
+    """Return the harm shown by counts, which have no interval: with too few sessions, or more hits than the ratio
+    allows, nothing is sure."""
     if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
         return Harm.UNKNOWN
     is_above = finding.candidate > finding.control * (finding.worse or 1.0)
@@ -191,7 +192,7 @@ def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
 
 
 def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    """A finding with one level instead of a comparison: a share, or ms of the pool."""
+    """Show a finding with one level instead of a comparison: a share, or ms of the pool."""
     shown = ms if finding.metric.endswith("_ms") else _share
     low, high, worse = finding.lower, finding.upper, finding.worse
     interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
@@ -222,6 +223,6 @@ def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, Rati
 
 
 def _bounds(finding: GuardFinding) -> tuple[float, float]:
-    """The bounds; an absent one is infinite, since JSON has no infinity."""
+    """Return the bounds; an absent one is infinite, since JSON has no infinity."""
     low, high = finding.lower, finding.upper
     return -math.inf if low is None else low, math.inf if high is None else high

@@ -9,27 +9,27 @@ from controlplane.traffic.deliveries.states import STILL, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    candidate: str  # v44
-    base: str  # v43
-    live: str = ""  # the version that is live now, whatever the delivery came to: v45
+    candidate: str  # such as v44
+    base: str  # such as v43
+    live: str = ""  # version that is live now, whatever the outcome of the delivery: v45
     plan: Plan
     state: State
-    step: int = 0  # index of the step in force
-    share: float = 0.0  # 0–1 of the requests, in force
-    shadow: float = 0.0  # 0–1 of the requests decided once more, in force
+    step: int = 0  # index of the current step
+    share: float = 0.0  # share of the requests in force, 0–1
+    shadow: float = 0.0  # share of the requests decided in shadow, 0–1
     clock_s: float = 0.0  # age of the step; while baking, age of the state
     now: float = 0.0  # Unix seconds
-    why: str = ""  # the sentence of the last transition
-    what: str = ""  # the last transition
-    by: str = ""  # its actor
-    undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
+    why: str = ""  # sentence of the last transition
+    what: str = ""  # last transition
+    by: str = ""  # actor of the last transition
+    undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet, such as "heavy TTFT"
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
-    block: int = 0  # index of a switchback's present block; `blocks` once all are over
-    blocks: int = 0  # how many there are
-    results: tuple[StepResult, ...] = ()  # results of the steps that have ended
-    ends_at: float | None = None  # Unix seconds; when the state ends by itself: a proposal expires, a pause aborts
+    block: int = 0  # index of a switchback's current block; `blocks` once all are over
+    blocks: int = 0  # number of blocks
+    results: tuple[StepResult, ...] = ()  # results of the ended steps
+    ends_at: float | None = None  # Unix seconds at which the state ends by itself: a proposal expires, a pause aborts
 
     @property
     def stands_still(self) -> bool:

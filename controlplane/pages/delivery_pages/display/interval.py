@@ -40,7 +40,8 @@ class RatioAxis:
 def ratio_axis(
     estimate: float, lower: float, upper: float, worse: float | None = None, fine: float | None = None
 ) -> RatioAxis:
-    """`estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are relative differences."""
+    """Draw the axis of a ratio. `estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are
+    relative differences."""
     outermost = max(1.0 + (worse or 0.0), 1.0 + (fine or 0.0))
     ends = (math.log(RATIO_ENDS[0]), max(math.log(RATIO_ENDS[1]), BEYOND * math.log(outermost)))
     marks = [None if share is None else (math.log1p(share), times(1 + share)) for share in (worse, fine)]
@@ -48,7 +49,7 @@ def ratio_axis(
 
 
 def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> RatioAxis:
-    """The axis of a difference between two shares; `worse` is such a difference, too."""
+    """Draw the axis of a difference between two shares; `worse` is such a difference, too."""
     ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
     return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
 

@@ -16,7 +16,7 @@ from fleet.counted import times
 
 
 def step_words(facts: Facts) -> str:
-    """Such as "canary 25 %"; empty if no step is in force."""
+    """Say the step, such as "canary 25 %"; empty if no step is in force."""
     if facts.state is State.BAKING:
         return "everyone"
     if facts.state not in IN_STEP and facts.state is not State.ARMING:
@@ -29,7 +29,7 @@ def step_words(facts: Facts) -> str:
 
 
 def figure(findings: Sequence[GuardFinding]) -> str:
-    """The most telling comparison: a failing one, else the one with the highest lower bound."""
+    """Say the most telling comparison: a failing one, else the one with the highest lower bound."""
     known = [each for each in findings if each.needed and each.estimate is not None]
     if not known:
         return ""
@@ -44,7 +44,7 @@ def _low(finding: GuardFinding) -> float:
 
 
 def next_at(facts: Facts) -> float | None:
-    """Unix time at which the step or the bake can end; None while its clock is stopped."""
+    """Return the Unix time at which the step or the bake can end; None while its clock is stopped."""
     if facts.state not in (State.STEP, State.BAKING):
         return None
     step = facts.plan.steps[-1] if facts.state is State.BAKING else facts.current

@@ -45,7 +45,7 @@ NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 
 def series(chart: Chart, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """The columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
+    """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
 
     Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
     candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio of TTFT and
@@ -75,14 +75,14 @@ def _differences(finding: GuardFinding) -> tuple[float | None, ...]:
 
 
 def _apart(difference: float | None, metric: str) -> float | None:
-    """1.04, or points."""
+    """Return the difference as a ratio (1.04) or in points."""
     if difference is None:
         return None
     return 1 + difference if metric in NEEDED else 100 * difference
 
 
 def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """At each look of a canary the candidate's share in %: as the step assigns it, and as its requests came."""
+    """Return the candidate's share in % at each look of a canary: as the step assigns it, and as its requests came."""
     steps = [plan.steps[look.step] if look.step < len(plan.steps) else None for look in looks]
     counted = [_counted(look.findings) for look in looks]
     return {
@@ -93,13 +93,13 @@ def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | No
 
 
 def _counted(findings: Sequence[GuardFinding]) -> tuple[int, int]:
-    """Requests of the candidate and of control, each class once."""
+    """Return the requests of the candidate and of control, each class once."""
     by_class = {(each.pool, each.request_class): each.n for each in findings if each.metric in COMPARISONS}
     return sum(own for own, _ in by_class.values()), sum(other for _, other in by_class.values())
 
 
 def _beside(control: float, difference: float | None, metric: str) -> float | None:
-    """The level that differs from control's by so much."""
+    """Return the level that differs from control's by this difference."""
     if difference is None:
         return None
     return control * (1 + difference) if metric in NEEDED else 100 * (control + difference)

@@ -1,6 +1,6 @@
 """Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure.
 
-Of an open delivery they are in the present, of an ended one in the past.
+Sentences about an open delivery are in the present tense, about an ended one in the past.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,8 @@ from controlplane.traffic.policies.selectors import listed
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """`what` in `in_s` seconds, `provided`; else `otherwise` at `otherwise_at`. Empty parts are left out."""
+    """The next event: `what` in `in_s` seconds, `provided`; else `otherwise` at `otherwise_at`. Empty parts are left
+    out."""
 
     what: str
     in_s: float | None = None
@@ -26,11 +27,11 @@ class Next:
 
     @property
     def in_text(self) -> str:
-        """Such as 4:10; the browser counts down."""
+        """The countdown, such as 4:10, which the browser continues."""
         return "" if self.in_s is None else countdown(self.in_s)
 
 
-WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape
+WORDS: Mapping[State, tuple[str, str]] = {  # word and status shape
     State.PROPOSED: ("waits for approval", "unseen"),
     State.READY: ("ready to start", "unseen"),
     State.ARMING: ("waiting for routers", "loading"),
@@ -51,7 +52,7 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape
 
 
 def now(facts: Facts) -> str:
-    """Which version decides which requests; of an ended delivery, which did."""
+    """Say which version decides which requests, or, for an ended delivery, which did."""
     where = pools_words(facts.plan.pools)
     if facts.state in CLOSED:
         return _decided(facts, where)
@@ -80,7 +81,7 @@ REPLACED: Mapping[str, str] = {
 
 
 def _decided(facts: Facts, where: str) -> str:
-    """Which version decided when the delivery ended."""
+    """Say which version decided when the delivery ended."""
     if facts.state in NEVER_BEGUN:
         return f"It never began: {facts.base} decided every request of {where} throughout."
     if facts.what in REPLACED:
@@ -92,7 +93,7 @@ def _decided(facts: Facts, where: str) -> str:
 
 
 def where_sessions_go(facts: Facts) -> str:
-    """Where the requests of a session go, in the tense of the delivery."""
+    """Say where the requests of a session go, in the tense of the delivery."""
     past = facts.state in CLOSED
     if isinstance(facts.current, Switchback):
         return f"In a switchback all sessions {'changed' if past else 'change'} sides with each block."
@@ -104,7 +105,7 @@ def pools_words(pools: tuple[str, ...]) -> str:
 
 
 def block_words(facts: Facts, block_s: float) -> str:
-    """block 3 of 8, 2:10 left"""
+    """Say the block: block 3 of 8, 2:10 left."""
     if facts.block >= facts.blocks:
         return "every block is over, and answers that have not ended are waited for"
     left = countdown((facts.block + 1) * block_s - facts.clock_s)
@@ -117,7 +118,7 @@ def _split(facts: Facts, where: str) -> str:
 
 
 def following(facts: Facts) -> Next:
-    """What happens next without any action."""
+    """Return what happens next without any action."""
     return NEXT[facts.state](facts)
 
 
@@ -157,7 +158,7 @@ def _otherwise(facts: Facts) -> tuple[str, float | None]:
 
 
 def promotion(facts: Facts) -> str:
-    """What follows a step that passes."""
+    """Say what follows a passed step."""
     step = facts.following
     if step is None:
         return f"the plan ends and {facts.base} stays live"
@@ -219,7 +220,7 @@ NEXT: Mapping[State, Callable[[Facts], Next]] = {
 
 
 def stopping(facts: Facts) -> str:
-    """How to stop it."""
+    """Say how to stop it."""
     if facts.state is State.BAKING:
         return f"Abort publishes the document of {facts.base} again; every request is back within a second."
     if facts.state is State.STEP:
@@ -236,7 +237,7 @@ ENDED_BY: Mapping[str, str] = {
 
 
 def ended(facts: Facts) -> str:
-    """Who or what ended it, and why."""
+    """Say who or what ended it, and why."""
     cause = ENDED_BY.get(facts.what, f"By {facts.by}" if facts.by else "")
     why = facts.why or "no reason was given"
     return f"{cause}: {why}" if cause else why

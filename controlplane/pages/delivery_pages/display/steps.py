@@ -12,7 +12,7 @@ from fleet.counted import percent as in_percent
 
 @dataclass(frozen=True, slots=True)
 class StepEvidence:
-    """What a kind of step can and cannot show."""
+    """The evidence that a kind of step can and cannot give."""
 
     shows: str
     not_shown: str
@@ -41,10 +41,10 @@ SHOWS: Mapping[str, StepEvidence] = {
 class StepRow:
     number: str
     mode: str
-    title: str  # Canary 25 %
-    needs: str  # at least 15 min, at most 1 h, then asks
-    place: str  # done, now, next, later; stopped: where an ended delivery was
-    time: str  # the time left, of the current step
+    title: str  # such as Canary 25 %
+    needs: str  # such as: at least 15 min, at most 1 h, then asks
+    place: str  # done, now, next or later; stopped for the step at which a delivery ended
+    time: str  # time left of the current step
     value: str  # seconds shown by the progress bar; empty without one
     max: str
 
@@ -66,7 +66,7 @@ def percent(share: float) -> str:
 
 
 def needs(step: Step) -> str:
-    """How long a step takes and what it waits for."""
+    """Say how long a step takes and what it waits for."""
     match step:
         case Shadow(for_s=for_s):
             return words(for_s)
@@ -79,7 +79,7 @@ def needs(step: Step) -> str:
 
 
 def length_s(step: Step) -> float:
-    """The shortest time that a step takes."""
+    """Return the shortest duration of a step."""
     match step:
         case Shadow(for_s=for_s) | Canary(for_s=for_s):
             return for_s
@@ -120,7 +120,7 @@ def place_of(facts: Facts, index: int) -> str:
 
 
 def position(facts: Facts) -> int:
-    """The index of the step in force; -1 before the start, the number of steps after the end."""
+    """Return the index of the current step; -1 before the start, the number of steps after the end."""
     steps = len(facts.plan.steps)
     match facts.state:
         case State.DELIVERED | State.FINISHED:

@@ -1,4 +1,4 @@
-"""Entries of the audit log as the history of a delivery. Pure."""
+"""The history of a delivery, made of entries of the audit log. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ WORDS: Mapping[str, str] = {
     "deliver": "Delivered",
     "explain": "Reason added",
 }
-NAMED = ("fail", "trip")  # their words already name the actor
+NAMED = ("fail", "trip")  # transitions whose words already name the actor
 ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 
 

@@ -1,4 +1,4 @@
-"""Tags for the fields of a plan's form, and for what waits for a person."""
+"""Tags for the fields of a plan's form, and for deliveries that wait for a person."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class CandidateOutcome:
-    """How a candidate ended."""
+    """The outcome of a candidate."""
 
     delivery: int
     word: str
@@ -55,21 +55,21 @@ def plan_classes(context: Any, name: str, label: str) -> dict[str, object]:
 
 @register.simple_tag
 def open_delivery_of(policy: Policy) -> reading.DeliverySummary | None:
-    """The open delivery, for the pages of its policy."""
+    """Return the open delivery, for the pages of its policy."""
     held = selectors.open_delivery(policy)
     return None if held is None else reading.summary(held)
 
 
 @register.simple_tag(takes_context=True)
 def direct_refusal(context: Any, policy: Policy) -> str:
-    """Why this person cannot publish without a delivery; empty when they can."""
+    """Say why this person cannot publish without a delivery; empty if they can."""
     change = services.Change(services.Way.PUBLISH, policy, actor_of(context["request"]))
     return "; ".join(map(services.said, services.refusals(change)))
 
 
 @register.simple_tag
 def outcomes_of(policy: Policy) -> dict[int, CandidateOutcome]:
-    """How candidates ended, by the number of their version."""
+    """Return the outcomes of candidates, by the number of their version."""
     return {
         number: CandidateOutcome(pk, *sentences.WORDS[State(state)])
         for number, pk, state in policy.deliveries.values_list("candidate__number", "pk", "state")
@@ -83,24 +83,24 @@ def of_number(outcomes: Mapping[int, CandidateOutcome], version: PolicyVersion) 
 
 @register.simple_tag(takes_context=True)
 def waiting_count(context: Any) -> int:
-    """Deliveries that wait for this person, for the navigation."""
+    """Count the deliveries that wait for this person, for the navigation."""
     user = context.get("user")
     return len(waiting_for(user)) if getattr(user, "is_authenticated", False) else 0
 
 
 @register.simple_tag
 def first_trial() -> bool:
-    """Whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
+    """Tell whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
     return not selectors.deliveries().exists() and trial.offered() is not None
 
 
 @register.filter
 def duration(seconds: float) -> str:
-    """Such as 10 min, as forms accept it."""
+    """Say a duration as forms accept it, such as 10 min."""
     return durations.words(seconds)
 
 
 @register.filter
 def percent_of(share: float) -> str:
-    """5 from 0.05."""
+    """Return a share in percent: 5 for 0.05."""
     return plan_form.percent(share)

@@ -1,4 +1,4 @@
-"""Which instances of a pool or a node a table lists: of many those in trouble first; the others are found by a text."""
+"""Selects the instances of a pool or a node for a table: of many, those in trouble first; a text finds the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class InstanceList:
 
     @property
     def summary(self) -> str:
-        """Empty where every instance is listed."""
+        """The summary; empty if every instance is listed."""
         if self.text:
             shown = f", {len(self.rows)} of them listed" if self.found > len(self.rows) else ""
             return f"{self.found:,} of {self.of:,} instances match “{self.text}”{shown}"

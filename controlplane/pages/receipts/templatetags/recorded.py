@@ -18,7 +18,7 @@ register = template.Library()
 
 @register.simple_tag
 def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
-    """None when Redis is away."""
+    """Return the requests; None when Redis is away."""
     try:
         return spreads.read(connect(), pools)
     except redis.RedisError:
@@ -27,8 +27,8 @@ def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
 
 @dataclass(frozen=True, slots=True)
 class SpreadPicture:
-    recorded: RecordedRequests | None  # None: Redis is away
-    data: object = None  # for the script that draws it; None: nothing was recorded
+    recorded: RecordedRequests | None  # None if Redis is away
+    data: object = None  # data for the script that draws it; None if nothing was recorded
     sentence: str = ""
     what: str = ""
     few: bool = False
@@ -49,7 +49,7 @@ def class_shares_picture(
 def spread_picture(
     recorded: RecordedRequests | None, field: PolicyField, live: JsonObject, draft: JsonObject
 ) -> dict[str, SpreadPicture | PolicyField]:
-    """Empty for a parameter that limits nothing recorded."""
+    """Return the picture; empty for a parameter that limits nothing recorded."""
     if field.path not in spreads.QUANTITIES:
         return {}
     what, policy = spreads.what(recorded, field.path), parse(live)
@@ -57,7 +57,7 @@ def spread_picture(
     if not found:
         return {"field": field, "picture": SpreadPicture(recorded, what=what)}
     unit, new = field.parameter.unit, parse(draft)[field.path]
-    old = policy.get(field.path, new)  # another strategy may lack the field
+    old = policy.get(field.path, new)  # Another strategy may lack the field.
     data = {"values": found, "live": old, "unit": unit}
     few = sum(count for _, count in found) < spreads.FEW
     return {

@@ -71,7 +71,7 @@ class Command(BaseCommand):
 
 
 def _starts(applied: Applied) -> list[StartPreview]:
-    """The starts of changed pools, for a dry run."""
+    """Return the starts of changed pools, for a dry run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
     return [start_of(pool) for pool in applied.spec.pools if pool.name in changed] if applied.dry_run else []
 
