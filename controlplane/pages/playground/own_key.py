@@ -46,6 +46,8 @@ def ready(user: Any, actor: Actor) -> str:
     row, secret = key_of(user) or _made(user, actor), secret_of(user)
     if not row.is_usable(timezone.now()):
         raise MayNotAsk(f"Your key {row.name} is {row.status}: an administrator decides whether you may ask.")
+    if not can_administer(user):
+        _fit(row, actor)
     if row.sha256 != digest(secret):  # WEIR_SECRET_KEY has changed.
         ApiKey.objects.filter(pk=row.pk).update(sha256=digest(secret))
         publish()
@@ -68,16 +70,29 @@ def _made(user: Any, actor: Actor) -> ApiKey:
     return row
 
 
+def _fit(row: ApiKey, actor: Actor) -> None:
+    """Give an operator's key the pools that require none by now, beside those that it has by name. *Every pool* is left
+    from a time as administrator. Raises MayNotAsk."""
+    pools = tuple(sorted({*row.pools, *_free()})) if row.pools else _some_free()
+    if pools != tuple(row.pools):
+        services.change_key(row, {"pools": pools}, actor)
+
+
 def _pools(user: Any) -> tuple[str, ...]:
-    """Return the pools of the key; empty for every pool. Only administrators give access to pools that require a
-    key."""
-    if can_administer(user):
-        return ()
-    required = services.required_pools()
-    free = [] if ALL_POOLS in required else [pool for pool in services.pool_names() if pool not in required]
-    if not free:
+    """Return the pools of a new key; empty for every pool."""
+    return () if can_administer(user) else _some_free()
+
+
+def _some_free() -> tuple[str, ...]:
+    if not (free := _free()):
         raise MayNotAsk("Every pool requires an API key, which only administrators give: ask one of them.")
-    return tuple(free)
+    return free
+
+
+def _free() -> tuple[str, ...]:
+    """Return the pools that require no key: only administrators give access to others."""
+    required = services.required_pools()
+    return () if ALL_POOLS in required else tuple(pool for pool in services.pool_names() if pool not in required)
 
 
 def _prefix(user: Any) -> str:

@@ -18,6 +18,7 @@ from controlplane.people.audit.services import SYSTEM
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ApiKey
 from controlplane.traffic.policies.tests.conftest import policy, pool  # noqa: F401
+from fleet.models import Pool
 
 pytestmark = pytest.mark.django_db
 MODEL = "m"  # of the pool
@@ -162,6 +163,28 @@ def test_only_administrators_reach_pools_that_require_a_key(
     assert not ApiKey.objects.exists()
     assert ask(ada_client)[0] == 200
     assert ApiKey.objects.get().pools == []
+
+
+def test_a_key_has_every_pool_no_longer_than_its_owner_is_an_administrator(
+    otto: Any, otto_client: Client, router: AnsweringRouter
+) -> None:
+    ask(otto_client)
+    row = ApiKey.objects.get()
+    ApiKey.objects.filter(pk=row.pk).update(pools=[])  # as of a time as administrator
+    assert ask(otto_client)[0] == 200
+    assert ApiKey.objects.get().pools == ["demo"]
+    ApiKey.objects.filter(pk=row.pk).update(pools=[])
+    services.require_keys(["demo"], SYSTEM)
+    status, said = ask(otto_client)
+    assert (status, "which only administrators give" in said[0]["failed"]) == (403, True)
+    assert len(router.asked) == 2
+
+
+def test_a_key_gets_pools_that_were_made_after_it(otto: Any, pool: Any) -> None:  # noqa: F811
+    own_key.ready(otto, SYSTEM)
+    Pool.objects.create(name="spare", model="m", kind="sim", policy=pool.policy, replicas=1)
+    own_key.ready(otto, SYSTEM)
+    assert ApiKey.objects.get().pools == ["demo", "spare"]
 
 
 @pytest.mark.parametrize(
