@@ -5,6 +5,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.contract import sketch
+from router.contract.redis import redis_keys
 from router.policy.schema.failure_parameters import FAILURE
 from router.tests.conftest import entry
 
@@ -70,7 +71,10 @@ async def test_the_pool_of_an_experiment_leaves_no_labels_behind(world):
     w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="llama")
     await w.until(lambda: w.router.pools.get("exp-1") and w.router.pools.get("exp-1").ready)
     await w.ask(headers={"x-weir-pool": "exp-1"})
-    w.router.source.live._remove("exp-1")
+    key = redis_keys.fleet_key("exp-1")
+    w.published.client.delete(key)
+    w.published.client.publish(redis_keys.CHANGED, key)
+    await w.until(lambda: w.router.pools.get("exp-1") is None)
     assert "exp-1" not in (await w.client.get("/metrics")).text
 
 

@@ -172,8 +172,7 @@ async def test_an_engine_that_dies_empties_its_part_and_is_followed_again(start_
         await sim.ask(PROMPT)
         await followed.until(lambda: followed.held(PROMPT))
         sim.kill()
-        await followed.until(lambda: followed.feed.trouble)
-        assert followed.held(PROMPT) == 0
+        await followed.until(lambda: followed.feed.trouble and followed.held(PROMPT) == 0)
         again = start_sim(port=sim.port)
         await followed.until(lambda: not followed.feed.trouble)
         assert followed.held(PROMPT) == 0
