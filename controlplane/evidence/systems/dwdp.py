@@ -111,9 +111,9 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
             "TTFT, mean",
             f"{dep.ttft_s * 1e3:,.0f} → {dwdp.ttft_s * 1e3:,.0f}",
             "ms",
-            f"of it waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
+            f"waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
         ),
-        Fact("Memory for experts", held, "GB/GPU", f"two buffers included; DEP {spread:,.0f} GB"),
+        Fact("Memory for experts", held, "GB/GPU", f"with two buffers; DEP {spread:,.0f} GB"),
         Fact(
             "Copied and unused", phase.unused_share * 100, "% of experts", f"decoding 8: {percent(step.unused_share)}"
         ),
@@ -359,8 +359,8 @@ _PEAKS = {
 DWDP = System(
     "dwdp",
     "DWDP against DEP",
-    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens. "
-    "Do fewer of them serve the same users?",
+    "Context GPUs copy each other's experts for the next layer instead of exchanging tokens. Do fewer serve the same "
+    "users?",
     DwdpInputs,
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},

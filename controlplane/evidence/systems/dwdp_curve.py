@@ -33,7 +33,7 @@ def curve_chart(phase: Phase, curve: Sequence[Point]) -> Iterator[Chart]:
             Series(f"DWDP{phase.layout.ranks}", users, tuple(point.dwdp.tokens_per_gpu for point in curve)),
             *claimed,
         ),
-        note="A point for each number of sequences. Published: 6 to 12 % more TPS/GPU at 20 to 100 TPS/user.",
+        note="Each point: a number of sequences. Published: 6 to 12 % more TPS/GPU at 20 to 100 TPS/user.",
     )
 
 

@@ -33,9 +33,7 @@ def _share(default: float, title: str, text: str) -> Any:
 class DwdpInputs:
     model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Its published sizes.")
     gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Data sheet.")
-    ranks: int = option(
-        4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: they hold a layer's experts."
-    )
+    ranks: int = option(4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: hold a layer's experts.")
     dep_ranks: int = option(4, title="DEP group", unit="GPUs", minimum=2, maximum=72, help="They wait for each other.")
     max_tokens: int = option(
         32_768,
@@ -43,16 +41,16 @@ class DwdpInputs:
         unit="tokens",
         minimum=16,
         maximum=1_048_576,
-        help="max_num_tokens (MNT) of each GPU: the window grows with it.",
+        help="max_num_tokens (MNT): widens the window.",
     )
     prompt_tokens: int = option(
-        7_373, title="Prompt", unit="tokens", minimum=16, maximum=1_048_576, help="Mean of what has to be computed."
+        7_373, title="Prompt", unit="tokens", minimum=16, maximum=1_048_576, help="Mean, to compute."
     )
     prompt_variation: float = option(
         6.4, title="Variation of prompts", unit="%", minimum=0, maximum=200, help="Standard deviation over mean."
     )
-    link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half of a data sheet's NVLink.")
-    slices: bool = option(False, title="Slices", help="Copies take turns in slices (contention_opt).")
+    link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half a data sheet's NVLink.")
+    slices: bool = option(False, title="Slices", help="Copies take turns (contention_opt).")
     slice_mib: float = option(
         2.0, title="Slice", unit="MiB", minimum=0.01, maximum=1_024, help="The paper has 1 MB, TensorRT-LLM 2 MiB."
     )
@@ -62,7 +60,7 @@ class DwdpInputs:
     slice_us: float = option(
         1.0, title="Set-up of a slice", unit="µs", minimum=0, maximum=10_000, help="Not published: assumed."
     )
-    merged: bool = option(False, title="Merged buffer", help="Experts in one buffer, copied before the products.")
+    merged: bool = option(False, title="Merged buffer", help="One buffer, copied before the products.")
     chunked: bool = option(False, title="Chunked prefill", help="TensorRT-LLM refuses it with DWDP.")
     chunk_tokens: int = option(
         8_192, title="Chunk", unit="tokens", minimum=16, maximum=1_048_576, help="Of all prompts of an iteration."

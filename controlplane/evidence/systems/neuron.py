@@ -43,7 +43,7 @@ class NeuronInputs:
         title="Batch of a prefill worker",
         minimum=1,
         maximum=64,
-        help="One prompt is computed, the others keep their blocks until their transfer ends.",
+        help="One is computed; the others await their transfer.",
     )
     itl_limit_ms: float = option(
         50.0, title="ITL limit", unit="ms", minimum=0.1, maximum=10_000, help="For the largest batch within it."
@@ -108,7 +108,7 @@ def compute(inputs: NeuronInputs) -> Answer:
         Fact("Prefill blocked by full decoders", runs.blocked_s, "s", f"of {runs.apart.virtual_s:,.0f} s played"),
         Fact("Interruptions per answer, continuous batching", runs.interruptions, "", f"B − 1 = {stall.interruptions}"),
         Fact("Interruptions per answer, disaggregated", runs.interruptions_apart, "", "played"),
-        Fact("Transfers per answer, disaggregated", runs.transfers, "", "played, at any batch"),
+        Fact("Transfers per answer, disaggregated", runs.transfers, "", "at any batch"),
         Fact(f"Largest batch within {inputs.itl_limit_ms:g} ms", runs.largest(True), "", "disaggregated"),
         Fact("The same, continuous batching", runs.largest(False), "", "ITL = step + (B − 1)·T_pf/answer"),
         Fact(
@@ -228,7 +228,7 @@ def _itl_chart(setup: play.Setup) -> Chart:
             Series("continuous batching, mean", batches, tuple(one.itl_s * MS for one in stalls)),
             Series("disaggregated, mean and longest", batches, steps),
         ),
-        note="Disaggregated, the gap between the first and the second token is longer: it holds the transfer.",
+        note="Disaggregated, the second token is later by the transfer.",
     )
 
 
