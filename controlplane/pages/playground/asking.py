@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ log = structlog.get_logger(__name__)
 PATH = "/v1/chat/completions"
 CONNECT_S, ANSWER_S = 2.0, 300.0
 LARGEST = 4 << 20  # largest answer as a stream, bytes
-AT_ONCE = 8  # answers that one web process passes on
+AT_ONCE, OF_ONE = 8, 2  # answers that one web process passes on, in all and to one person
 NEW_KEY_TRIES, NEW_KEY_S = 15, 0.2  # A router learns of a key a moment after it was made.
-FULL = f"{AT_ONCE} answers are being written already: ask again when one has ended."
+FULL = f"{AT_ONCE} answers, or {OF_ONE} of yours, are being written already: ask again when one has ended."
 UNREACHABLE = "No router can be reached: Fleet says which of them run."
 LATE = f"The answer was not complete after {ANSWER_S:g} s."
 # {"request": its id}, {"text": a piece}, {"thought": a piece}, {"usage": {name: tokens}}, or {"failed": a sentence}
@@ -41,19 +42,19 @@ class ChatQuestion:
 
 class AnswerPlaces:
     def __init__(self) -> None:
-        self.taken = 0
+        self.taken = Counter[str]()  # by person
 
     @contextmanager
-    def one(self) -> Iterator[bool]:
+    def one(self, person: str) -> Iterator[bool]:
         """Take one of the places; yield whether there was one."""
-        if self.taken >= AT_ONCE:
+        if self.taken.total() >= AT_ONCE or self.taken[person] >= OF_ONE:
             yield False
             return
-        self.taken += 1
+        self.taken[person] += 1
         try:
             yield True
         finally:
-            self.taken -= 1
+            self.taken -= Counter((person,))
 
 
 places = AnswerPlaces()
@@ -61,7 +62,7 @@ places = AnswerPlaces()
 
 async def answer(question: ChatQuestion, secret: str, urls: Sequence[str]) -> AsyncIterator[Said]:
     """Yield the answer. `urls`: of the routers. A failure is the last item, never raised."""
-    with places.one() as free:
+    with places.one(secret) as free:
         if not free:
             yield {"failed": FULL}
             return

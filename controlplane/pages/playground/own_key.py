@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.common.as_seen import ChangedMeanwhile, etag
 from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.models import digest
 from controlplane.people.audit.services import Actor
@@ -75,7 +76,10 @@ def _fit(row: ApiKey, actor: Actor) -> None:
     from a time as administrator. Raises MayNotAsk."""
     pools = tuple(sorted({*row.pools, *_free()})) if row.pools else _some_free()
     if pools != tuple(row.pools):
-        services.change_key(row, {"pools": pools}, actor)
+        try:
+            services.change_key(row, {"pools": pools}, actor, if_match=etag(row))
+        except ChangedMeanwhile:  # perhaps by an administrator who takes a pool away
+            raise MayNotAsk(f"Your key {row.name} was changed at this moment: ask again.") from None
 
 
 def _pools(user: Any) -> tuple[str, ...]:

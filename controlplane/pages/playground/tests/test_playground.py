@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -187,6 +188,26 @@ def test_a_key_gets_pools_that_were_made_after_it(otto: Any, pool: Any) -> None:
     assert ApiKey.objects.get().pools == ["demo", "spare"]
 
 
+def test_a_pool_that_an_administrator_takes_away_during_a_question_stays_away(
+    otto: Any,
+    otto_client: Client,
+    router: AnsweringRouter,
+    pool: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own_key.ready(otto, SYSTEM)
+    Pool.objects.create(name="spare", model="m", kind="sim", policy=pool.policy, replicas=1)
+    ApiKey.objects.update(pools=["demo", "spare"])
+
+    def free() -> tuple[str, ...]:
+        ApiKey.objects.update(pools=[])
+        return ("demo", "new")
+
+    monkeypatch.setattr(own_key, "_free", free)
+    assert "changed at this moment: ask again" in ask(otto_client)[1][0]["failed"]
+    assert (ApiKey.objects.get().pools, router.asked) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("answers", "failed"),
     [
@@ -232,14 +253,19 @@ def test_a_wrong_question_is_refused_before_it_is_asked(
     assert (router.asked, ApiKey.objects.count()) == ([], 0)
 
 
-def test_more_answers_than_there_are_places_wait_for_nothing(
-    otto_client: Client, router: AnsweringRouter, monkeypatch: pytest.MonkeyPatch
+def test_answers_have_places_of_which_one_person_gets_a_part(
+    otto: Any, otto_client: Client, ada_client: Client, router: AnsweringRouter
 ) -> None:
-    monkeypatch.setattr(asking.places, "taken", asking.AT_ONCE)
-    assert ask(otto_client)[1] == [{"failed": asking.FULL}]
-    monkeypatch.setattr(asking.places, "taken", 0)
-    ask(otto_client)
-    assert asking.places.taken == 0
+    places, own = asking.places, own_key.secret_of(otto)
+    with ExitStack() as stack:
+        assert all([stack.enter_context(places.one(own)) for _ in range(asking.OF_ONE)])
+        assert ask(otto_client)[1] == [{"failed": asking.FULL}]
+        assert {"text": "dam."} in ask(ada_client)[1]
+        others = range(asking.AT_ONCE - asking.OF_ONE)
+        assert all([stack.enter_context(places.one(f"of {number}")) for number in others])
+        assert ask(ada_client)[1] == [{"failed": asking.FULL}]
+    assert {"text": "dam."} in ask(otto_client)[1]
+    assert not places.taken
 
 
 async def test_a_router_that_does_not_take_the_connection_in_time_leaves_the_question_to_the_next(
