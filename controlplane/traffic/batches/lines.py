@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 MOST_LINES = 50_000
+MOST_MODELS = 100  # names of models in a batch, each of which has its own pace and reasons to wait
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
 MOST_TOKENS = 1_000_000_000  # tokens per answer; an engine that reports more is broken
@@ -56,12 +57,14 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
         try:
             if one.strip():
                 name, model = _read(one, api_path, seen)
+                if model not in models and len(models) == MOST_MODELS:
+                    raise _Bad("too_many_models", f"a batch may name at most {MOST_MODELS} models", "body.model")
                 lines.append(Line(name, models.setdefault(model, model), start, len(one)))
             if len(lines) > MOST_LINES:
                 raise _Bad("too_many_lines", f"a batch may have at most {MOST_LINES:,} lines")
         except _Bad as error:
             faults.append(Fault(error.code, number, str(error), error.param))
-            if len(faults) >= MOST_FAULTS or error.code == "too_many_lines":
+            if len(faults) >= MOST_FAULTS or error.code.startswith("too_many_"):
                 break
         start += len(one)
     if not lines and not faults:

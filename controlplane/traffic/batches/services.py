@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet, Window
+from django.db.models import Count, F, Q, QuerySet, Sum, Window
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import RowNumber
 from django.utils import timezone
@@ -26,7 +26,7 @@ from fleet.jobs import CANCELLED, DONE, ENDED, QUEUED
 from router.contract.api_paths import BATCHED
 
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
-MOST_FILES = 1_000  # files per key
+MOST_FILES, MOST_BYTES = 1_000, 10 << 30  # files per key, and their bytes
 MOST_BATCHES = 1_000  # unfinished batches per key
 MOST_METADATA = 16  # entries
 KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
@@ -45,7 +45,8 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
     """Store an uploaded file. Raises Refused."""
     if purpose != "batch":
         raise Refused("purpose: must be batch", "purpose")
-    if StoredFile.objects.filter(key=key).count() >= MOST_FILES:
+    kept = StoredFile.objects.filter(key=key).aggregate(files=Count("pk"), bytes=Sum("bytes", default=0))
+    if kept["files"] >= MOST_FILES:
         raise Refused(f"the API key has {MOST_FILES:,} files: delete some first", "file")
     row = StoredFile(key=key, filename=filename[:200], purpose=purpose, bytes=0)
     path = store.content(row.name)
@@ -55,6 +56,8 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
                 row.bytes += file.write(part)
                 if row.bytes > store.LARGEST:
                     raise Refused(f"a file may have at most {store.LARGEST:,} bytes", "file", 413)
+                if kept["bytes"] + row.bytes > MOST_BYTES:
+                    raise Refused(f"files of an API key may have {MOST_BYTES:,} bytes: delete some first", "file", 413)
             file.flush()
             os.fsync(file.fileno())
         if not row.bytes:

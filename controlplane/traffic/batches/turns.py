@@ -67,18 +67,21 @@ class Turns:
 
     def next(self, now: float) -> Ticket | None:
         """Take the next line; None while nothing may be sent."""
-        for key in sorted(self._keys.values(), key=lambda key: (max(self._now, key.finish), key.turn)):
+        able = (key for key in self._keys.values() if self._may_have_another(key))
+        for key in sorted(able, key=lambda key: (max(self._now, key.finish), key.turn)):
             for queue in key.queues:
                 for flow in queue.ready(now):
                     if self._has_room(key, self.lanes.setdefault(flow.model, Lane())):
                         return self._take(key, queue, flow, now)
         return None
 
+    def _may_have_another(self, key: _Key) -> bool:
+        return key.under_way < MOST_OF_KEY and (self.under_way < MOST_IN_ALL or not key.under_way)
+
     def _has_room(self, key: _Key, lane: Lane) -> bool:
-        """Tell whether a key may have another line in flight. Its first line does not wait for long answers of others,
+        """Tell whether the lane takes another line of a key. Its first one does not wait for long answers of others,
         unless the lane was narrowed for other traffic."""
-        lane_free = lane.under_way < lane.most or (not key.under_way and lane.most > pace.FIRST)
-        return lane_free and key.under_way < MOST_OF_KEY and (self.under_way < MOST_IN_ALL or not key.under_way)
+        return lane.under_way < lane.most or (not key.under_way and lane.most > pace.FIRST)
 
     def _take(self, key: _Key, queue: LineQueue, flow: Flow, now: float) -> Ticket:
         number, line = queue.take(flow, now)

@@ -294,6 +294,9 @@ def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytes
     kept = alice.upload(b"x")["id"]
     assert alice.client.delete(f"/v1/files/{kept}").json()["deleted"] is True
     assert list(store.folder().iterdir()) == []
+    monkeypatch.setattr(services, "MOST_BYTES", 15)
+    alice.upload(b"x" * 8)
+    assert "delete some first" in alice.upload(b"x" * 8, status=413)["error"]["message"]
 
 
 def test_old_files_and_batches_are_deleted(alice: Caller, router: StandIn) -> None:

@@ -51,6 +51,15 @@ def test_no_more_lines_and_faults_than_allowed(monkeypatch: pytest.MonkeyPatch) 
     assert len(lines.check([b"{\n"] * 500, CHAT).faults) == lines.MOST_FAULTS
 
 
+def test_a_batch_names_no_more_models_than_a_dispatcher_can_pace() -> None:
+    def naming(count: int) -> list[bytes]:
+        return [line(str(i), body={"model": f"m{i % count}"}) for i in range(2 * count)]
+
+    assert lines.check(naming(lines.MOST_MODELS), CHAT).faults == []
+    (fault,) = lines.check(naming(lines.MOST_MODELS + 1), CHAT).faults
+    assert (fault.code, fault.line, fault.param) == ("too_many_models", lines.MOST_MODELS + 1, "body.model")
+
+
 def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
     results = Results("batch_1")
     for name in ("a", "b"):
