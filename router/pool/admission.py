@@ -119,7 +119,7 @@ class Admission:
         """Wait for an instance to be ready, or continue a wait that has begun."""
         if self._entry is None:
             self._entry = self._new_entry(decision)
-            if hold.refused:
+            if hold.refused and not (hold.is_full and self._queue.makes_room(self._entry)):
                 return self._waking(hold.refused, hold)
         self._is_queued(now)
         self._queue.join(self._entry, NO_LIMIT, self._woken, now=now)
@@ -201,7 +201,8 @@ class Admission:
 
     def _displaced(self, now: float) -> Refusal:
         name = self._entry.request_class if self._entry is not None else ""
-        reason = f"the queue for {name} requests is full, and one of higher priority came"
+        came = "one of higher priority, or of a client with fewer waiting, came"
+        reason = f"the queue for {name} requests is full, and {came}"
         return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:

@@ -21,6 +21,7 @@ class Hold:
     max_wait_s: float
     retry_after_s: int
     refused: str = ""  # why the request may not wait; empty if it may
+    is_full: bool = False  # it may wait in the place of another
 
 
 class Wakes:
@@ -47,13 +48,14 @@ class Wakes:
             self.since = now
         so_far_s, expected_s = now - self.since, self.expected_s
         left_s = max(1, math.ceil(expected_s - so_far_s if so_far_s < expected_s else expected_s))
-        if waiting >= rule.max_held:
+        is_full = waiting >= rule.max_held
+        if is_full:
             why = f"{waiting} requests wait for it already"
         elif waiting and self.waiting_bytes + size > MOST_BYTES:
             why = f"requests of {self.waiting_bytes / 2**20:.0f} MiB wait for it already"
         else:
             why = ""
-        return Hold(rule.max_wait_s, left_s, why and f"no instance is ready: the pool wakes, and {why}")
+        return Hold(rule.max_wait_s, left_s, why and f"no instance is ready: the pool wakes, and {why}", is_full)
 
     def ready(self, now: float) -> None:
         """Note that an instance takes requests."""

@@ -8,7 +8,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.contract.redis.published import WakeRule
 from router.pool.wake import MOST_BYTES, Hold, Wakes
-from router.tests.conftest import entry
+from router.tests.conftest import entry, key_entry
 from router.tests.http.test_own_errors import code_of
 
 RULE = {"max_held": 3, "max_wait_s": 30.0}
@@ -75,6 +75,23 @@ async def test_requests_wait_for_the_wake_and_all_of_them_are_served(world):
     awake = await w.ask()
     assert "x-weir-wake-wait" not in awake.headers
     assert "wake_ms" not in await w.receipt(awake)
+
+
+async def test_a_key_that_has_all_places_makes_room_for_another_one(world):
+    w, pool = await asleep(world, max_held=2)
+    w.published.keys(key_entry("sk-weir-hog"), key_entry("sk-weir-other"))
+    auth = w.router.pools.auth
+    await w.until(lambda: auth.ring is not None and len(auth.ring.by_hash) == 2, "the keys")
+    asks = []
+    for key in ("hog", "hog", "other"):
+        asks.append(asyncio.ensure_future(w.ask(headers={"authorization": f"Bearer sk-weir-{key}"})))
+        await w.until(lambda: len(pool.queue) == min(len(asks), 2))
+    displaced = await asks[1]
+    assert (displaced.status_code, code_of(displaced)) == (429, "displaced")
+    again = await w.ask(headers={"authorization": "Bearer sk-weir-hog"})
+    assert (again.status_code, code_of(again)) == (503, "waking")
+    w.published.fleet(entry("demo-0", w.engines[0].url), wake=RULE)
+    assert [(await ask).status_code for ask in (asks[0], asks[2])] == [200, 200]
 
 
 async def test_a_wake_that_takes_too_long_refuses_the_waiting_requests(world):

@@ -71,13 +71,15 @@ class AdmissionQueue:
     ) -> None:
         """Add an entry. `on_wakeup` is called once, maybe before this returns; then call `resume`.
 
-        Raises QueueFull if `limit` requests of the class wait and none has a lower band; otherwise the newest of the
-        lowest is displaced. `capacity`: there is capacity now for the first in the queue.
+        Raises QueueFull if `limit` requests of the class wait and none of them can be displaced for it. `capacity`:
+        there is capacity now for the first in the queue.
         """
         if self._now < now:
             self._now = now
         if entry.offer is None:
-            if self.waiting[entry.request_class] >= limit and not (limit and self._displace(entry)):
+            if self.waiting[entry.request_class] >= limit and not (
+                limit and self._displace(entry, entry.request_class)
+            ):
                 raise QueueFull
             entry.lift_at = self._now + self.band_max_wait_s
         if entry.lift_at < self._due_at:
@@ -179,15 +181,21 @@ class AdmissionQueue:
         self.waiting[entry.request_class] += change
         self.total += change
 
-    def _displace(self, entry: QueueEntry) -> bool:
-        """Remove the newest request of the same class in the lowest band below."""
+    def makes_room(self, entry: QueueEntry) -> bool:
+        """Displace a request of any class for this one, as `join` does one of its class; False if none may be."""
+        return any(self._displace(entry, name) for name in CLASSES)
+
+    def _displace(self, entry: QueueEntry, name: RequestClass) -> bool:
+        """Remove the newest request of the class in the lowest band below; without one, the newest in its own band of
+        the tenant that has most waiting there, so that no tenant keeps the others out."""
         self._lift()
         for queue in reversed(self._highest_first):
-            if queue.band >= entry.band:
+            if queue.band > entry.band:
                 return False
-            newest = queue.classes[entry.request_class].newest()
+            waiting = queue.classes[name]
+            newest = waiting.newest() if queue.band < entry.band else waiting.newest_beyond(entry.tenant)
             if newest is not None and newest.on_wakeup is not None:
-                queue.classes[entry.request_class].drop(newest)
+                waiting.drop(newest)
                 queue.over(newest)
                 queue.count(newest, -1)
                 self._count(newest, -1)

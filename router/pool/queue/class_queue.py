@@ -155,6 +155,12 @@ class ClassQueue:
         """Return the newest waiting entry that was not woken."""
         return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
 
+    def newest_beyond(self, name: str) -> QueueEntry | None:
+        """Return the newest waiting entry of the tenant with most, if it has at least two more than this tenant."""
+        own = self._tenants.get(name)
+        most = max((one.waiting for one in self._tenants.values()), key=len, default=[])
+        return most[-1][1] if len(most) > (len(own.waiting) if own is not None else 0) + 1 else None
+
     def due(self, now: float) -> list[QueueEntry]:
         """Return the entries that have waited long enough for the next band."""
         found = []

@@ -125,6 +125,27 @@ async def test_each_class_has_a_bound_of_its_own():
     await asyncio.gather(waiting, warm)
 
 
+async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewer():
+    queue, tasks = AdmissionQueue(), {}
+
+    async def asks(name, tenant, band=0):
+        tasks[name] = asyncio.ensure_future(wait(queue, queue.entry("warm", tenant, band=band), 4))
+        await settle()
+        return not tasks[name].done() or tasks[name].exception() is None
+
+    for number in range(4):
+        assert await asks(f"hog {number}", "hog")
+    assert not await asks("hog 4", "hog")
+    for name in ("a", "b"):
+        assert await asks(name, name)
+    assert [name for name, task in tasks.items() if not task.done()] == ["hog 0", "hog 1", "a", "b"]
+    assert not await asks("a 2", "a")  # of two requests and one each, nobody has two more
+    assert not await asks("low", "c", band=-1)  # of a lower band it displaces nobody
+    assert (len(queue), queue.displaced) == (4, {0: 2})
+    queue.wake_all()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
 async def test_unannounced_capacity_is_found_by_looking_again():
     server = Server(AdmissionQueue())
     await enqueue(server, *((i,) for i in range(5)))

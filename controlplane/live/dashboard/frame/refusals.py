@@ -11,7 +11,7 @@ WORDS = {
     "deadline_exceeded": "deadline passed",
     "no_instance_ready": "no instance ready",
     "waking": "not awake in time",
-    "displaced": "displaced by a higher priority",
+    "displaced": "displaced in a full queue",
     "over_ttft_limit": "over the TTFT limit",
 }
 
