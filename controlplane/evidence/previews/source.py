@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 import redis
 
+from controlplane.common.computing import computed_once
 from controlplane.evidence.previews.analysis.compute import part as part_of
+from controlplane.evidence.previews.analysis.compute import read_part
 from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.evidence.traces import generated, library, recorded_traffic
-from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace
 from router.contract.json_value import JsonObject
 
 BUILT_IN = "agentic-demo"
+LARGE = 1 << 20  # bytes of a file that takes longer to read than a page may
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,20 @@ def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
     BadTrace."""
     if name.startswith(library.RECORDED):
         return _take_recorded(name, count, seed, until)
-    source = "built-in" if name in generated.BUILT_IN else library.entry(name).source
-    trace = library.load(name, seed)
-    return TrafficPart(name, source, len(trace.requests), part_of(trace, count))
+    if name in generated.BUILT_IN:
+        trace = generated.BUILT_IN[name]()
+        return TrafficPart(name, "built-in", len(trace.requests), part_of(trace, count))
+    source = library.entry(name).source
+    return TrafficPart(name, source, *_read(library.content(name), count, seed))
+
+
+def _read(data: bytes, count: int, seed: int) -> tuple[int, LoadedTrace]:
+    """Return (requests of the file, the part of it); a large file is read beside the web process. Raises BadTrace,
+    Busy."""
+    found = read_part(data, count, seed) if len(data) <= LARGE else computed_once(read_part, data, count, seed)
+    if isinstance(found, BadTrace):
+        raise found
+    return found
 
 
 def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
@@ -78,5 +91,5 @@ def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
         raise library.NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
     if not lines:
         raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
-    trace = registry.read(b"\n".join(lines), seed)
+    _, trace = _read(b"\n".join(lines), count, seed)
     return TrafficPart(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)

@@ -40,9 +40,12 @@ def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
 
 def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     cells, problems = [], dict[tuple[str, str], Problem]()
+    kept: dict[str, str] = {}  # recorded traffic goes on: every load plays the copy that the first one made
     for index, cell in asked.cells():
         try:
-            cells.append(services.settled(cell, actor, RUNS_MAX))
+            given = cell.model_copy(update={"trace": kept.get(cell.trace, cell.trace)})
+            cells.append(services.settled(given, actor, RUNS_MAX))
+            kept[cell.trace] = cells[-1].trace
         except InvalidInput as error:
             for problem in error.problems:
                 path = f"traces.{index}" if problem.path == "trace" else problem.path

@@ -110,6 +110,15 @@ def test_an_experiment_plays_a_copy_that_stays_as_it_was(ci, record, demo_pool, 
     assert (data_dir / "traces" / row.sha256).read_text().splitlines() == lines(6)
 
 
+def test_every_load_of_a_matrix_plays_the_same_copy(ci, record, demo_pool, sent, monkeypatch):
+    record(*lines(4))
+    keep = library.keep
+    monkeypatch.setattr(library, "keep", lambda *given: (keep(*given), record(*lines(1)))[0])
+    body = {"name": "Loads", "traces": ["recorded:demo"], "loads": [1, 2, 3], "pool": "demo", "arms": ["lpwl"]}
+    assert ci.post("/matrices", body).status_code == 201
+    assert [row.trace for row in Experiment.objects.all()] == [Trace.objects.get().name] * 3
+
+
 def test_the_same_recording_is_kept_once_and_a_longer_one_beside_it(ci, record, demo_pool, sent):
     record(*lines(2))
     for _ in range(2):

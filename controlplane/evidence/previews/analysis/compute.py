@@ -14,7 +14,8 @@ from controlplane.evidence.previews.analysis import canary
 from controlplane.evidence.previews.analysis.deviation import Version, compared
 from controlplane.evidence.previews.analysis.effect import effect_of, paired
 from controlplane.evidence.previews.analysis.types import Deviation, Effect
-from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
+from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
 from controlplane.evidence.twin.simulation.chains import Prompts, prompts_of
 from controlplane.evidence.twin.simulation.simulate import Play
 from controlplane.evidence.twin.simulation.types import Arms, TwinFleet, TwinOutcome
@@ -123,6 +124,15 @@ def part(trace: LoadedTrace, count: int) -> LoadedTrace:
     """Return at most `count` requests: the newest of a recording, the first of any other trace."""
     requests = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
     return replace(trace, requests=from_the_start(requests))
+
+
+def read_part(data: bytes, count: int, seed: int) -> tuple[int, LoadedTrace] | BadTrace:
+    """Return (requests of the file, at most `count` of them); an error is returned, not raised, to another process."""
+    try:
+        trace = registry.read(data, seed)
+        return len(trace.requests), part(trace, count)
+    except BadTrace as error:
+        return error
 
 
 def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:

@@ -3,10 +3,13 @@
 import pytest
 import redis
 
-from controlplane.evidence.previews import policy_job, selectors, services
+from controlplane.common import computing
+from controlplane.evidence.previews import policy_job, selectors, services, source
+from controlplane.evidence.previews.analysis.compute import read_part
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.services import AskedPreview
 from controlplane.evidence.previews.tests.conftest import OTTO, sim_pool
+from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as policy_services
@@ -67,6 +70,20 @@ def test_the_newest_recorded_requests_of_the_pool_are_played(policy, draft, reco
 def test_of_a_named_trace_the_first_requests_are_played(policy, draft):
     made = start(policy, trace="agentic-demo", max_requests=30)
     assert made.trace["played"] == 30 < made.trace["requests"]
+
+
+@pytest.mark.parametrize("name", ["recorded:demo", "large.jsonl"])
+def test_a_large_trace_is_read_beside_the_web_process(policy, draft, record, data_dir, monkeypatch, name):
+    record(210)
+    (data_dir / "large.jsonl").write_text("\n".join(mooncake_line(timestamp=i) for i in range(40)))
+    monkeypatch.setenv("WEIR_TRACE_DIR", str(data_dir))
+    made = start(policy, trace=name, max_requests=30).trace
+    beside = []
+    monkeypatch.setattr(computing, "_beside", lambda read, given: beside.append(read) or read(*given))
+    monkeypatch.setattr(source, "LARGE", 1)
+    with computing.asked_by(lambda: "otto"):
+        part = source.take(name, 30, 1, made["until"])
+    assert (part.facts(), beside) == (made, [read_part])
 
 
 def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, draft, record):
@@ -231,8 +248,6 @@ def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, dr
 
 
 def test_traffic_that_arrives_while_it_waits_is_not_played(policy, draft, record, live_redis):
-    from controlplane.evidence.previews import source
-
     record(200)
     made = start(policy)
     record(10)
