@@ -27,7 +27,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
     "fleet.Node": ("cordoned", "draining", "because"),
     "fleet.Pool": (
         "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale", "slo",
-        "mode", "halted",
+        "access", "mode", "halted",
     ),
     "keys.ApiKey": (
         "name", "pools", "models", "requests_per_min", "tokens_per_min", "priority", "priority_max", "expires_at",

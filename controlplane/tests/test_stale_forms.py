@@ -15,7 +15,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
 from django.test import Client
 
-from controlplane.common.as_seen import etag
+from controlplane.common.as_seen import SEEN, etag
 from controlplane.doors.api.tests import versioned_kinds as kinds
 from controlplane.pages.shares.models import Share
 from controlplane.people.accounts.models import ApiToken
@@ -27,6 +27,7 @@ from controlplane.traffic.keys.models import ApiKey, Budget
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.use import budgets
 from fleet.models import Instance, Node, Pool
+from fleet.spec.fleet_spec import PoolSpec
 
 ADA = kinds.ADA
 ROWS = (ApiKey, ApiToken, Budget, Channel, Freeze, Share, User)
@@ -232,6 +233,10 @@ def test_every_form_that_posts_carries_a_version_or_is_known_to_need_none() -> N
             (with_row if "{% seen " in form else without).add(name[1] if name else "")
     assert with_row == {form.name for form in FORMS}
     assert without == OWN_VERSION | CREATE | ONE_STATE
+
+
+def test_the_version_of_a_pool_is_of_all_that_its_document_says() -> None:
+    assert PoolSpec.__dataclass_fields__.keys() - {"name"} <= {*SEEN["fleet.Pool"]}
 
 
 def test_a_page_that_answers_a_form_at_the_address_of_the_form_leads_to_the_page_itself(ada_client: Client) -> None:

@@ -35,6 +35,7 @@ SHOWN = 100
 LABELS = {"ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Since", "until": "Until"}
 BESIDE = "requests/beside.html"
 PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by the id of the element that asks
+LATEST = 1e12  # Unix s, within the range of Redis' ids
 AWAITED_TRIES = 20  # tries, half a second apart
 LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))
 
@@ -122,7 +123,7 @@ def key_names() -> list[str]:
 
 def _new_count(request: HttpRequest, query: ReceiptQuery) -> HttpResponse:
     try:
-        after = float(request.GET["after"])
+        after = min(max(0.0, float(request.GET["after"])), LATEST)  # NaN is 0
     except ValueError:
         after = 0.0
     count = newer_than(connect(), query, after)

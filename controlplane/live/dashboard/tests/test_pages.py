@@ -45,7 +45,9 @@ def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis
     assert "?range=900&amp;pool=demo" in text or "?pool=demo&amp;range=900" in text
 
 
-@pytest.mark.parametrize("asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc"])
+@pytest.mark.parametrize(
+    "asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc", f"slo_ttft_ms={'9' * 400}"]
+)
 def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
     FakeFleet(live_redis, size=1).write(ahead())
     assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")

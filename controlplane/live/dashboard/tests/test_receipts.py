@@ -421,6 +421,8 @@ def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, writte
     text = vera_client.get("/requests/?class=heavy", headers=headers).content.decode()
     assert "<html" not in text
     assert "req-heavy" in text
+    for after in ("nan", "inf", "-inf", "1e300", "-1", "soon"):
+        assert vera_client.get(f"/requests/?after={after}", headers=headers).status_code == 200
 
 
 def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: Client, written: FakeFleet) -> None:
