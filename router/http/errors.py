@@ -45,7 +45,8 @@ class ErrorResponse(Exception):
         self.status = status
         self.code = code
         self.message = message
-        self.retry_after_s = retry_after(status, retry_after_s)
+        # An error that is not to be repeated names a time only where one is known
+        self.retry_after_s = retry_after(status, retry_after_s) if should_retry or retry_after_s else None
         self.allow = allow  # allowed methods, for a 405
         self.location = location  # path, for a 307
         self.result = result or verdict.of_own_answer(status, code)

@@ -11,9 +11,11 @@ since the others last asked, at most REPORT_S ago.
 import time
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import ceil
 from typing import Protocol
 
+from router.contract.net.retry_after import LONGEST_S
 from router.contract.redis.budgets import EVER, PublishedBudget
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
@@ -23,7 +25,6 @@ AHEAD_REQUESTS = 8  # and at most this many requests like the present one
 UNPRICED = 8  # requests under way at most while a period's price is unknown
 AGAIN_S = 0.2  # between two requests for an exhausted rest
 REPORT_S = 5.0  # interval of reports without change, which show that the router lives
-DAY_S = 86_400
 LATE_S = 3600.0  # time for requests under way after a period's end
 
 
@@ -162,5 +163,8 @@ def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorRes
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
     whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
     why = f"{whose} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
-    after = DAY_S if period is EVER else max(1, ceil(period.ends - at))  # a budget for ever may be raised
+    # Qwen Code and Anthropic's libraries would sleep for days if they were given so long a time
+    after = None if period is EVER or period.ends - at > LONGEST_S else max(1, ceil(period.ends - at))
+    if period is not EVER:
+        why += f"; the next period begins at {datetime.fromtimestamp(period.ends, UTC):%Y-%m-%d %H:%M} UTC"
     return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

@@ -225,7 +225,7 @@ async def test_a_budget_for_ever_is_spent_once(routers, live_redis):
     assert await spend(routers.all[0], 40, of=ever, at=NOW + 400 * 86_400)
     with pytest.raises(ErrorResponse, match="0 tokens left of its budget of 100 tokens in all") as refused:
         await routers.all[0].reserve(ever.budgets, "API key ci", 1, NOW, [])
-    assert refused.value.retry_after_s == 86_400
+    assert refused.value.retry_after_s is None
     assert 0 < live_redis.ttl(name) <= 33 * 86_400
 
 
@@ -366,10 +366,18 @@ async def test_a_refusal_names_the_rest_of_the_budget_and_forbids_retries(world,
     assert code_of(refused) == "insufficient_quota"
     assert "580 tokens left of its budget of 700 tokens a month" in refused.json()["error"]["message"]
     assert refused.headers["x-should-retry"] == "false"
-    assert 0 < int(refused.headers["retry-after"]) <= 31 * 86_400
     await w.until(lambda: live_redis.hget(name, f"r:{w.router.source.id}.{w.router.source.reporter.life}") == b"1")
     assert spending.reserved == 0
     assert len(w.engines[0].received) == 1
+
+
+@pytest.mark.parametrize(("left_s", "after_s"), [(120.0, 120), (120.5, None), (0.3, 1), (86_400.0, None)])
+async def test_a_refusal_names_no_time_through_which_a_client_should_not_sleep(left_s, after_s):
+    one, ends = Budgets(), period_of("day", THEN).ends
+    with pytest.raises(ErrorResponse, match="the next period begins at 2026-11-27 00:00 UTC") as refused:
+        await one.reserve(key().budgets, "it", LIMIT + 1, ends - left_s, [])
+    sent = dict(refused.value.headers())
+    assert (sent.get(b"retry-after"), sent[b"x-should-retry"]) == (after_s and b"%d" % after_s, b"false")
 
 
 async def test_a_pools_budget_counts_requests_with_and_without_a_key(world):
