@@ -40,6 +40,7 @@ from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
 from router.telemetry.tracer import Tracer
 from router.tokenize import bounds
+from router.tokenize.prompt import InvalidBody
 from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
@@ -73,7 +74,7 @@ class Proxy:
                 await self._answer(call, client)
             except ErrorResponse as refusal:
                 await self._fall_back(call, refusal, client)
-        except ErrorResponse as refusal:
+        except (ErrorResponse, InvalidBody) as refusal:
             _send_refusal(call, refusal, client)
         except UpstreamError as error:  # after the first byte, the relay has sent an error event
             content = call.outcome.first_content is not None
@@ -90,7 +91,7 @@ class Proxy:
     async def _read(
         self, call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], client: ClientConnection
     ) -> None:
-        """Make the request for the engines, and charge its key. Raise ErrorResponse."""
+        """Make the request for the engines, and charge its key. Raise ErrorResponse or InvalidBody."""
         auth = self._pools.auth
         if auth.bucket_store is not None:
             call.key = auth.identify(incoming, by_name, call.at)
@@ -294,11 +295,12 @@ class Proxy:
             raise _reported(call, endpoint, answer, answer.error)
         if answer.result == "failed_alike":
             raise _alike(endpoint, answer)
-        if answer.result == "client_error" and relay.fails_in_stream(call, answer):
-            relay.fail_in_stream(call, answer, client)
+        status = answer.connection.status
+        if answer.result == "client_error" and (code := relay.code_of_event(call, status, answer.body)):
+            relay.fail_in_stream(call, code, _said(answer), client)
             self._judge_end(call, endpoint, answer)
             return
-        if self.responses is not None and call.api_path == stored.PATH and answer.connection.status == 200:
+        if self.responses is not None and call.api_path == stored.PATH and status == 200:
             client = self.responses.noting(call, endpoint, client, streams=answer.streams)
         try:
             await relay.forward(call, answer, client)
@@ -401,17 +403,18 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
 
 def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
     """Return the failure with the engine's status and words, and with the code `failed_alike`."""
-    status, event = answer.connection.status, answers.said(answer.body)
+    status = answer.connection.status
+    message = f"{endpoint.id} answered {status}, as another engine did: {_said(answer)}"
+    return ErrorResponse(status, "failed_alike", message, should_retry=False, result="failed_alike")
+
+
+def _said(answer: BegunAnswer) -> str:
+    """Return the message of an engine's whole answer that is an error."""
+    event = answers.said(answer.body)
     error = answers.error_of(event) if event is not None else None
-    said = error.message if error is not None else answer.body[: answers.LONGEST_MESSAGE].decode("utf-8", "replace")
-    message = f"{endpoint.id} answered {status}, as another engine did: {said}"
-    return _for_nobody(ErrorResponse(status, "failed_alike", message, should_retry=False, result="failed_alike"))
-
-
-def _for_nobody(error: ErrorResponse) -> ErrorResponse:
-    """Return the error without a time to retry."""
-    error.retry_after_s = None
-    return error
+    if error is not None:
+        return error.message
+    return answer.body[: answers.LONGEST_MESSAGE].decode("utf-8", "replace")
 
 
 def _settle(call: Call) -> None:
@@ -499,9 +502,7 @@ def _spent(call: Call, code: str) -> ErrorResponse:
     if result == "failed_alike":
         code = "failed_alike"
     message = f"the request failed on two engines and is tried on no other: {named}"
-    return _for_nobody(
-        ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
-    )
+    return ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
 
 
 _KINDS = {
@@ -533,8 +534,15 @@ def _bad_gateway(call: Call, why: str) -> ErrorResponse:
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 
 
-def _send_refusal(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
+def _send_refusal(call: Call, refusal: ErrorResponse | InvalidBody, client: ClientConnection) -> None:
+    if isinstance(refusal, InvalidBody):
+        refusal = ErrorResponse(400, refusal.code, str(refusal))
     call.outcome.close(refusal.result, refusal.code, refusal.message)
+    is_final = call.outcome.fault == "client" or (not refusal.should_retry and refusal.retry_after_s is None)
+    said = refusal.engines or refusal.message.encode("utf-8", "replace")
+    if is_final and (code := relay.code_of_event(call, refusal.status, said)):
+        relay.fail_in_stream(call, code, refusal.message, client)
+        return
     call.outcome.status = refusal.status
     lines, text = errors.answer(call.api_path, refusal, call.id)
     client.start(refusal.status, lines + relay.own_lines(call))

@@ -26,6 +26,7 @@ WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
 CUT = "the answer ended without its last event"
+ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
 
 
 @dataclass(slots=True)
@@ -129,20 +130,26 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
     return b"".join(parts)
 
 
-def fails_in_stream(call: Call, answer: BegunAnswer) -> bool:
-    """Codex compacts a conversation that no longer fits for an event in a stream; for a 400 it ends the turn."""
+def code_of_event(call: Call, status: int, body: bytes) -> str:
+    """Return the code of the event in place of an error; empty where the client gets the error itself.
+
+    Codex repeats a request up to thirty times, whatever the answer's header says, unless the error is one of ENDS_TURN
+    or comes by an event. It compacts a conversation that no longer fits for an event alone.
+    """
     is_codex = call.api_path == "/v1/responses" and b"x-codex-window-id:" in call.request.forwarded
-    return is_codex and call.request.prompt.stream and answers.is_too_long(answer.connection.status, answer.body)
+    if not is_codex or not call.request.prompt.stream:
+        return ""
+    if answers.is_too_long(status, body):
+        return "context_length_exceeded"
+    return "" if status in ENDS_TURN else "invalid_prompt"
 
 
-def fail_in_stream(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
-    outcome, event = call.outcome, answers.said(answer.body)
-    error = answers.error_of(event) if event is not None else None
-    message = error.message if error is not None else answer.body.decode("utf-8", "replace")
+def fail_in_stream(call: Call, code: str, message: str, client: ClientConnection) -> None:
+    """Send a stream whose only event is the error."""
+    outcome = call.outcome
     outcome.streamed, outcome.status, outcome.begun, outcome.last_byte = True, 200, True, time.perf_counter()
     client.start(200, b"content-type: text/event-stream\r\n" + own_lines(call))
-    model = call.request.prompt.model
-    client.end(errors.failed_response("context_length_exceeded", message, call.id, model))
+    client.end(errors.failed_response(code, message, call.id, call.request.prompt.model))
 
 
 async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:

@@ -1,13 +1,14 @@
 """Requests go to an engine and their answers come back as they are."""
 
 import json
+import re
 import time
 
 import pytest
 
 from router.contract.api_paths import CLASSLESS, LIMITS, WITH_FILES
 from router.contract.redis import redis_keys
-from router.tests.engine import USAGE, events, reply
+from router.tests.engine import USAGE, events, hang_up, reply, stream
 from router.tokenize.prompt import RENDERERS
 
 BODIES = {
@@ -106,32 +107,41 @@ async def test_the_query_is_passed_on(world):
 
 CODEX = {"x-codex-window-id": "s:0"}
 TOO_LONG = {"error": {"message": "This model's maximum context length is 64 tokens.", "code": 400}}
+BARE_TOO_LONG = {"message": "The input (70 tokens) is longer than the model's context length"}
+MISTAKE = {"error": {"message": "another mistake"}}
+COMPACTS, GIVES_UP = "context_length_exceeded", "invalid_prompt"
+ERROR_IN_200 = stream([b"event: error\ndata: %b\n\n" % json.dumps(TOO_LONG).encode()])
 
 
 @pytest.mark.parametrize(
-    ("headers", "stream", "said", "compacts"),
+    ("engine", "result", "code"),
     [
-        (CODEX, True, TOO_LONG, True),
-        (CODEX, True, {"message": "The input (70 tokens) is longer than the model's context length"}, True),
-        (CODEX, False, TOO_LONG, False),
-        (CODEX, True, {"error": {"message": "another mistake"}}, False),
-        ({}, True, TOO_LONG, False),
+        (reply(TOO_LONG, 400), "client_error", COMPACTS),
+        (reply(BARE_TOO_LONG, 400), "client_error", COMPACTS),
+        (ERROR_IN_200, "client_error", COMPACTS),
+        (reply(MISTAKE, 400), "client_error", ""),
+        (reply(MISTAKE, 404), "client_error", GIVES_UP),
+        (reply(MISTAKE, 413), "client_error", GIVES_UP),
+        (reply(MISTAKE, 500), "failed_alike", GIVES_UP),
+        (hang_up, "failed_alike", GIVES_UP),
+        (reply(MISTAKE, 429), "refused", ""),
+        (reply(MISTAKE, 503), "refused", ""),
     ],
 )
-async def test_codex_hears_of_a_prompt_that_does_not_fit_by_the_event_for_which_it_compacts(
-    world, headers, stream, said, compacts
-):
-    w = await world(reply(said, 400))
-    body = {"model": "llama", "input": "hello", "stream": stream}
-    response = await w.client.post("/v1/responses", json=body, headers=headers)
+async def test_codex_hears_by_an_event_of_what_it_would_repeat_or_must_compact(world, engine, result, code):
+    w = await world(engine, engine)
+    body = {"model": "llama", "input": "hello"}
+    plain = [await w.client.post("/v1/responses", json=body | {"stream": True})]
+    plain.append(await w.client.post("/v1/responses", json=body, headers=CODEX))
+    assert min(answer.status_code for answer in plain) >= 400
+    response = await w.client.post("/v1/responses", json=body | {"stream": True}, headers=CODEX)
     receipt = await w.receipt(response)
-    assert (receipt["outcome"], receipt["attempts"][0]["status"]) == ("client_error", 400)
-    if not compacts:
-        assert (response.status_code, response.json()) == (400, said)
+    assert (receipt["result"], receipt["status"]) == (result, 200 if code else plain[0].status_code)
+    if not code:
+        assert response.status_code == plain[0].status_code
         return
     assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
     kind, data = response.text.removesuffix("\n\n").split("\n")
-    failed = json.loads(data.removeprefix("data: "))
-    assert (kind, failed["response"]["status"]) == ("event: response.failed", "failed")
-    assert failed["response"]["error"]["code"] == "context_length_exceeded"
-    assert "context length" in failed["response"]["error"]["message"]
+    failed = json.loads(data.removeprefix("data: "))["response"]
+    assert (kind, failed["status"], failed["error"]["code"]) == ("event: response.failed", "failed", code)
+    assert re.search("context length|another mistake|closed the connection", failed["error"]["message"])
