@@ -214,7 +214,7 @@ def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
 
 def _changed_body(call: Call) -> bytes | None:
     """Return the body for the engine if it differs from the client's: model renamed, router's fields removed. It
-    does not ask for a stream's usage, which the picker could not remove from the answer. Raise ErrorResponse."""
+    does not ask for a stream's usage, which the picker could not remove from the answer. Raise InvalidBody."""
     prompt, alias = call.request.prompt, call.alias
     if not prompt.rewritten and (alias is None or not alias.renames):
         return None
@@ -223,7 +223,7 @@ def _changed_body(call: Call) -> bytes | None:
     try:
         return orjson.dumps(prompt.document)
     except orjson.JSONEncodeError:
-        raise ErrorResponse(400, TooComplex.code, TOO_DEEP) from None
+        raise TooComplex(TOO_DEEP) from None
 
 
 def _end_later(call: Call, lease: Lease, prefill_s: float) -> None:

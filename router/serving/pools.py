@@ -36,6 +36,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
+        self.names: Models = {}  # `aliases`, and pools' names where engines have another name for the model
         self.aliases: Models = {}  # merged from the next two
         self._document: Models = {}  # the published document Models
         self._listed: Models = {}  # further names that engines list
@@ -99,6 +100,7 @@ class Pools:
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
         by_model = {pool.model: pool for pool in by_rank if pool.model}
         self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
+        self._put_names()
 
     def take_models(self, value: ModelsValue) -> bool:
         """Put the published document into force; False if it already is. An unreadable one leaves the old one in
@@ -113,7 +115,7 @@ class Pools:
         if models.sha256(value.document) != value.sha256:
             raise Unreadable(f"version {value.version}: the document does not match its sha256")
         self._document = parsed
-        self._put_aliases()
+        self._put_names()
         self.models_version, self._models_sha256 = version
         return True
 
@@ -121,10 +123,13 @@ class Pools:
         """Take names that a standalone router's engines list; the document's names take precedence."""
         if listed != self._listed:
             self._listed = listed
-            self._put_aliases()
+            self._put_names()
 
-    def _put_aliases(self) -> None:
+    def _put_names(self) -> None:
         self.aliases = {**self._listed, **self._document}
+        served = (pool for pool in self._pools.values() if not pool.ephemeral and not pool.observed)
+        own = {pool.name: Alias((Target(pool.name),)) for pool in served if pool.model not in ("", pool.name)}
+        self.names = {**own, **self.aliases}
 
     def barred(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
         """Return why a request with the key cannot use the pool."""

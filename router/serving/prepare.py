@@ -25,7 +25,7 @@ from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import prompt, salt
-from router.tokenize.prompt import InvalidBody, Prompt
+from router.tokenize.prompt import Prompt
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
 # Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.
@@ -55,17 +55,14 @@ def _salt_of_header(value: bytes, path: str) -> str:
 def read(
     body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
-    """Return the prompt, and the body for the engine; `salted` replaces its own salt. Raise ErrorResponse."""
-    try:
-        parsed = prompt.read(body, api_path, content_types)
-        if salted:
-            parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
-        if salted or not prompt.is_for_engine(parsed, key_id):
-            parsed, body = prompt.for_engine(parsed, key_id)
-        strips = parsed.stream and strips_usage(parsed, api_path)
-        return parsed, prompt.with_usage(body, parsed.document) if strips else body
-    except InvalidBody as error:
-        raise ErrorResponse(400, error.code, str(error)) from None
+    """Return the prompt, and the body for the engine; `salted` replaces its own salt. Raise InvalidBody."""
+    parsed = prompt.read(body, api_path, content_types)
+    if salted:
+        parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
+    if salted or not prompt.is_for_engine(parsed, key_id):
+        parsed, body = prompt.for_engine(parsed, key_id)
+    strips = parsed.stream and strips_usage(parsed, api_path)
+    return parsed, prompt.with_usage(body, parsed.document) if strips else body
 
 
 async def read_large(
@@ -80,13 +77,14 @@ async def read_large(
 def prepare(
     call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
 ) -> None:
-    """Set the call's pool and request; `by_name` holds the request's headers. Raise ErrorResponse."""
+    """Set the call's pool and request; `by_name` holds the request's headers. Raise ErrorResponse, and InvalidBody
+    for one that cannot be written anew."""
     header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
     if call.owner is not None and named is None and read.model in pools.aliases:
         named = call.owner.pool
     session = _session(call, by_name, read, pools)
-    alias = pools.aliases.get(read.model)
+    alias = pools.names.get(read.model)
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
     target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
@@ -96,8 +94,6 @@ def prepare(
         return
     pool = pools.pick(named, read.model, call.key)
     adapter = call.adapter = "" if read.model == pool.model else pool.adapter(read.model)
-    if read.model == pool.name != pool.model and not adapter:
-        read, body = _by_model_of(pool, read, body)
     if pool.removes_billing_line or pool.salt_by_key:
         read, body = _by_rules_of(pool, call, read, body)
     salt = _salt(adapter, read) if adapter or "cache_salt" in read.document else 0
@@ -166,36 +162,18 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
     pool = pools.get(chosen.target.pool)
     if pool is None:  # removed meanwhile
         raise ErrorResponse(503, "no_instance_ready", f"there is no pool {chosen.target.pool}", retry_after_s=5)
-    try:
-        read, body = aliases.aimed(chosen, pool.model)
-    except InvalidBody as error:
-        raise ErrorResponse(400, error.code, str(error)) from None
+    read, body = aliases.aimed(chosen, pool.model)
     read, body = _by_rules_of(pool, call, read, body)
     _set(call, pool, target, forwarded, session, read, body, _chunks(pool, call.adapter, read, chosen.hashed))
 
 
-def _by_model_of(pool: Pool, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """Return a request that names the pool as its engines know their model, unless they serve the pool's name, too.
-    Raise ErrorResponse."""
-    if not pool.model or any(pool.name in one.models for one in pool.endpoints.values()):
-        return read, body
-    try:
-        body = prompt.renamed(body, pool.name, pool.model)
-    except InvalidBody as error:
-        raise ErrorResponse(400, error.code, str(error)) from None
-    return replace(read, document={**read.document, "model": pool.model}), body
-
-
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """Return the request as the pool's rules want its engines to get it. Raise ErrorResponse."""
+    """Return the request as the pool's rules want its engines to get it. Raise InvalidBody."""
     asks_usage = strips_usage(read, call.api_path)
-    try:
-        if pool.removes_billing_line:
-            read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
-        if pool.salt_by_key and call.key is not None and call.api_path not in _UNSALTED:
-            read, body = prompt.of_key(read, body, call.key.id, asks_usage=asks_usage)
-    except InvalidBody as error:
-        raise ErrorResponse(400, error.code, str(error)) from None
+    if pool.removes_billing_line:
+        read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
+    if pool.salt_by_key and call.key is not None and call.api_path not in _UNSALTED:
+        read, body = prompt.of_key(read, body, call.key.id, asks_usage=asks_usage)
     return read, body
 
 

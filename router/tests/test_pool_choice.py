@@ -2,9 +2,11 @@
 
 import pytest
 
+from router.contract.models import Alias, Target
 from router.http.errors import ErrorResponse
 from router.serving.pools import Pools
 from router.tests.conftest import entry
+from router.tests.test_aliases import named
 
 
 def pools(**models):
@@ -87,17 +89,18 @@ def test_a_request_without_a_model_is_not_for_an_observed_pool():
     assert made.pick(None, "").name == "a"
 
 
-@pytest.mark.parametrize(("asked", "reaches"), [("demo", "llama"), ("llama", "llama")])
-async def test_a_pool_asked_by_its_name_gets_the_name_that_its_engines_serve(world, asked, reaches):
-    w = await world(None)
-    assert (await w.ask(model=asked)).status_code == 200
-    assert w.engines[0].received[-1].document["model"] == reaches
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_engines_know_no_name_of_a_pool_and_the_client_is_answered_by_it(world, streamed):
+    w = await world(named)
+    answer = await w.ask(model="demo", stream=streamed)
+    assert w.engines[0].received[-1].document["model"] == "llama"
+    assert (answer.status_code, '"model":"demo"' in answer.text, "llama" in answer.text) == (200, True, False)
+    assert (await w.receipt(answer))["model"] == "llama"
+    assert [one["id"] for one in (await w.client.get("/v1/models")).json()["data"]] == ["llama"]
 
 
-async def test_engines_that_serve_the_pools_name_get_it_unchanged(world):
-    w = await world(None)
-    pool = w.router.pools.get("demo")
-    for endpoint in pool.endpoints.values():
-        endpoint.models = {"demo": None}
-    await w.ask(model="demo")
-    assert w.engines[0].received[-1].document["model"] == "demo"
+def test_a_name_of_the_document_goes_before_a_pools():
+    made = pools(small="llama-8b", large="llama-70b")
+    made.take_listed({"small": Alias((Target("large"),))})
+    assert {name: alias.split[0].pool for name, alias in made.names.items()} == {"small": "large", "large": "large"}
+    assert [*made.aliases] == ["small"]

@@ -258,10 +258,11 @@ async def test_the_body_changes_for_a_priority_and_the_routers_own_headers_go(th
     assert (await gateway.receipt())["key"] == "a"
 
 
-async def test_an_alias_is_sent_under_the_name_that_the_engine_knows(three: World) -> None:
+@pytest.mark.parametrize("name", ["chat", "demo"])
+async def test_an_alias_is_sent_under_the_name_that_the_engine_knows(three: World, name: str) -> None:
     put(three.published, {"chat": {"pool": "demo"}})
     await three.until(lambda: "chat" in three.router.pools.aliases)
-    asking, work = Gateway(three).ask({**DOCUMENT, "model": "chat"})
+    asking, work = Gateway(three).ask({**DOCUMENT, "model": name})
     await asking.answer()
     assert orjson.loads((await asking.answer()).body or b"") == DOCUMENT
     asking.say(None)
