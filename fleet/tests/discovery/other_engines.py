@@ -62,8 +62,11 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
 
 
 class OtherEngine:
-    def __init__(self, pages: Mapping[str, str], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
-        self.pages = dict(pages)
+    """An engine of such pages. `base`: a path before theirs, as of vLLM with --root-path behind a proxy."""
+
+    def __init__(self, pages: Mapping[str, str], address: tuple[str, int] = ("127.0.0.1", 0), base: str = "") -> None:
+        self.base = base
+        self.pages = {base + path: page for path, page in pages.items()}
         self.asked: list[str] = []
         self.redirect = ""  # of every page
         self.key = ""  # it asks for it on /v1
@@ -79,7 +82,7 @@ class OtherEngine:
 
     @property
     def url(self) -> str:
-        return f"http://{self._server.server_address[0]!s}:{self.port}"
+        return f"http://{self._server.server_address[0]!s}:{self.port}{self.base}"
 
     def close(self) -> None:
         self.closed = True

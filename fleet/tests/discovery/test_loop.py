@@ -90,8 +90,8 @@ def apply(others: Others, mode: str = "serve", **engine: Any) -> None:
     services.apply_fleet(document(mode, **(engine or {"file": str(others.path)})), "ada")
 
 
-def test_engines_come_and_go_with_their_source(others: Others) -> None:
-    first, second = others.start(), others.start("sglang")
+def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others) -> None:
+    first, second = others.start(base="/team/llama"), others.start("sglang")
     others.listed(first, second)
     apply(others)
     others.until(lambda: len(others.routable()) == 2)
@@ -108,6 +108,7 @@ def test_engines_come_and_go_with_their_source(others: Others) -> None:
     texts = InstanceEvent.objects.filter(pool="p", kind="source").values_list("text", flat=True)
     name = first.url.removeprefix("http://")
     assert f"no longer lists 1 engine: {name}" in texts
+    assert all(path.startswith(first.base) for path in first.asked), first.asked
     # It is remembered for an hour: an engine that comes back is the same instance.
     others.listed(first, second)
     others.until(lambda: len(others.routable()) == 2)
