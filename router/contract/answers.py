@@ -20,6 +20,7 @@ Sign = Literal["quiet", "content", "error", "end"]
 ABORTED = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
 WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
 LONGEST_MESSAGE = 500  # characters of an error's message
+LONGEST_REMARK = 4096  # bytes of an answer that may be a remark
 EMPTY = "the answer is empty"
 NO_CONTENT = "the stream ended without content"
 _CLIENTS_TYPES = frozenset(
@@ -33,10 +34,13 @@ _CLIENTS_CODES = frozenset(
 )
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
+_NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?\n")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
 _NOTHING = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
+_OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
+_REMARKS = frozenset(("detail", "message", "msg", "status", "code"))  # fields that are no answer by themselves
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
@@ -191,12 +195,25 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
         return error
     if event.error is not None:
         return AnswerError("the answer is an error")
-    if not generates or event.choices:
+    if event.choices or not (_is_empty(event) if generates else _is_remark(event, data)):
         return None
-    fields = (event.id, event.object, event.type, event.usage)
-    if event.choices is not None or fields == (None, None, None, None):
-        return AnswerError("the answer holds nothing of an answer")
-    return None
+    return AnswerError("the answer holds nothing of an answer")
+
+
+def _is_empty(event: Said) -> bool:
+    """Return whether an answer to a path that generates has neither choices nor the fields of another API."""
+    of_choices = event.choices is not None or event.object in _OBJECTS_OF_CHOICES
+    return of_choices or (event.id, event.object, event.type, event.usage) == (None, None, None, None)
+
+
+def _is_remark(event: Said, data: bytes) -> bool:
+    """Return whether another answer has nothing but a remark."""
+    if len(data) > LONGEST_REMARK or (event.id, event.object, event.usage) != (None, None, None):
+        return False
+    try:
+        return bool(orjson.loads(data).keys() <= _REMARKS)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
@@ -238,14 +255,18 @@ def usage_of(event: Said) -> JsonObject | None:
 
 
 def payload(event: bytes) -> bytes:
-    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment."""
+    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. A text of an event
+    named `error` becomes JSON."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
         return b""
     data = event[start + 5 :]
     if b"\ndata:" in data:
         data = b"\n".join(line.removeprefix(b"data:") for line in data.splitlines() if not line.startswith(b"event:"))
-    return data.strip()
+    data = data.strip()
+    if not data.startswith(b"{") and _NAMED_ERROR.search(event) is not None:
+        return orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
+    return data
 
 
 def events(stream: bytes) -> Iterator[bytes]:

@@ -119,6 +119,18 @@ def test_a_beginning_that_is_the_end_has_no_content_unless_it_holds_the_answer(e
     assert beginning.feed(b"data: " + written(QUIET[0]) + b"\n\ndata: " + end + b"\n\n") == sign
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("said", [b"EngineCore died", b"", b"[1]"])
+def test_an_event_named_error_is_one_whatever_it_says(end, said):
+    event = (b"event: error\ndata: %b" % said).replace(b"\n", end[: len(end) // 2]) + end
+    beginning = Beginning()
+    assert (beginning.feed(event), beginning.error.is_clients) == ("error", False)
+    assert said.decode() in beginning.error.message
+    text = b"data: " + written(CONTENT[0]) + end
+    for stream in (text + event, text + event + b"data: [DONE]" + end):
+        assert answers.ending(stream).error.message == beginning.error.message
+
+
 def test_what_is_no_json_counts_as_content():
     for data in (b"text", b"[1]", b'{"choices": 3}'):
         assert answers.sign(data)[0] == "content"
@@ -142,6 +154,7 @@ def test_what_is_no_json_counts_as_content():
         ({"error": {}}, True),
         ({"message": "no", "code": 500, "type": "InternalServerError"}, True),
         ({"object": "chat.completion", "choices": []}, True),
+        ({"object": "text_completion", "choices": None}, True),
         ({"detail": "Internal Server Error"}, True),
         ({}, True),
         (None, True),
@@ -158,5 +171,5 @@ def test_an_error_in_a_whole_answer_is_found(document, is_error):
 @pytest.mark.parametrize("data", [b"[]", b'{"results": []}', b'{"count": 3}'])
 def test_what_generates_no_text_may_answer_with_any_object_or_list(data):
     assert answers.wrong_with(answers.said(data), data, generates=False) is None
-    for wrong in (b"", b"null", b'{"a": ', b"<html>"):
+    for wrong in (b"", b"null", b'{"a": ', b"<html>", b"{}", b'{"detail": {"msg": "no"}}', b'{"status": "dead"}'):
         assert answers.wrong_with(answers.said(wrong), wrong, generates=False) is not None
