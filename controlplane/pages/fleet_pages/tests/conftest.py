@@ -12,7 +12,7 @@ __all__ = ["fake_kind", "world"]
 
 
 def signed_in(role: str) -> Client:
-    user = get_user_model().objects.create_user(f"{role}-cast", password="correct horse")
+    user = get_user_model().objects.create_user(f"{role}-cast")
     user.groups.add(Group.objects.get(name=role))
     client = Client()
     client.force_login(user)
