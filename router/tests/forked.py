@@ -13,8 +13,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 ENGINE, STORE = "fleet.simengine.__main__", "fleet.simengine.store"
+LATE = "fleet.simengine.kv.choose"  # imported by engines that hand KV over, with an HTTP client
 _forks = get_context("forkserver")
-_forks.set_forkserver_preload([__name__, ENGINE, STORE])
+_forks.set_forkserver_preload([__name__, ENGINE, STORE, LATE])
 
 
 class Forked:
