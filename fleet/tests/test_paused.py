@@ -42,7 +42,7 @@ class Engine(BaseHTTPRequestHandler):
 def engine() -> Iterator[tuple[str, type[Engine]]]:
     made = type("Own", (Engine,), {"asked": Counter()})
     with ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", made
         server.shutdown()
 

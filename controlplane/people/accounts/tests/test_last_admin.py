@@ -62,7 +62,7 @@ def test_two_administrators_cannot_demote_each_other(monkeypatch, first, second)
     def met(*given):
         """Before either commits, if both get so far."""
         with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(timeout=1)
+            both.wait(timeout=0.2)
         return record(*given)
 
     def tried(take, user, actor):
