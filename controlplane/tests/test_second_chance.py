@@ -24,12 +24,23 @@ def test_fails_always():
 def test_passes():
     assert True
 """
+# They need no Redis and no Django.
+WITHOUT = """
+import pytest
+
+@pytest.fixture(scope="session")
+def nothing():
+    pass
+
+live_redis = static_files_are_listed_once = no_transaction_waits_for_redis = nothing
+"""
 
 
 def run(folder: Path, *words: str) -> str:
-    """The tests of `folder`, as the Makefile runs them."""
-    argv = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "-p", "controlplane.testing"]
-    env = os.environ | {"PYTHONPATH": str(CODE), "WEIR_SECOND_CHANCES": str(folder / "list")}
+    """The tests of `folder`, with the options of the Makefile that count, and without the plugins of others."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "controlplane.testing"]
+    named = {"PYTHONPATH": CODE, "WEIR_SECOND_CHANCES": folder / "list", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1}
+    env = os.environ | {name: str(value) for name, value in named.items()}
     done = subprocess.run(
         [*argv, "--rootdir", str(folder), *words, str(folder)],
         cwd=folder, env=env, capture_output=True, text=True, timeout=120,
@@ -38,6 +49,7 @@ def run(folder: Path, *words: str) -> str:
 
 
 def test_a_test_that_failed_at_first_is_named_with_its_second_outcome(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(WITHOUT)
     (tmp_path / "test_some.py").write_text(TESTS)
     assert "second chances" not in run(tmp_path)
     again = run(tmp_path, "--second-chance", "--last-failed", "--last-failed-no-failures", "none")
