@@ -95,7 +95,8 @@ class Picking(Proxy):
     ) -> bool:
         """Make an attempt; True once the request is in the gateway's hands."""
         stream, outcome = _of_gateway(client), call.outcome
-        ranked = [call.pool.endpoints[one.instance] for one in self._ranked(call, decision, tried, left)]
+        decisions = self._ranked(call, decision, tried, left)
+        ranked = [call.pool.endpoints[one.instance] for one in decisions]
         first = ranked[0]
         outcome.attempts.append(_attempt(call, first))
         body = _changed_body(call)
@@ -113,6 +114,7 @@ class Picking(Proxy):
                 return True
             answered = await stream.answered()
             if (served := _take(call, ranked, answered)) is not first:
+                call.decision = decisions[ranked.index(served)]
                 self._sessions.sent(call, served)
             if answered.status is not None:
                 await stream.pass_on(pairs(own_lines(call)))

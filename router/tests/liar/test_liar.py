@@ -44,7 +44,7 @@ def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("machine", "number", "programs"), [(LiarMachine, 1, 200), (OffloadMachine, 2, 100)])
+@pytest.mark.parametrize(("machine", "number", "programs"), [(LiarMachine, 1, 120), (OffloadMachine, 2, 60)])
 def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(
     stage: Stage, machine: type[LiarMachine], number: int, programs: int
 ) -> None:

@@ -114,6 +114,7 @@ class Gateway:
 
     def start_sim(self, at: int) -> None:
         self.sims[at] = self._start(f"sim-{at}", *_sim(self.engines[at]))
+        self.until(lambda: is_up(f"http://127.0.0.1:{self.engines[at]}/health"))
 
     def start_picker(self) -> None:
         engines = ",".join(f"http://127.0.0.1:{port}" for port in self.engines)
@@ -145,6 +146,13 @@ class Gateway:
     def receipts(self) -> list[dict[str, Any]]:
         receipts: list[dict[str, Any]] = httpx.get(f"{self.pages}/receipts", timeout=10).json()["receipts"]
         return receipts
+
+
+def is_up(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 @contextmanager

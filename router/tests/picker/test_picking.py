@@ -110,7 +110,10 @@ async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: Worl
     )
     asking.say(None)
     await work
+    sent, told = await asking.answer(), await asking.answer()
+    assert (sent.kind, (told.headers or {})["x-weir-instance"]) == ("request_body", "demo-1")
     receipt = await gateway.receipt()
+    assert receipt["instance"] == "demo-1"
     assert [(one["instance"], one["status"], one["error"]) for one in receipt["attempts"]] == [
         ("demo-0", None, "the gateway gave it up"),
         ("demo-1", 503, ""),
