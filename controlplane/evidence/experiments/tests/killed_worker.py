@@ -1,10 +1,13 @@
-"""Run by a test as a process of its own: `prepare SECONDS` an experiment, `run URL [PLACE]` it against an endpoint, or
-`expire URL`. At PLACE the process stands still, to be killed there."""
+"""Run by a test as a process of its own, which forks a worker for each line of words: `prepare SECONDS` an experiment,
+`run URL [PLACE]` it against an endpoint, or `expire URL`. At PLACE the worker stands still, to be killed there.
+
+A worker prints its process id and its result; then the process prints `ended`."""
 
 import json
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
 import django
@@ -35,7 +38,7 @@ PLACES: dict[str, tuple[Any, str]] = {
 
 
 def prepare(seconds: str) -> dict[str, Any]:
-    Pool.objects.create(name="demo", model="fake", kind="sim", replicas=2)
+    Pool.objects.get_or_create(name="demo", model="fake", kind="sim", replicas=2)
     asked = ExperimentIn.model_validate(body(duration_s=float(seconds), time_scale=20, arms=["round_robin"]))
     run = services.start_experiment(asked, Actor("user", "otto")).runs.get()
     return {"records": str(run.records_path)}
@@ -45,7 +48,7 @@ def play(url: str, place: str = "") -> None:
     StandIn(url).install(lambda name, value: setattr(ephemeral_pool, name, value))
     if place:
         setattr(*PLACES[place], stand)
-    running.run_experiment(Run.objects.get().experiment_id)
+    running.run_experiment(Run.objects.latest("pk").experiment_id)
 
 
 def stand(*_: Any, **__: Any) -> None:
@@ -56,7 +59,7 @@ def stand(*_: Any, **__: Any) -> None:
 def look_later(url: str) -> dict[str, Any]:
     expire.step()
     play(url)
-    run = Run.objects.select_related("experiment").get()
+    run = Run.objects.select_related("experiment").latest("pk")
     results = results_of(run.experiment)
     return {
         "run": run.status,
@@ -68,6 +71,23 @@ def look_later(url: str) -> dict[str, Any]:
     }
 
 
+def work(name: str, *words: str) -> None:
+    """Do it in a process of its own; this one has no connection that both would use."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        print(os.getpid(), flush=True)
+        print(json.dumps({"prepare": prepare, "run": play, "expire": look_later}[name](*words)), flush=True)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
 if __name__ == "__main__":
     jobs.send = lambda job: None  # type: ignore[assignment]
-    print(json.dumps({"prepare": prepare, "run": play, "expire": look_later}[sys.argv[1]](*sys.argv[2:])))
+    for line in sys.stdin:
+        work(*json.loads(line))
+        print("ended", flush=True)

@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +22,56 @@ SCRIPT = [sys.executable, "-m", "controlplane.evidence.experiments.tests.killed_
 
 
 class Worker:
-    """Starts the processes, all with one data folder."""
+    """Forks the processes, all with one data folder."""
 
     def __init__(self, folder: Path) -> None:
         database = f"sqlite://{folder / 'weir.sqlite3'}"
-        self.env = {**os.environ, "WEIR_DATA_DIR": str(folder), "DATABASE_URL": database}
+        env = {**os.environ, "WEIR_DATA_DIR": str(folder), "DATABASE_URL": database}
         migrated(folder)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(SCRIPT, env=env, text=True, bufsize=1, **pipes)
 
-    def call(self, *argv: str) -> Any:
-        return json.loads(self._call(*SCRIPT, *argv).splitlines()[-1])
+    def call(self, *words: str) -> Any:
+        self._begin(*words)
+        return json.loads(list(self.said())[-1])
 
-    def _call(self, *argv: str) -> str:
-        return subprocess.run(argv, env=self.env, check=True, capture_output=True, text=True).stdout
+    def _begin(self, *words: str) -> int:
+        """The process id."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(words) + "\n")
+        return int(next(self.said()))
 
-    def killed(self, *argv: str, when: Callable[[Any], None]) -> None:
-        worker = subprocess.Popen([*SCRIPT, *argv], env=self.env, stdout=subprocess.PIPE, text=True)
+    def said(self) -> Iterator[str]:
+        """Its lines until it ends."""
+        assert self.process.stdout
+        return iter(self.process.stdout.readline, "ended\n")
+
+    def killed(self, *words: str, when: Callable[[], None]) -> None:
+        pid = self._begin(*words)
         try:
-            when(worker.stdout)
+            when()
         finally:
-            worker.kill()
-            worker.communicate(timeout=60)
+            os.kill(pid, signal.SIGKILL)
+            assert list(self.said()) == []
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path)
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    made = Worker(tmp_path_factory.mktemp("worker"))
+    yield made
+    made.process.kill()
+    made.process.communicate(timeout=60)
 
 
 def answered(path: Path) -> int:
     return sum(record.outcome == "ok" for record in records.read(path))
 
 
-def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worker):
+def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worker: Worker) -> None:
     path = Path(worker.call("prepare", "600")["records"])
     finished = 0
 
-    def some_have_finished(_: Any) -> None:
+    def some_have_finished() -> None:
         nonlocal finished
         deadline = time.monotonic() + 60
         while engine.answered < 20 and time.monotonic() < deadline:
@@ -76,12 +91,12 @@ def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worke
     assert found["n"] == found["done"] == len(kept)
 
 
-def stands(output: Any) -> None:
-    assert any(line == "standing\n" for line in output), "it ended before the place"
-
-
 def killed_at(worker: Worker, place: str) -> tuple[Any, int]:
     """What is found afterwards, and how many records were on the disk at the kill."""
+
+    def stands() -> None:
+        assert next(worker.said(), "") == "standing\n", "it ended before the place"
+
     path = Path(worker.call("prepare", "10")["records"])
     with engine_in_a_thread() as engine:
         worker.killed("run", engine.url, place, when=stands)
@@ -90,13 +105,13 @@ def killed_at(worker: Worker, place: str) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place != "every request has its record"])
-def test_a_worker_that_is_killed_after_its_run_was_performed_loses_no_result(worker, place):
+def test_a_worker_that_is_killed_after_its_run_was_performed_loses_no_result(worker: Worker, place: str) -> None:
     found, kept = killed_at(worker, place)
     assert (found["run"], found["experiment"], found["cause"], found["partial"]) == ("done", "done", "", False)
     assert found["n"] == found["done"] == kept > 0
 
 
-def test_a_worker_that_is_killed_before_its_run_says_so_leaves_it_failed_with_its_records(worker):
+def test_a_worker_that_is_killed_before_its_run_says_so_leaves_it_failed_with_its_records(worker: Worker) -> None:
     found, kept = killed_at(worker, "every request has its record")
     assert (found["run"], found["experiment"], found["partial"]) == ("failed", "failed", True)
     assert "worker lost: its process ended, while replaying" in found["cause"]
