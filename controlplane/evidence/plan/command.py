@@ -3,11 +3,14 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 from controlplane.evidence.plan import fleets, planned, report
-from controlplane.evidence.plan.question import PlanQuestion, busiest
+from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, PlanQuestion, busiest
 from controlplane.evidence.plan.replay import ReplayArm, replay
 from controlplane.evidence.plan.search import LATENCIES, PlanAnswer, plan
 from controlplane.evidence.traces.formats import registry
@@ -16,23 +19,21 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, dump_fleet, parse_fleet
 from fleet.systems.prices import Prices
 from router.contract.problem import InvalidDocument
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
-from router.policy.types import CLASSES
+from router.policy.types import CLASSES, ParsedPolicy
 
 PRESENT = ("round_robin", "least_requests", "sglang_cache_aware", "cache_aware", "llm_d")
 WEIRS = "priced"
 REQUESTS = 12_000  # an hour of a busy fleet; seven policies take about a minute
 MOST_REQUESTS = 200_000
-PLANNED = 2_000  # requests that a plan plays in a minute or two
-MOST_GPUS = 4_096
-MOST_GB = 1_000_000.0
 MOST = 1e9
-USAGE = 2
+USAGE, INTERRUPTED = 2, 130
 SIMULATED = "sim"  # kind of the pools of a plan
+T = TypeVar("T")
 
 
 def main(words: Sequence[str]) -> int:
@@ -40,11 +41,13 @@ def main(words: Sequence[str]) -> int:
     name, perform = words[0], {"replay": _replay, "plan": _plan}[words[0]]
     options = {"replay": _replay_parser, "plan": _plan_parser}[name]().parse_args(words[1:])
     try:
-        text = perform(options)
+        for text in perform(options):
+            print(text, end="", flush=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (BadTrace, InvalidFleet, UnreadableDocument, InvalidDocument, fleets.NotPlayable, OSError) as error:
         print(f"weir {name}: {error}", file=sys.stderr)
         return USAGE
-    print(text, end="")
     return 0
 
 
@@ -94,32 +97,36 @@ def _count(text: str) -> int:
     return value
 
 
-def _replay(options: argparse.Namespace) -> str:
+def _replay(options: argparse.Namespace) -> Iterator[str]:
     trace = _trace(options.trace, options.seed)
     if options.fleet:
         fleet = fleets.of_text(_text(options.fleet), options.pool)
     else:
         fleet = fleets.assumed_for(trace.requests[: options.requests])
     arms = [*(ReplayArm(name, document.parse(document.default(name)), False) for name in options.present)]
-    arms += [ReplayArm(WEIRS, document.parse(document.default(WEIRS)), True), *map(_given, options.policy)]
+    arms.append(ReplayArm(WEIRS, document.parse(document.default(WEIRS)), True))
+    arms += _given(options.policy, {arm.name for arm in arms})
     replayed = replay(fleet, trace, arms, most=options.requests, seed=options.seed, on_arm=_tell)
     text = report.markdown(replayed)
+    yield text
     if options.markdown:
         Path(options.markdown).write_text(text)
     if options.html:
         Path(options.html).write_text(report.html(replayed))
-    return text
 
 
-def _plan(options: argparse.Namespace) -> str:
+def _plan(options: argparse.Namespace) -> Iterator[str]:
     trace, question, current = _trace(options.trace, options.seed), _question(options), _current(options)
     answer = plan(question, busiest(trace.requests, options.requests), trace.pacing, _tell_plays)
-    text = planned.markdown(question, answer)
+    said = planned.as_json(question, answer)
+    text = planned.markdown(said)
+    yield text
     if options.markdown:
         Path(options.markdown).write_text(text)
     if options.json:
-        Path(options.json).write_text(json.dumps(planned.as_json(question, answer), indent=2) + "\n")
-    return f"{text}\n{_draft(options, answer, current)}" if options.draft else text
+        Path(options.json).write_text(json.dumps(said, indent=2) + "\n")
+    if options.draft:
+        yield f"\n{_draft(options, answer, current)}"
 
 
 def _current(options: argparse.Namespace) -> tuple[FleetSpec | None, str]:
@@ -139,15 +146,18 @@ def _draft(options: argparse.Namespace, answer: PlanAnswer, current: tuple[Fleet
     """Write the row's fleet document; return the difference from the current one."""
     if not 1 <= options.row <= len(answer.rows):
         raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(answer.rows)})")
-    made, changes = planned.draft(answer.rows[options.row - 1], *current)
+    planned_row, (fleet, name) = answer.rows[options.row - 1].candidate, current
+    made, changes = fleet_document.dump(dump_fleet(planned_row.spec)), ""
+    if fleet is not None:
+        made, changes = planned.draft(planned_row.pool, fleet, name)
     Path(options.draft).write_text(made)
     return changes
 
 
 def _question(options: argparse.Namespace) -> PlanQuestion:
     """Return the question. NotPlayable names the option, its value and what is allowed."""
-    gpus = dict(_priced(text) for text in options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])
-    slo = dict(_limits(text) for text in options.slo)
+    gpus = _once("--gpu", sorted(map(_priced, options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])))
+    slo = _once("--slo", sorted(map(_limits, options.slo), key=itemgetter(0)))
     for name, value, high in (("--share", options.share, 1.0), ("--most-gpus", options.most_gpus, MOST_GPUS)):
         if not 0 < value <= high:
             raise fleets.NotPlayable(f"{name}: {value:g} (more than 0, at most {high:g})")
@@ -162,6 +172,16 @@ def _question(options: argparse.Namespace) -> PlanQuestion:
     )
 
 
+def _once(option: str, given: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return the values by name. Raises NotPlayable if a name comes twice: which one was meant is unknown."""
+    found: dict[str, T] = {}
+    for name, value in given:
+        if name in found:
+            raise fleets.NotPlayable(f"{option}: {name} (once)")
+        found[name] = value
+    return found
+
+
 def _priced(text: str) -> tuple[str, float]:
     name, _, price = text.partition("=")
     if name not in GPUS:
@@ -173,13 +193,13 @@ def _limits(text: str) -> tuple[str, dict[str, float]]:
     name, _, given = text.rpartition(":")
     if name not in ("", "all", *CLASSES):
         raise fleets.NotPlayable(f"--slo: {text} (a class of {', '.join(('all', *CLASSES))}, or none)")
-    limits = {}
+    limits = []
     for part in given.split(","):
         latency, _, value = part.partition("=")
         if latency not in LATENCIES:
             raise fleets.NotPlayable(f"--slo: {text} (limits of {', '.join(LATENCIES)} in ms, as ttft=1500,tpot=40)")
-        limits[f"{latency}_ms"] = _positive("--slo", text, value)
-    return name or "all", limits
+        limits.append((f"{latency}_ms", _positive("--slo", text, value)))
+    return name or "all", _once(f"--slo: {text}", limits)
 
 
 def _positive(option: str, text: str, number: str) -> float:
@@ -214,13 +234,21 @@ def _trace(name: str, seed: int) -> LoadedTrace:
         return registry.read(file.read(registry.MAX_BYTES + 1), seed)  # a device or a pipe has no size
 
 
-def _given(file: str) -> ReplayArm:
-    """Read a policy document, named after its file. Raises InvalidDocument and OSError."""
+def _given(files: Sequence[str], taken: Collection[str]) -> Iterator[ReplayArm]:
+    """Read policy documents, each named after its file; by its path where that name is another's. Raises
+    InvalidDocument and OSError."""
+    stems = Counter(Path(file).stem for file in dict.fromkeys(files))
+    for file in dict.fromkeys(files):
+        stem = Path(file).stem
+        yield ReplayArm(file if stem in taken or stems[stem] > 1 else stem, _policy(file), True)
+
+
+def _policy(file: str) -> ParsedPolicy:
     try:
         read = json.loads(Path(file).read_text())
     except (ValueError, RecursionError):
         raise fleets.NotPlayable(f"{file}: one JSON object, a policy document") from None
-    return ReplayArm(Path(file).stem, document.parse(read), True)
+    return document.parse(read)
 
 
 def _tell(name: str) -> None:

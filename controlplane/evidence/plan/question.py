@@ -2,11 +2,15 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
 
-from controlplane.evidence.plan.load import busy_s, span_s
-from controlplane.evidence.traces.summary import ideal_hits
+from controlplane.evidence.plan.fleets import NotPlayable, PlayedFleet, played
+from controlplane.evidence.plan.load import busy_s, least_instances, span_s
+from controlplane.evidence.traces.summary import classify, ideal_hits
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.evidence.twin.pool_engines import models_of
@@ -14,12 +18,19 @@ from fleet.counted import counted
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.profiles import UnknownProfile
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
+from router.policy.schema import document
+from router.policy.types import ParsedPolicy
 
 Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
 PARALLEL = (1, 2, 4, 8)  # GPUs per instance
 FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # factors on the least number of instances
 SPLITS = (0.25, 0.5, 0.75)  # share of instances that only prefill
 POLICY_OF_SPLIT = "adaptive_offload"
+PLANNED = 2_000  # requests that a plan plays in a minute or two
+MOST_GPUS = 4_096
+MOST_GB = 1_000_000.0
+MOST_FLEETS = 2_000
+FEW = 20  # requests of a class up to which a share says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +45,23 @@ class PlanQuestion:
     seed: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanCandidate:
     pool: PoolSpec  # pool whose policy is a strategy
     gpus: int
     gpu_hour: float
+
+    @property
+    def spec(self) -> FleetSpec:
+        return FleetSpec("plan", (self.pool,), {"gpu_hour": self.gpu_hour})
+
+    @cached_property
+    def fleet(self) -> PlayedFleet:
+        return played(self.pool, self.spec)
+
+    @cached_property
+    def policy(self) -> ParsedPolicy:
+        return document.parse(document.default(self.pool.policy))
 
     @property
     def per_hour(self) -> float:
@@ -60,9 +83,18 @@ class PlanSpace:
     left_out: tuple[str, ...]  # unknown layouts, and why
 
 
-def space_of(question: PlanQuestion, requests: Sequence[TraceRequest]) -> PlanSpace:
-    """Return the fleets that closed forms do not exclude, with at most the available GPUs."""
+@dataclass(frozen=True, slots=True)
+class PlanBound:
+    """What a fleet must at least do: the smallest requests of each judged class, in this time."""
+
+    parts: tuple[tuple[Sequence[TraceRequest], Sequence[int]], ...]  # requests of a class, tokens found in caches
+    most_s: float  # from the first arrival to the last moment that the limits allow
+
+
+def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanSpace:
+    """Return the fleets that closed forms do not exclude, with at most the available GPUs. Raises NotPlayable."""
     found, reasons, too_small = list[PlanCandidate](), list[str](), 0
+    bound = _bound(question, requests, pacing)
     longest = max(request.input_tokens + request.output_tokens for request in requests)
     for gpu, gpu_hour in question.gpu_hours.items():
         for tp in PARALLEL:
@@ -75,22 +107,42 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest]) -> PlanSp
             if longest > engine.kv_tokens:
                 reasons.append(f"{gpu}, {counted(tp, 'GPU')} an instance: a request of {longest:,} tokens does not fit")
                 continue
-            least = _least(question, engine, requests)
+            least = _least(question, engine, bound)
             most = question.most_gpus // tp
             too_small += min(least - 1, most) * len(question.policies)
-            for replicas in _sizes(least, most):
+            for replicas in _sizes(least, least_instances(engine, requests), most):
                 found += (PlanCandidate(one, replicas * tp, gpu_hour) for one in _pools(question, pool, replicas))
+    if len(found) > MOST_FLEETS:
+        raise NotPlayable(
+            f"{len(found):,} fleets to play (at most {MOST_FLEETS:,}): fewer GPUs, policies or sizes of KV"
+        )
     return PlanSpace(tuple(found), too_small, tuple(reasons))
 
 
-def _least(question: PlanQuestion, engine: EngineModel, requests: Sequence[TraceRequest]) -> int:
-    """Return the instances below which the share cannot be within its limits: the work does not fit between the first
-    arrival and the last moment that the limits allow, even if every prefix is found."""
-    allowed_s = max((_allowed_s(one, request) for one in question.slo.values() for request in requests), default=0.0)
-    most_s = span_s(requests) + allowed_s
-    if math.isinf(most_s) or not most_s:
+def judged(slo: Slo, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
+    """Return the limits by class, without classes of few requests. `names`: the class of each request."""
+    counts = Counter(name for name in names if name in slo or "all" in slo)
+    many = [name for name, count in counts.items() if count >= FEW] or counts
+    return {name: slo[name if name in slo else "all"] for name in many}
+
+
+def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanBound:
+    """Return the bound. There is none in a closed loop, whose clients wait for slow answers."""
+    hits = ideal_hits(requests)
+    names = [classify(one.input_tokens, hit) for one, hit in zip(requests, hits, strict=True)]
+    parts, allowed_s = [], math.inf if pacing == "closed_loop" else 0.0
+    for judged_name, limits in judged(question.slo, names).items():
+        at = [at for at, name in enumerate(names) if name == judged_name]
+        parts.append(([requests[one] for one in at], [hits[one] for one in at]))
+        allowed_s = max(allowed_s, *(_allowed_s(limits, requests[one]) for one in at))
+    return PlanBound(tuple(parts), span_s(requests) + allowed_s)
+
+
+def _least(question: PlanQuestion, engine: EngineModel, bound: PlanBound) -> int:
+    """Return the instances below which the share cannot be within its limits, even if every prefix is found."""
+    if math.isinf(bound.most_s) or not bound.most_s:
         return 1
-    return max(1, math.ceil(busy_s(engine, requests, ideal_hits(requests), question.share) / most_s))
+    return max(1, math.ceil(sum(busy_s(engine, *part, question.share) for part in bound.parts) / bound.most_s))
 
 
 def _allowed_s(limits: Mapping[str, float], request: TraceRequest) -> float:
@@ -103,8 +155,13 @@ def _engine(question: PlanQuestion, gpu: str, tp: int) -> dict[str, object]:
     return {"gpu": gpu, "model_profile": question.model, "tp": tp}
 
 
-def _sizes(least: int, most: int) -> list[int]:
-    return sorted({size for factor in FACTORS for size in (math.ceil(least * factor), least + 1) if size <= most})
+def _sizes(least: int, usual: int, most: int) -> list[int]:
+    """Return the numbers of instances to play. `usual`: those that the work keeps busy."""
+    if least > most:
+        return []
+    usual = max(least, usual)
+    below = takewhile(lambda size: size < usual, (least << power for power in range(13)))
+    return sorted({min(size, most) for size in (*below, *(math.ceil(usual * one) for one in FACTORS), usual + 1)})
 
 
 def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[PoolSpec]:
@@ -132,7 +189,3 @@ def fingerprint(question: PlanQuestion, requests: Sequence[TraceRequest], pacing
     """Return a hash of everything that the answer follows from; the same fingerprint gives the same answer."""
     asked = repr((question, list(requests), pacing))
     return hashlib.sha256(f"{source_sha256()} {asked}".encode()).hexdigest()
-
-
-def as_fleet(candidate: PlanCandidate) -> FleetSpec:
-    return FleetSpec("plan", (candidate.pool,), {"gpu_hour": candidate.gpu_hour})

@@ -7,7 +7,7 @@ truth lies between, so a difference that both plays show holds.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controlplane.evidence.experiments.results.statistics.stats import quantile
+from controlplane.evidence.experiments.results.statistics.stats import quantile_of
 from controlplane.evidence.plan.fleets import NotPlayable, PlayedFleet
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.summary import trace_classes
@@ -124,17 +124,13 @@ def _felt(requests: Sequence[Simulated], limits: Mapping[str, float], classes: M
     return Felt(
         n=len(requests),
         unanswered=len(requests) - len(answered),
-        ttft_p50=_quantile(ttft, 0.5),
-        ttft_p90=_quantile(ttft, 0.9),
-        ttft_p99=_quantile(ttft, 0.99),
-        tpot_p50=_quantile(tpot, 0.5),
-        tpot_p90=_quantile(tpot, 0.9),
-        e2e_p50=_quantile(e2e, 0.5),
-        e2e_p90=_quantile(e2e, 0.9),
+        ttft_p50=quantile_of(ttft, 0.5),
+        ttft_p90=quantile_of(ttft, 0.9),
+        ttft_p99=quantile_of(ttft, 0.99),
+        tpot_p50=quantile_of(tpot, 0.5),
+        tpot_p90=quantile_of(tpot, 0.9),
+        e2e_p50=quantile_of(e2e, 0.5),
+        e2e_p90=quantile_of(e2e, 0.9),
         cached=sum(one.cached_tokens for one in answered) / tokens if tokens else 0.0,
         within=held / len(judged) if judged else None,
     )
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float | None:
-    return quantile(ordered, share) if ordered else None

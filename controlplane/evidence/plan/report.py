@@ -89,6 +89,7 @@ def _classes(results: Sequence[ArmResult]) -> Iterable[str]:
 
 def _table(results: Sequence[ArmResult], name: str) -> Iterator[str]:
     rows = [_columns(results), *(_cells(result, result.classes[name]) for result in results)]
+    rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = (row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)))

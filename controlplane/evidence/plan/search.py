@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.evidence.plan.fleets import PlayedFleet, played
-from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, Slo, as_fleet, fingerprint, space_of
+from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, Slo, fingerprint, judged, space_of
 from controlplane.evidence.traces.formats.registry import faster
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import TraceRequest
@@ -13,7 +12,6 @@ from controlplane.evidence.twin.expected_error import ExpectedError
 from controlplane.evidence.twin.simulation.chains import prompts_of
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
-from router.policy.schema import document
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
 SEEDS = 2  # plays at the load itself
@@ -22,7 +20,6 @@ LEAST = 150  # least requests of a window
 SLACK = (0.15, 0.05)  # shortfall of the requested share up to which a fleet continues after the first windows
 GO_ON = 24  # fleets that continue after the first window
 FINAL = 6
-FEW = 20  # requests of a class up to which a share says nothing
 LATENCIES = ("ttft", "tpot", "e2e")
 ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
 
@@ -43,7 +40,6 @@ class PlanRow:
     if_slower: float
     at_load: Mapping[float, float]  # share by factor on the load
     breaks_first: str
-    fleet: PlayedFleet
     doubts: tuple[str, ...]
 
 
@@ -65,7 +61,7 @@ def plan(
     on_play: Callable[[int, int], None] = lambda done, total: None,
 ) -> PlanAnswer:
     """Return the plan. `on_play(done, total)` may raise to stop."""
-    space = space_of(question, requests)
+    space = space_of(question, requests, pacing)
     total = len(space.candidates) + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
     plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
     left: Sequence[PlanCandidate] = space.candidates
@@ -124,14 +120,12 @@ class _Scoring:
         self._done = 0
 
     def score(self, one: PlanCandidate, count: int, seed: int | None = None, load: float = 1.0) -> PlanScore:
-        fleet = played(one.pool, as_fleet(one))
-        policy = document.parse(document.default(one.pool.policy))
         part = faster(self._requests[:count], load)
         seed = self._question.seed if seed is None else seed
-        outcome = simulate(fleet.twin, policy, part, pacing=self._pacing, seed=seed, prompts=self._prompts)
+        outcome = simulate(one.fleet.twin, one.policy, part, pacing=self._pacing, seed=seed, prompts=self._prompts)
         self._done += 1
         self._on_play(self._done)
-        return score_of(outcome, self._question.slo, self._classes, fleet.expected)
+        return score_of(outcome, self._question.slo, self._classes, one.fleet.expected)
 
     def row(self, one: PlanCandidate) -> PlanRow:
         count, first = len(self._requests), self._question.seed
@@ -144,28 +138,26 @@ class _Scoring:
             breaks = f"{(loads.get(broken) or seeds[0]).weakest} at ×{broken:g}"
         shares = [score.share for score in seeds]
         doubts = tuple(dict.fromkeys(text for score in (*seeds, *loads.values()) for text in score.doubts))
-        fleet = played(one.pool, as_fleet(one))
         slower = min(score.if_slower for score in seeds)
-        return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, fleet, doubts)
+        return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, doubts)
 
 
 def score_of(outcome: TwinOutcome, slo: Slo, classes: Mapping[int, str], expected: ExpectedError) -> PlanScore:
-    groups: dict[str, list[Simulated]] = defaultdict(list)
+    limits = judged(slo, (classes[one.index] for one in outcome.requests))
+    groups: dict[str, list[Simulated]] = {name: [] for name in limits}
     for one in outcome.requests:
-        if classes[one.index] in slo or "all" in slo:
+        if classes[one.index] in groups:
             groups[classes[one.index]].append(one)
-    judged = {name: found for name, found in groups.items() if len(found) >= FEW} or groups
-    limits = {name: slo.get(name, slo.get("all", {})) for name in judged}
     errors = {name: expected[field] or 0.0 for name, field in ERRORS.items()}  # type: ignore[literal-required]
     nothing = dict.fromkeys(LATENCIES, 0.0)
     missed = {
         f"{name} {latency.upper()}": sum(not _holds(one, limits[name], latency, 0.0) for one in found) / len(found)
-        for name, found in judged.items()
+        for name, found in groups.items()
         for latency in LATENCIES
     }
     return PlanScore(
-        min((_share(found, limits[name], nothing) for name, found in judged.items()), default=0.0),
-        min((_share(found, limits[name], errors) for name, found in judged.items()), default=0.0),
+        min((_share(found, limits[name], nothing) for name, found in groups.items()), default=0.0),
+        min((_share(found, limits[name], errors) for name, found in groups.items()), default=0.0),
         max(missed, key=lambda name: missed[name], default=""),
         outcome.doubts,
     )

@@ -96,7 +96,7 @@ class ReplayThread:
         finally:
             watch.cancel()
             appender.close()
-            self.facts.sim_lag_p99_s = stats.quantile(sorted(lags), 0.99) if lags else None
+            self.facts.sim_lag_p99_s = stats.quantile_of(lags, 0.99)
 
 
 async def _watch_lag(urls: Sequence[str], lags: list[float]) -> None:

@@ -65,10 +65,14 @@ def quantile_key(latency: str, share: float) -> str:
     return f"{latency}_p{share * 100:g}_ms"
 
 
+def rounded_quantile(values: Collection[float], share: float) -> float | None:
+    found = stats.quantile_of(values, share)
+    return None if found is None else round(found, 3)
+
+
 def _latency(latency: str, share: float) -> Metric:
     def value(of: ClassRequests) -> float | None:
-        values = known(of.records, latency)
-        return round(stats.quantile(sorted(values), share), 3) if values else None
+        return rounded_quantile(known(of.records, latency), share)
 
     title = f"{LATENCIES[latency]} p{share * 100:g}"
     return Metric(quantile_key(latency, share), title, "ms", "lower", value, quantile=(latency, share))

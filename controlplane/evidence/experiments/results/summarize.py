@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from controlplane.evidence.experiments.results.metrics import METRICS, ClassRequests, known
+from controlplane.evidence.experiments.results.metrics import METRICS, ClassRequests, known, rounded_quantile
 from controlplane.evidence.experiments.results.records import Record
 from controlplane.evidence.experiments.results.slo import NO_SLO, Slo, seconds
 from controlplane.evidence.experiments.results.statistics import stats
@@ -55,10 +55,6 @@ def came_at_once(records: Sequence[Record]) -> int:
     return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
 
 
-def quantile_of(values: Sequence[float], share: float) -> float | None:
-    return round(stats.quantile(sorted(values), share), 3) if values else None
-
-
 def run_results(
     records: Sequence[Record], instances: Sequence[str], slo: Slo = NO_SLO, spans: Sequence[float] = ()
 ) -> WholeRunResults:
@@ -73,7 +69,7 @@ def run_results(
         "routed_classes": dict(sorted(Counter(r.routed_class for r in records if r.routed_class).items())),
         "policy_versions": sorted({r.policy_version for r in records if r.policy_version}),
         "came_at_once": came_at_once(records),
-        "late_wall_p99_ms": quantile_of([record.late_wall_ms for record in records], 0.99),
+        "late_wall_p99_ms": rounded_quantile([record.late_wall_ms for record in records], 0.99),
     }
 
 

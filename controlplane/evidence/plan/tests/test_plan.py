@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.evidence.plan import planned, question, search
+from controlplane.evidence.plan import command, planned, question, search
 from controlplane.evidence.plan.command import main
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
 from controlplane.evidence.plan.search import best, plan
@@ -16,12 +16,12 @@ from fleet.spec.document import load
 from fleet.spec.fleet_spec import PoolSpec, parse_fleet
 
 SLO = {"all": {"ttft_ms": 3_000, "tpot_ms": 60}}
-QUESTION = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 5.0}, SLO, 0.9, ("priced",), 4)
+QUESTION = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 5.0}, SLO, 0.9, ("priced",), 2)
 
 
 @pytest.fixture(scope="module")
 def requests():
-    return busiest(generate(seed=3, duration_s=240).requests, 60)
+    return busiest(generate(seed=3, duration_s=240).requests, 40)
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_a_plan_finds_a_fleet_that_holds_and_gives_the_same_bytes_again(requests
     assert all(at <= total for at, total in done)
     again = plan(QUESTION, requests, "closed_loop")
     assert planned.as_json(QUESTION, again) == planned.as_json(QUESTION, answer)
-    text = planned.markdown(QUESTION, answer)
-    assert "Simulated: no engine was started. 60 requests" in text
+    text = planned.markdown(planned.as_json(QUESTION, answer))
+    assert "Simulated: no engine was started. 40 requests" in text
     assert "Expected error: TPOT" in text
     assert answer.fingerprint in text
     assert fingerprint(replace(QUESTION, share=0.8), requests, "closed_loop") != answer.fingerprint
@@ -57,7 +57,7 @@ def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):
     hopeless = replace(QUESTION, slo={"all": {"tpot_ms": 0.1}}, most_gpus=2)
     answer = plan(hopeless, requests, "closed_loop")
     assert answer.holds is None
-    assert "No fleet of at most 2 GPUs holds it at least 90%" in planned.markdown(hopeless, answer)
+    assert "No fleet of at most 2 GPUs holds it at least 90%" in planned.markdown(planned.as_json(hopeless, answer))
     assert "TPOT at ×1" in answer.rows[0].breaks_first
 
 
@@ -65,13 +65,26 @@ def test_a_layout_that_a_request_does_not_fit_is_named_and_more_work_needs_more_
     strict = replace(QUESTION, slo={"all": {"e2e_ms": 1_000}}, most_gpus=512)
     dense = [replace(one, at_s=one.at_s / 200) for one in requests]
     least, of_dense = (
-        min(one.pool.replicas for one in space_of(strict, part).candidates) for part in (requests, dense)
+        min(one.pool.replicas for one in space_of(strict, part, "timestamps").candidates) for part in (requests, dense)
     )
     assert of_dense > least >= 1
     no_limit_of_tpot = replace(QUESTION, slo={"all": {"ttft_ms": 1}})
-    assert min(one.pool.replicas for one in space_of(no_limit_of_tpot, dense).candidates) == 1
+    assert min(one.pool.replicas for one in space_of(no_limit_of_tpot, dense, "timestamps").candidates) == 1
     long = [replace(requests[0], input_tokens=3_000_000)]
-    assert "does not fit" in space_of(QUESTION, long).left_out[0]
+    assert "does not fit" in space_of(QUESTION, long, "timestamps").left_out[0]
+
+
+def test_no_fleet_is_left_out_for_work_that_may_wait(requests, few):
+    dense = [replace(one, at_s=one.at_s / 200) for one in requests]
+
+    def too_small(pacing, *classes):
+        strict = replace(QUESTION, slo={name: {"e2e_ms": 1_000} for name in classes}, most_gpus=512)
+        return space_of(strict, dense, pacing).too_small
+
+    assert too_small("timestamps", "all") > 0 == too_small("closed_loop", "all")
+    assert too_small("timestamps", "medium") < too_small("timestamps", "all")
+    sizes = [one.pool.replicas for one in space_of(replace(QUESTION, most_gpus=512), dense, "closed_loop").candidates]
+    assert min(sizes) == 1 < 4 < max(sizes), "small fleets and those that the work keeps busy"
 
 
 def test_the_cheapest_of_each_shape_goes_on_first():
@@ -90,7 +103,9 @@ def test_the_busiest_requests_in_a_row_are_played():
     assert [one.index for one in part] == list(range(40))
 
 
-def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_path, capsys, few):
+def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_path, capsys, few, monkeypatch):
+    plans = []
+    monkeypatch.setattr(command, "plan", lambda *given: plans.append(plan(*given)) or plans[0])
     (tmp_path / "fleet.yaml").write_text(FLEET.replace("{tp: 2,", "{tp: 2, kv: nixl, prefill_instances: 1,"))
     files = {name: tmp_path / name for name in ("a.json", "draft.yaml")}
     words = ["plan", "agentic-demo", "--requests", "40", "--slo", "ttft=3000,tpot=60", "--most-gpus", "2"]
@@ -105,6 +120,20 @@ def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_
     assert "+++ draft" in out
     assert "+      model_profile: Llama-3.1-8B" in out
     assert "-      prefill_instances: 1" in out
+    monkeypatch.setattr(command, "plan", lambda *given: plans[0])
+    assert main([*words, *given, "--row", "99"]) == 2
+    told = capsys.readouterr()
+    assert told.out in out, "a wrong row does not lose the answer"
+    assert "--row: 99 (1 to " in told.err
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "plan", interrupted)
+    assert main(["plan", "agentic-demo", "--slo", "ttft=9"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
@@ -123,6 +152,9 @@ def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
     [
         (["--slo", "ttft=abc"], "--slo: ttft=abc (a number above 0"),
         (["--slo", "light:ttft=5"], "--slo: light:ttft=5 (a class of all,"),
+        (["--slo", "ttft=5", "--slo", "all:e2e=9"], "--slo: all (once)"),
+        (["--slo", "ttft=5,ttft=6"], "--slo: ttft=5,ttft=6: ttft_ms (once)"),
+        (["--slo", "ttft=5", "--gpu", "h100_sxm=1", "--gpu", "h100_sxm=2"], "--gpu: h100_sxm (once)"),
         (["--slo", "itl=5"], "--slo: itl=5 (limits of ttft, tpot, e2e in ms"),
         (["--slo", "ttft=5", "--gpu", "abacus=1"], "--gpu: abacus (one of "),
         (["--slo", "ttft=5", "--gpu", "h100_sxm"], "--gpu: h100_sxm (a number above 0"),

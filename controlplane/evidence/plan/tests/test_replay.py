@@ -126,18 +126,23 @@ def test_a_fleet_that_cannot_be_played_is_refused_in_one_line(changed, said, tmp
 
 def test_the_command_writes_its_reports_and_plays_a_given_policy(tmp_path, capsys):
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    (tmp_path / "mine.json").write_text(json.dumps({"strategy": {"name": "lpwl"}}))
+    policies = [tmp_path / name for name in ("mine.json", "a|b.json", "other/a|b.json")]
+    (tmp_path / "other").mkdir()
+    for policy in policies:
+        policy.write_text(json.dumps({"strategy": {"name": "lpwl"}}))
     words = ["agentic-demo", "--fleet", str(tmp_path / "fleet.yaml"), "--present", "round_robin", "--requests", "20"]
     files = {name: str(tmp_path / name) for name in ("r.md", "r.html")}
-    given = ["--policy", str(tmp_path / "mine.json"), "--markdown", files["r.md"], "--html", files["r.html"]]
+    given = [word for policy in policies for word in ("--policy", str(policy))]
+    given += ["--markdown", files["r.md"], "--html", files["r.html"]]
     assert main(["replay", *words, *given]) == 0
     out = capsys.readouterr().out
     assert out == (tmp_path / "r.md").read_text()
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("| ")][1:4] == [
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("| ")][1:6] == [
         "round_robin",
         "priced",
         "mine",
-    ]
+        *(str(policy).replace("|", "\\|") for policy in policies[1:]),
+    ], "files of one name are told apart by their paths, and no bar of a name ends a cell"
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 

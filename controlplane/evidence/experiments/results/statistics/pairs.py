@@ -169,8 +169,7 @@ class Estimator:
         return estimate if estimate.n else None
 
     def quantile(self, arm: str, request_class: str, latency: str, share: float) -> float | None:
-        values = latency_columns({arm: self.arms[arm]}, request_class, latency)[0][arm]
-        return stats.quantile(sorted(values), share) if values else None
+        return stats.quantile_of(latency_columns({arm: self.arms[arm]}, request_class, latency)[0][arm], share)
 
     def _quantile(
         self, names: tuple[str, ...], request_class: str, latency: str, share: float

@@ -10,7 +10,7 @@ import math
 import random
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, repeat, starmap
@@ -34,6 +34,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     """Return the quantile of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition
     7)."""
     return _between(ordered.__getitem__, len(ordered), share)
+
+
+def quantile_of(values: Collection[float], share: float) -> float | None:
+    """Return the quantile of values in any order; None without one."""
+    return quantile(sorted(values), share) if values else None
 
 
 def _between(at: Callable[[int], float], n: int, share: float) -> float:
