@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "controlplane.evidence.experiments",
     "controlplane.evidence.previews",
     "controlplane.evidence.tuning",
+    "controlplane.evidence.planning",
     "controlplane.pages.receipts",
     "controlplane.live.dashboard",
     "controlplane.pages.shares",

@@ -34,6 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.pages.fleet_pages.urls")),
     path("", include("controlplane.evidence.experiments.urls")),
     path("", include("controlplane.evidence.traces.urls")),
+    path("", include("controlplane.evidence.planning.urls")),
     path("", include("controlplane.evidence.systems.urls")),
     path("", include("controlplane.pages.palette.urls")),
     path("", include("controlplane.doors.cli.urls")),

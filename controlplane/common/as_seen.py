@@ -35,6 +35,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
     ),
     "keys.Budget": ("limit", "warn_at", "refuse"),
     "notices.Channel": ("name", "url", "events", "enabled", "words", "secret"),
+    "planning.FleetPlan": ("status",),
     "policies.Policy": ("direct", "approvals_needed", "least_share", "least_for_s", "least_bake_s"),
     "previews.Preview": ("status",),
     "shares.Share": ("name", "pool", "expires_at", "revoked_at"),

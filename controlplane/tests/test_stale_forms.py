@@ -42,13 +42,13 @@ OWN_VERSION = {
 CREATE = {
     "channels", "delivery-try", "draft-open", "draft-preview", "experiment-repeat", "experiment-start", "freezes",
     "keys", "login", "models-open", "oidc-link", "playground", "policy-create", "shares", "test-channel", "tokens",
-    "tunings", "users", "write-note",
+    "plans", "tunings", "users", "write-note",
 }  # fmt: skip
 # They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
 # cancellation whenever a job has just begun.
 ONE_STATE = {
-    "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume", "preview-cancel",
-    "tuning-cancel", "tuning-draft", "tuning-resume",
+    "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume", "plan-cancel",
+    "preview-cancel", "tuning-cancel", "tuning-draft", "tuning-resume",
 }  # fmt: skip
 
 

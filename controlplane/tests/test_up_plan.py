@@ -115,5 +115,5 @@ def test_the_demo_fleet_is_a_valid_document():
 
 def test_jobs_leave_the_control_worker_a_thread_for_orders():
     of_control = [model for model in apps.get_models() if issubclass(model, Job) and model().queue == "control"]
-    assert {model.__name__ for model in of_control} == {"Batch", "Calibration", "Preview", "Tuning"}
+    assert {model.__name__ for model in of_control} == {"Batch", "Calibration", "FleetPlan", "Preview", "Tuning"}
     assert sum(1 if model.SHARE_A_THREAD else model.AT_ONCE for model in of_control) < plan.THREADS

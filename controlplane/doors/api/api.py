@@ -44,6 +44,7 @@ api.add_router("/receipts", "controlplane.doors.api.routes.evidence.receipts.rou
 api.add_router("/traces", "controlplane.doors.api.routes.evidence.traces.router")
 api.add_router("/experiments", "controlplane.doors.api.routes.evidence.experiments.router")
 api.add_router("/matrices", "controlplane.doors.api.routes.evidence.matrices.router")
+api.add_router("/plans", "controlplane.doors.api.routes.evidence.plans.router")
 api.add_router("/systems", "controlplane.doors.api.routes.evidence.systems.router")
 api.add_router("", "controlplane.doors.api.routes.fleet.pools.router")
 api.add_router("/nodes", "controlplane.doors.api.routes.fleet.nodes.router")

@@ -7,6 +7,7 @@ from django.utils import timezone
 from controlplane.evidence.experiments import running as experiments
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import ephemeral_pool
+from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.traffic.batches import services as batches
@@ -21,13 +22,13 @@ def step(now: datetime | None = None) -> None:
     with tries() as attempt:
         jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
         experiments.end_left(attempt, now)
-        jobs.fail_lost(Preview, jobs.fail, attempt, now)
-        jobs.fail_lost(Tuning, jobs.fail, attempt, now)
+        for simulation in (Preview, Tuning, FleetPlan):
+            jobs.fail_lost(simulation, jobs.fail, attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
         jobs.fail_lost(Batch, batches.requeue, attempt, now)
         with attempt("batches that have ended"):
             batches.close_left()
-        for model in (Experiment, Preview, Tuning, Calibration):
+        for model in (Experiment, Preview, Tuning, FleetPlan, Calibration):
             with attempt(f"queued {model.__name__}"):
                 jobs.send_next(model, jobs.SENT_AGAIN_S)
         with attempt("queued batches"):

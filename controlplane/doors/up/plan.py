@@ -11,7 +11,7 @@ Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
-THREADS = 9  # threads per control or node worker, more than its concurrent jobs, so that an order finds a free one
+THREADS = 10  # threads per control or node worker, more than its concurrent jobs, so that an order finds a free one
 
 STOPPED_WITHIN_S = 10.0  # limit for the grace periods of all stages and the engines together
 

@@ -1,4 +1,4 @@
-"""The base of previews and tunings: a job that simulates versions of a policy on a pool's traffic."""
+"""The base of previews, tunings and plans: a job that simulates a trace; of most, versions of a policy on a pool."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -29,26 +29,43 @@ EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, Invalid
 NUMBER_MAX = 2**31 - 1  # largest row number that every database can store
 
 
-class PolicyJob(jobs.Job):
-    policy: "models.ForeignKey[Policy, Policy]"
-    live_version = models.PositiveIntegerField()
-    pool = models.CharField(max_length=63)
+class TwinJob(jobs.Job):
     trace_name = models.CharField(max_length=120)
     trace = models.JSONField(default=dict)  # TrafficPart.facts
     max_requests = models.PositiveIntegerField()
     done = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
-    twin = models.JSONField(default=dict)  # `about`, and the job's additions
     result = models.JSONField(null=True, blank=True)  # null until done
 
     class Meta:
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self._meta.model_name} {self.pk} of {self.policy.name}"
+        return f"{self._meta.verbose_name} {self.pk}"
+
+    def siblings(self) -> "models.QuerySet[Any]":
+        """Return the jobs among which it is kept, newest first, itself included."""
+        return type(self)._default_manager.all()
+
+
+class PolicyJob(TwinJob):
+    policy: "models.ForeignKey[Policy, Policy]"
+    live_version = models.PositiveIntegerField()
+    pool = models.CharField(max_length=63)
+    twin = models.JSONField(default=dict)  # `about`, and the job's additions
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} of {self.policy.name}"
+
+    def siblings(self) -> "models.QuerySet[Any]":
+        return of_policy(type(self), self.policy)
 
 
 J = TypeVar("J", bound=PolicyJob)
+T = TypeVar("T", bound=TwinJob)
 
 
 def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
@@ -65,31 +82,31 @@ def numbered(model: type[J], policy: Policy, number: int) -> J:
     return job
 
 
-def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None:
-    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest jobs of the policy."""
+def store(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
+    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest of its siblings."""
     job.actor = actor.name[:200]
     with transaction.atomic():
         job.save()
-        record(actor, f"{job._meta.model_name}.start", str(job), after={name: getattr(job, name) for name in about})
-        jobs.forget_old(of_policy(type(job), job.policy), kept)
+        record(actor, f"{job._meta.verbose_name}.start", str(job), after={name: getattr(job, name) for name in about})
+        jobs.forget_old(job.siblings(), kept)
 
 
-def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) -> None:
+def perform(model: type[T], job_id: int, work: Callable[[T], dict[str, Any]]) -> None:
     """Perform a job, see jobs.perform."""
     jobs.perform(model, job_id, work, EXPECTED)
 
 
-def as_seen(job: J, if_match: str | None) -> AbstractContextManager[J]:
-    return held(of_policy(type(job), job.policy).filter(pk=job.pk), f"{job._meta.model_name} {job.pk}", if_match)
+def as_seen(job: T, if_match: str | None) -> AbstractContextManager[T]:
+    return held(job.siblings().filter(pk=job.pk), f"{job._meta.verbose_name} {job.pk}", if_match)
 
 
-def cancel(job: PolicyJob, actor: Actor, *, if_match: str | None = None) -> bool:
+def cancel(job: TwinJob, actor: Actor, *, if_match: str | None = None) -> bool:
     """Cancel the job, which stops within a second if it runs; False if it had already ended. Raises
     ChangedMeanwhile."""
     with as_seen(job, if_match):
         if not jobs.cancel(job, actor.name):
             return False
-        record(actor, f"{job._meta.model_name}.cancel", str(job))
+        record(actor, f"{job._meta.verbose_name}.cancel", str(job))
     return True
 
 
@@ -123,7 +140,7 @@ class TrafficFacts(msgspec.Struct, frozen=True):
     last_at: float | None = None
 
 
-def trace_of(job: PolicyJob, now: datetime) -> PlayedTrace:
+def trace_of(job: TwinJob, now: datetime) -> PlayedTrace:
     facts = msgspec.convert(job.trace, TrafficFacts)
     age_s = None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1)
     return {"name": job.trace_name, **msgspec.structs.asdict(facts), "age_s": age_s}  # type: ignore[typeddict-item]

@@ -16,6 +16,7 @@ from router.contract import installation
 ROOTS = (
     "controlplane.evidence.experiments.results.statistics.comparison",
     "controlplane.evidence.experiments.results.statistics.verdicts",
+    "controlplane.evidence.plan.planned",
     "controlplane.evidence.previews.analysis.compute",
     "controlplane.evidence.previews.analysis.trust",
     "controlplane.evidence.tuning.compute",

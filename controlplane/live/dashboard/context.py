@@ -27,6 +27,7 @@ ACCOUNT_PAGES = (
 OPERATOR_PAGES = (
     ("/playground/", "Playground", ""),
     ("/use/", "Use and cost", ""),
+    ("/plans/", "Plans", ""),
     ("/batches/", "Batches", ""),
     ("/keys/", "API keys", ""),
 )  # for operators and administrators only

@@ -25,9 +25,9 @@ from controlplane.traffic.policies import publication
 # What makes something new, or changes nothing.
 CREATE = {
     "create_budget", "create_channel", "create_key", "create_policy", "create_share", "create_token", "add_freeze",
-    "open_draft", "open_models_draft", "start_experiment", "repeat_experiment", "start_matrix", "start_tuning",
-    "calibrate_instance", "test_channel", "write_note", "upload_trace", "check_fleet", "discover_engines",
-    "make_profile", "ask_system",
+    "open_draft", "open_models_draft", "start_experiment", "repeat_experiment", "start_matrix", "start_plan",
+    "start_tuning", "calibrate_instance", "test_channel", "write_note", "upload_trace", "check_fleet",
+    "discover_engines", "make_profile", "ask_system",
 }  # fmt: skip
 REFUSED = (404, 409, 412)
 OPERATIONS = {

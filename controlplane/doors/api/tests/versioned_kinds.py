@@ -11,6 +11,7 @@ from msgspec import convert
 
 from controlplane.doors.jobs.tests.test_expire import calibration, experiment, preview
 from controlplane.evidence.experiments.models import Matrix
+from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.shares.services import create_share
@@ -202,6 +203,11 @@ def tuning(status: str) -> Path:
     return {"name": "default", "number": made.pk}
 
 
+def plan() -> Path:
+    asked = {"trace": "t", "slo": {"all": {"ttft_ms": 9}}}
+    return {"number": FleetPlan.objects.create(asked=asked, max_requests=9, actor="ada").pk}
+
+
 def batch() -> Path:
     return {"name": Batch.objects.create(key=key(), api_path="/v1/completions", window_s=60, actor="search").name}
 
@@ -347,5 +353,6 @@ KINDS = (
     Kind("tuning", TUNING, lambda: tuning("queued"),
          (post(f"{TUNING}/cancel"), post(f"{TUNING}/draft", {"trial": 1}, keeps=True))),
     Kind("ended tuning", TUNING, lambda: tuning("failed"), (post(f"{TUNING}/resume"),)),
+    Kind("plan", "/plans/{number}", plan, (post("/plans/{number}/cancel"),)),
     Kind("batch", "/batches/{name}", batch, (post("/batches/{name}/cancel"),)),
 )  # fmt: skip

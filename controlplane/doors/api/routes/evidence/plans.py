@@ -1,0 +1,130 @@
+"""Plans over REST: the cheapest fleets that hold an SLO for a trace, in the twin."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
+
+from controlplane.doors.api import etags
+from controlplane.doors.api.auth import needs
+from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.problems import ApiProblem
+from controlplane.doors.api.rows import page
+from controlplane.evidence.experiments.results.types import JobStatus
+from controlplane.evidence.planning import services
+from controlplane.evidence.planning.body import PlanIn
+from controlplane.evidence.planning.models import FleetPlan
+from controlplane.evidence.previews import policy_job
+from controlplane.evidence.previews.analysis.types import PlayedTrace
+from controlplane.evidence.twin.expected_error import ExpectedError
+from controlplane.people.audit.services import actor_of
+from fleet.jobs import ENDED
+
+router = Router(tags=["experiments"])
+
+
+class WithinOut(Schema):
+    low: float = Field(description="Lowest share over seeds, 0–1")
+    high: float
+
+
+class PlanRowOut(Schema):
+    dollars_per_hour: float
+    gpus: int
+    replicas: int
+    engine: dict[str, Any] = Field(description="Options of a pool of the kind sim")
+    policy: str
+    within: WithinOut = Field(description="Least share of a class within its limits")
+    if_slower: float = Field(description="The same should the engines be slower by the expected error")
+    at_load: dict[str, float] = Field(description="Share by factor on the load")
+    breaks_first: str
+    expected_error: ExpectedError
+    cautions: list[str]
+
+
+class PlanResultOut(Schema):
+    """As `weir plan --json` writes it."""
+
+    simulated: bool
+    fingerprint: str = Field(description="Of the inputs: the same give the same bytes")
+    requests: int
+    fleets: int = Field(description="Played")
+    too_small: int = Field(description="Left out by their arithmetic")
+    left_out: list[str] = Field(description="Layouts that are not known or do not fit")
+    slo: dict[str, dict[str, float]]
+    share: float
+    most_gpus: int
+    holds: PlanRowOut | None = Field(description="The cheapest that holds the SLO, also if slower")
+    rows: list[PlanRowOut] = Field(description="The frontier, cheapest first")
+
+
+class PlanOut(Schema):
+    id: int = Field(validation_alias="pk")
+    asked: dict[str, Any]
+    status: JobStatus
+    done: int = Field(description="Plays")
+    total: int = Field(description="At most; 0 before it runs")
+    cause: str
+    actor: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    trace: PlayedTrace
+    result: PlanResultOut | None = Field(description="null until it is done")
+
+    @staticmethod
+    def resolve_trace(row: FleetPlan) -> object:
+        return policy_job.trace_of(row, timezone.now())
+
+
+class FleetDraftOut(Schema):
+    document: str = Field(description="YAML, as PUT /fleet takes it")
+    difference: str = Field(description="From the current fleet, as a unified diff")
+
+
+@router.post("", response={200: PlanOut, 202: PlanOut}, auth=needs("experiments:write"))
+def start_plan(request: HttpRequest, response: HttpResponse, payload: PlanIn) -> Any:
+    """Start a plan: search the cheapest fleets that hold an SLO; 200 if already computed"""
+    made = services.start(payload, actor_of(request))
+    response.headers["Location"] = f"/api/v1/plans/{made.pk}"
+    return Status(200 if made.status in ENDED else 202, made)
+
+
+@router.get("", response=list[PlanOut], auth=needs("experiments:read"))
+def list_plans(
+    request: HttpRequest,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only plans with a smaller id"),
+) -> Any:
+    """Plans, newest first"""
+    return page(FleetPlan.objects.all(), before, limit)
+
+
+@router.get("/{number}", response=PlanOut, auth=needs("experiments:read"))
+def get_plan(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
+    """One plan with its progress and result"""
+    return etags.of(response, services.numbered(number))
+
+
+@router.post("/{number}/cancel", response=PlanOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
+def cancel_plan(request: HttpRequest, number: Number) -> Any:
+    """Cancel the plan; it stops within seconds"""
+    plan = services.numbered(number)
+    if not policy_job.cancel(plan, actor_of(request), if_match=etags.if_match(request)):
+        raise ApiProblem(409, detail=f"plan {number} has ended already: {services.numbered(number).status}")
+    return services.numbered(number)
+
+
+@router.get("/{number}/draft", response=FleetDraftOut, auth=needs("fleet:write"))
+def draft_of_plan(
+    request: HttpRequest,
+    number: Number,
+    pool: str = Query(max_length=63, description="Of the kind sim"),
+    row: int = Query(1, ge=1, le=100),
+) -> Any:
+    """The fleet document with a pool as in a row of the plan; changes nothing"""
+    document, difference = services.draft(services.numbered(number), row, pool)
+    return {"document": document, "difference": difference}

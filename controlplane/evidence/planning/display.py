@@ -1,0 +1,83 @@
+"""The page of a plan: the frontier as a picture and a table, and what to know about it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controlplane.evidence.plan import planned
+from controlplane.evidence.planning.models import FleetPlan
+from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRange, Picture, Point
+from controlplane.evidence.twin.fingerprint import source_sha256
+from fleet.jobs import DONE, ENDED
+
+KINDS = {"1": "front", "1.1": "trial", "1.25": "trial", "1.5": "trial"}  # kind of point by factor on the load
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFleet:
+    number: int
+    cells: tuple[tuple[str, str], ...]  # (title, text)
+    breaks_first: str
+    holds: bool  # the cheapest that holds the SLO
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan:
+    active: bool
+    older: bool  # Weir computes otherwise since
+    verdict: str
+    slo: str
+    fleets: list[PlannedFleet]
+    picture: Picture | None
+    about: list[str]  # expected errors, cautions, what was not considered
+    answer: planned.Answer | None
+
+
+def shown(plan: FleetPlan) -> ShownPlan:
+    answer: planned.Answer | None = plan.result
+    rows = answer["rows"] if answer else []
+    slo = plan.asked["slo"].items()
+    limits = {name: {key: limit for key, limit in given.items() if limit is not None} for name, given in slo}
+    return ShownPlan(
+        active=plan.status not in ENDED,
+        older=plan.status == DONE and plan.source != source_sha256(),
+        verdict=planned.verdict(answer) if answer else "",
+        slo="; ".join(f"{'' if name == 'all' else f'{name} '}{planned.limits_text(limits[name])}" for name in limits),
+        fleets=[
+            PlannedFleet(
+                at,
+                tuple(zip(planned.HEAD[1:], planned.cells(row), strict=True)),
+                row["breaks_first"],
+                answer is not None and row == answer["holds"],
+            )
+            for at, row in enumerate(rows, start=1)
+        ],
+        picture=picture(rows) if rows else None,
+        about=list(planned.cautions(answer)) if answer else [],
+        answer=answer,
+    )
+
+
+def picture(rows: list[planned.Row]) -> Picture:
+    """Draw dollars an hour on x, the share within the SLO on y, with a point for each factor on the load."""
+    x = AxisRange.of([row["dollars_per_hour"] for row in rows])
+    y = AxisRange.of([share for row in rows for share in (*row["at_load"].values(), *row["within"].values())])
+    width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+
+    def points() -> Iterator[Point]:
+        for number, row in enumerate(rows, start=1):
+            for load, share in row["at_load"].items():
+                at = round(MARGIN + x.share(row["dollars_per_hour"]) * width, 1)
+                up = round(HEIGHT - MARGIN - y.share(share) * height, 1)
+                title = f"Row {number}, load × {load}: {share:.1%}"
+                yield Point(at, up, 6.0 if load == "1" else 4.0, KINDS[load], f"{number}" * (load == "1"), title, 9, 4)
+
+    return Picture(
+        x_ticks=[(round(MARGIN + share * width, 1), text) for share, text in x.ticks()],
+        y_ticks=[
+            (round(HEIGHT - MARGIN - share * height, 1), f"{float(text):.0%}")
+            for share, text in y.ticks()
+            if float(text) <= 1
+        ],
+        left_out=0,
+        points=list(points()),
+    )

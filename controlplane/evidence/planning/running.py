@@ -1,0 +1,39 @@
+"""Runs a plan as a job, from its row to its result."""
+
+from typing import Any
+
+from controlplane.evidence.plan import planned
+from controlplane.evidence.plan.question import busiest
+from controlplane.evidence.planning.body import PlanIn
+from controlplane.evidence.planning.models import FleetPlan
+from controlplane.evidence.previews import policy_job, source
+from controlplane.evidence.twin.fingerprint import source_sha256
+from fleet import jobs, subprocess
+
+READ = 200_000  # requests of a recording, of which the busiest are played
+
+
+def run_plan(plan_id: int) -> None:
+    """Compute the plan, unless another worker has claimed it."""
+    policy_job.perform(FleetPlan, plan_id, _perform)
+
+
+def _perform(made: FleetPlan) -> dict[str, Any]:
+    """Return the values of the row once it is done."""
+    asked = PlanIn.model_validate(made.asked)
+    part = source.take(made.trace_name, READ, asked.seed, made.trace["until"])
+    requests = busiest(part.trace.requests, asked.requests)
+    heartbeat = jobs.Heartbeat(made)
+
+    def take(plays: tuple[int, int]) -> None:
+        made.done, made.total = plays
+
+    result = subprocess.run_in_subprocess(
+        planned.compute,
+        (asked.question, requests, part.trace.pacing),
+        lambda: heartbeat.beat(done=made.done, total=made.total),
+        take,
+        compiled=True,
+    )
+    facts = {**part.facts(), "played": len(requests)}
+    return {"done": made.done, "total": made.done, "trace": facts, "source": source_sha256(), "result": result}

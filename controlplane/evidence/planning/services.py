@@ -1,0 +1,93 @@
+"""Starts plans, and makes the draft of a fleet document from a row."""
+
+import hashlib
+import json
+
+import redis
+from django.http import Http404
+from django.utils import timezone
+
+from controlplane.common.invalid_input import InvalidInput
+from controlplane.evidence.plan import planned
+from controlplane.evidence.plan.command import SIMULATED
+from controlplane.evidence.planning.body import PlanIn
+from controlplane.evidence.planning.models import FleetPlan
+from controlplane.evidence.previews.policy_job import NUMBER_MAX, store
+from controlplane.evidence.traces import library, recorded_traffic
+from controlplane.evidence.twin.fingerprint import source_sha256
+from controlplane.people.audit.services import Actor
+from fleet import jobs
+from fleet.jobs import CANCELLED, DONE, FAILED
+from fleet.services import current_spec
+from fleet.spec.fleet_spec import PoolSpec
+from router.contract.problem import Problem
+
+KEPT = 50  # newest plans kept
+ABOUT = ("trace_name", "asked")  # audited
+
+
+def start(asked: PlanIn, actor: Actor) -> FleetPlan:
+    """Start a plan; asking for the same again returns the earlier one. Raises BadTrace, InvalidInput."""
+    until, content = _content(asked.trace)
+    body, source = asked.model_dump(mode="json"), source_sha256()
+    key = hashlib.sha256(json.dumps([source, body, content], sort_keys=True).encode()).hexdigest()
+    known = FleetPlan.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).first()
+    if known is not None:
+        FleetPlan.objects.filter(pk=known.pk).update(asked_at=timezone.now())
+        known.refresh_from_db()
+        return known
+    made = FleetPlan(
+        trace_name=asked.trace,
+        trace={"until": until},
+        max_requests=asked.requests,
+        asked=body,
+        key=key,
+        source=source,
+    )
+    store(made, actor, ABOUT, KEPT)
+    jobs.send(made)
+    return made
+
+
+def _content(trace: str) -> tuple[str, str]:
+    """Return (the newest entry of recorded traffic, a mark of the trace's content). Raises BadTrace, InvalidInput."""
+    try:
+        if not trace.startswith(library.RECORDED):
+            return "", library.sha256(trace)
+        found, newest = recorded_traffic.newest_of(trace.removeprefix(library.RECORDED), 1)
+        if found:
+            return newest, newest
+        message = "the routers have recorded no request of this pool"
+    except library.NoSuchTrace as error:
+        message = str(error)
+    except redis.RedisError as error:
+        message = f"recorded traffic is in Redis, which does not answer ({error})"
+    raise InvalidInput(Problem("trace", trace, message))
+
+
+def numbered(number: int) -> FleetPlan:
+    """Return the plan. Raises Http404."""
+    found = FleetPlan.objects.filter(pk=number).first() if number <= NUMBER_MAX else None
+    if found is None:
+        raise Http404(f"there is no plan {number}; the newest ones are kept")
+    return found
+
+
+def pools() -> list[str]:
+    """Return the pools for which a row can be drafted."""
+    return [pool.name for pool in current_spec().pools if pool.kind == SIMULATED]
+
+
+def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
+    """Return (the fleet document with the pool as in this row, counted from 1; the difference from the current one).
+    Raises InvalidInput."""
+    rows = plan.result["rows"] if plan.status == DONE and plan.result else []
+    if not 1 <= row <= len(rows):
+        message = f"is not a row of plan {plan.pk}, which is {plan.status}"
+        raise InvalidInput(Problem("row", row, message, f"1 to {len(rows)}" if rows else "none"))
+    if pool not in pools():
+        message = f"is not a pool of the kind {SIMULATED}, whose options a row has"
+        raise InvalidInput(Problem("pool", pool, message, ", ".join(pools()) or "none"))
+    one = rows[row - 1]
+    planned_pool = PoolSpec(pool, plan.asked["model"], SIMULATED, one["replicas"], one["policy"], engine=one["engine"])
+    return planned.draft(planned_pool, current_spec(), pool)
