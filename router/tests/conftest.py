@@ -20,7 +20,7 @@ from router.http import server
 from router.http.server import HttpServer, listen
 from router.policy.schema import document
 from router.spans.settings import SpanSettings
-from router.sync import live_state, peers, redis_source
+from router.sync import live_state, peers, redis_source, response_directory, use_reports
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
 from router.tests.values import stored
@@ -165,12 +165,16 @@ async def running(
 
 @pytest.fixture(autouse=True)
 def promptly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of routers write receipts and are stopped here: none waits for more of them, for requests that are on
-    their way, or for a read to end."""
+    """Hundreds of routers write, read and are stopped here: none waits for more receipts, for requests that are on
+    their way, for a read to end, or for what a router writes of responses and use, and tells others."""
     monkeypatch.setattr(redis_source, "FLUSH_S", 0.02)
     monkeypatch.setattr(server, "LINGER_S", 0.01)
     monkeypatch.setattr(live_state, "LISTEN_S", 0.02)
     monkeypatch.setattr(peers, "BLOCK_MS", 20)
+    monkeypatch.setattr(peers, "TELL_S", 0.05)
+    monkeypatch.setattr(use_reports, "WRITE_S", 0.1)
+    monkeypatch.setattr(response_directory, "WRITE_S", 0.02)
+    monkeypatch.setattr(response_directory, "AGAIN_S", 0.1)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import MARK
+from router.sync import live_state
 from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import engine
 from router.tests.plain_engine import plain
@@ -16,6 +17,12 @@ from router.tests.values import stored
 
 KEY = f"{MARK.decode()}of-chat"
 BEARER = {"authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routers read samples each second; these tests wait for them."""
+    monkeypatch.setattr(live_state, "SAMPLE_S", 0.05)
 
 
 def sample(world: World, name: str, models: dict[str, int | None] | None) -> None:
