@@ -73,7 +73,7 @@ class ExternalSpec:
     bootstraps: tuple[str, ...] = option(
         (),
         title="Bootstrap URLs",
-        help="With the connector mooncake_p2p: one per URL, in the same order; or one for all, with {host} in it.",
+        help="With the connector mooncake_p2p or sglang: one per URL, in order; or one for all, with {host} in it.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Ranks behind each URL; routers choose the rank of each request."

@@ -89,6 +89,7 @@ class EngineJob:
     is_gone: bool = False  # True if the client disconnected
     failed: ApiError | None = None  # why the request cannot be completed
     kv: msgspec.Struct | None = None  # transfer parameters of the answer
+    handover: asyncio.Future[bool] | None = None  # awaited before the answer; False: nobody took the KV
     has_news: bool = False
     media: tuple[str, ...] = ()  # the engine's tiers below the GPU
     head: bytes = b""  # beginning of every chunk of a stream, for the format
@@ -135,6 +136,11 @@ class EngineJob:
     def fail(self, error: ApiError) -> None:
         self.failed = error
         self.wake()
+
+    def let_go(self) -> None:
+        """Wait no longer for another engine to take the KV."""
+        if self.handover is not None and not self.handover.done():
+            self.handover.set_result(False)
 
     def wake(self) -> None:
         self.has_news = True

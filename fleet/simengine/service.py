@@ -92,6 +92,7 @@ class Service:
     def finish(self, job: EngineJob) -> None:
         """Clean up after the response was sent, or the client disconnected."""
         self.load -= 1
+        job.let_go()
         for choice in job.choices:
             if not choice.request.is_over and self._driver.abort(choice.request):
                 self._metrics.errored() if job.failed is not None else self._metrics.aborted()
@@ -245,6 +246,6 @@ class Service:
 def _first_token(answer: SimAnswer, transfer: TransferRequest) -> tuple[SimAnswer, TransferRequest]:
     """Return the first token of a context request; an answer that ends by itself with this token needs no other
     engine."""
-    if answer.tokens == 1 and answer.reason == "stop":
+    if answer.tokens == 1 and answer.reason == "stop" and not transfer.always:
         return answer, NO_TRANSFER
     return SimAnswer(answer.text[: tokens.BYTES_PER_TOKEN], 1, "length"), transfer

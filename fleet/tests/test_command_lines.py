@@ -71,7 +71,22 @@ def test_attention_ranks_of_sglang_are_targets_that_step_together() -> None:
     assert "--tp-size 8 --attn-dp-size 4" in line
     assert (wire.dp.ranks, wire.dp.together) == (4, "p-0")
     kind = KINDS["sglang"]
-    assert kind.port_spans(build(kind.spec, given)) == {"events": 4, "replay": 4}
+    assert kind.port_spans(build(kind.spec, given)) == {"events": 4, "replay": 4, "side": 0}
+
+
+def test_a_divided_sglang_meets_at_the_prefills_bootstrap_port_and_its_decoders_keep_no_tiers() -> None:
+    given = {"prefill_instances": 1, "transfer": "nixl", "rdma_device": "mlx5_0", "hicache": "dram"}
+    (prefill, _, sends), (decode, _, takes) = (made("sglang", given, launch(ordinal)) for ordinal in (0, 1))
+    mode = "--disaggregation-mode prefill --disaggregation-transfer-backend nixl --disaggregation-bootstrap-port 18103"
+    assert f"--enable-hierarchical-cache --hicache-size 8 --hicache-write-policy write_through {mode}" in prefill
+    assert decode.endswith("decode --disaggregation-transfer-backend nixl --disaggregation-ib-device mlx5_0")
+    assert "hicache" not in decode
+    assert (sends.role, sends.connector, sends.kv.bootstrap) == ("prefill", "sglang", "http://127.0.0.1:18103")
+    assert (takes.role, takes.connector, takes.kv.bootstrap) == ("decode", "sglang", "")
+    kind = KINDS["sglang"]
+    assert kind.port_spans(build(kind.spec, given))["side"] == 1
+    modules = [one.name for one in kind.requires(build(kind.spec, given), launch()) if one.kind == "module"]
+    assert modules == ["sglang", "nixl"]
 
 
 def test_hicache_of_sglang_lies_in_host_memory_and_in_a_folder() -> None:
@@ -321,6 +336,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("neuron", {"plugin": True, "etcd": "h:2379"}, "etcd", "belongs to NxD Inference"),
     ("sglang", {"tensor_parallel": 6, "data_parallel_size": 4}, "tensor_parallel", "must be a multiple of"),
     ("sglang", {"disk": "/kv"}, "disk", "needs hicache disk"),
+    ("sglang", {"rdma_device": "mlx5_0"}, "rdma_device", "needs prefill_instances, or a role"),
+    ("sglang", {"role": "decode", "prefill_instances": 1}, "prefill_instances", "needs the role both"),
     ("external", {}, "urls", "must be http://host:port or https://host:port, one per instance"),
     (
         "external",

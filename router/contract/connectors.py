@@ -10,6 +10,7 @@ MOONCAKE_P2P = "mooncake_p2p"
 MOONCAKE_STORE = "mooncake_store"
 NEURON = "neuron"
 TRTLLM = "trtllm"
+SGLANG = "sglang"
 
 NONE = "none"  # option of an engine that moves no blocks
 
@@ -21,10 +22,12 @@ class KvConnector:
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
     is_shared: bool = False  # instances read others' blocks by themselves, without pulls
+    continues_token: bool = False  # the prefill samples the answer's first token, with all options
     counts_fetched: bool = True  # cached tokens of an answer include those from the prefill
 
 
 _OPENAI = frozenset({"/v1/chat/completions", "/v1/completions"})
+_OPENAI_NOW = _OPENAI | {"/v1/responses"}
 
 CONNECTORS: dict[str, KvConnector] = {
     connector.name: connector
@@ -34,6 +37,7 @@ CONNECTORS: dict[str, KvConnector] = {
         KvConnector(MOONCAKE_P2P, needs_bootstrap=True),
         KvConnector(NEURON, api_paths=_OPENAI),
         KvConnector(TRTLLM, api_paths=_OPENAI, counts_fetched=False),
+        KvConnector(SGLANG, needs_bootstrap=True, api_paths=_OPENAI_NOW, continues_token=True, counts_fetched=False),
     )
 }
 # The decoder pulls, and the usage of the KV cache that the prefill instance tells falls once it has

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 import orjson
 
 from router.contract import connectors
-from router.flows import bodies, mooncake_p2p, mooncake_store, nixl, parallel_pd, trtllm
+from router.flows import bodies, mooncake, nixl, parallel_pd, sglang, trtllm
 from router.flows.decode import decode
 from router.flows.post import post
 from router.http.errors import ErrorResponse
@@ -30,10 +30,11 @@ Flow = Callable[[Call, Endpoint, Endpoint, Offload, int], Awaitable[EngineRespon
 
 OFFLOADS: dict[str, Flow] = {
     connectors.NIXL: nixl.serve,
-    connectors.MOONCAKE_STORE: mooncake_store.serve,
-    connectors.MOONCAKE_P2P: mooncake_p2p.serve,
+    connectors.MOONCAKE_STORE: mooncake.through_store,
+    connectors.MOONCAKE_P2P: mooncake.from_peer,
     connectors.NEURON: parallel_pd.serve,
     connectors.TRTLLM: trtllm.serve,
+    connectors.SGLANG: sglang.serve,
 }
 
 

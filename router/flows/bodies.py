@@ -15,6 +15,9 @@ _OF_THE_ANSWER = (
     *("kv_transfer_params", "max_tokens", "max_completion_tokens", "max_output_tokens", "background"),
 )
 
+# Fields that name the room in which SGLang's engines meet
+ROOM = ("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank")
+
 
 def unsuited(document: JsonObject, api_path: str, connector: str) -> str:
     """Return why a request cannot be offloaded; empty if it can."""
@@ -23,6 +26,8 @@ def unsuited(document: JsonObject, api_path: str, connector: str) -> str:
     known = CONNECTORS.get(connector)
     if known is not None and known.api_paths and api_path not in known.api_paths:
         return f"{api_path} cannot be offloaded between {connector} instances"
+    if _forced(document.get("tool_choice")) and not (known is not None and known.continues_token):
+        return "tool_choice forces a call, which does not fit into one token"
     for holds, why in _UNSUITED:
         if holds(document):
             return why
@@ -47,14 +52,13 @@ _UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
     # Data of the prompt's own tokens exists only where they are computed.
     (lambda body: bool(body.get("echo")), "echo: the prompt is part of the answer"),
     (lambda body: body.get("prompt_logprobs") is not None, "prompt_logprobs are known where the prompt is computed"),
-    # A forced tool call does not fit into one token.
-    (lambda body: _forced(body.get("tool_choice")), "tool_choice forces a call, which does not fit into one token"),
     (
         lambda body: body.get("previous_response_id") is not None,
         "previous_response_id: one instance stores the response",
     ),
     (lambda body: "kv_transfer_params" in body, "the client sent its own kv_transfer_params"),
     (lambda body: "disaggregated_params" in body, "the client sent its own disaggregated_params"),
+    (lambda body: any(name in body for name in ROOM), "the client sent its own bootstrap room"),
 )
 
 
@@ -73,10 +77,22 @@ def prefill(
     return orjson.dumps(asked)
 
 
+def beginning(document: JsonObject, api_path: str, fields: Mapping[str, Json]) -> bytes:
+    """Return a body for an engine whose token begins the answer: it keeps all options, and the engine ends it there."""
+    asked = {name: value for name, value in document.items() if name not in ("stream_options", "background")}
+    if api_path == "/v1/responses":
+        asked["store"] = False
+    return orjson.dumps(asked | {"stream": False} | dict(fields))
+
+
 def decode(body: bytes, params: Mapping[str, Json]) -> bytes:
+    return with_fields(body, {"kv_transfer_params": dict(params)})
+
+
+def with_fields(body: bytes, fields: Mapping[str, Json]) -> bytes:
     """Splice the location of the KV into the client's body, without parsing a prompt that may be long.
 
-    A body that names `kv_transfer_params` itself is not offloaded (`unsuited`).
+    A body that names such fields itself is not offloaded (`unsuited`).
     """
     start = body.index(b"{") + 1
-    return b'%b"kv_transfer_params":%b,%b' % (body[:start], orjson.dumps(params), body[start:])
+    return b"%b%b,%b" % (body[:start], orjson.dumps(fields)[1:-1], body[start:])

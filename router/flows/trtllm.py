@@ -10,6 +10,7 @@ from typing import cast
 import orjson
 
 from router.contract.json_value import JsonObject
+from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.flows.whole_answer import WholeAnswer
@@ -23,7 +24,7 @@ GLOBAL_ID = 1 << 62  # id of a request on both servers; those below 2**42 are lo
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:
-    asked = _context_request(call.request.prompt.document)
+    asked = bodies.beginning(call.request.prompt.document, call.api_path, _context())
     answer = await prefill(call, prefiller, offload, asked, tokens, _unusable)
     choice = cast(list[JsonObject], answer["choices"])[0]  # `_unusable` has looked at it
     if choice.get("finish_reason") in UNFINISHED:
@@ -37,11 +38,9 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
     return WholeAnswer(answer, streams=call.request.prompt.stream)
 
 
-def _context_request(document: JsonObject) -> bytes:
-    """Return the context request. All options stay, as the answer keeps its token; the engine ends it after one."""
-    asked = {name: value for name, value in document.items() if name != "stream_options"}
-    params = {"request_type": "context_only", "disagg_request_id": GLOBAL_ID | random.getrandbits(62)}
-    return orjson.dumps(asked | {"stream": False, "disaggregated_params": params})
+def _context() -> JsonObject:
+    params: JsonObject = {"request_type": "context_only", "disagg_request_id": GLOBAL_ID | random.getrandbits(62)}
+    return {"disaggregated_params": params}
 
 
 def _unusable(answer: JsonObject) -> str:

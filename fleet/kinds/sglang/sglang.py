@@ -1,4 +1,5 @@
-"""The `sglang` kind: SGLang's server in its own Python environment, with HiCache below the GPU.
+"""The `sglang` kind: SGLang's server in its own Python environment, with HiCache below the GPU, or divided into prefill
+and decode servers.
 
 Only its command line is tested: running it takes GPUs. Hit rates, load and KV events are always on.
 """
@@ -16,16 +17,35 @@ from fleet.kinds.options.common_options import (
     environment_option,
     image_option,
     model_option,
+    prefill_instances_option,
     python_option,
 )
 from fleet.kinds.options.option import option
-from fleet.kinds.serving import NVIDIA, TOPIC, address, compact, events_at, flags, gpus_of, replicas_for, visible
+from fleet.kinds.serving import (
+    BOTH,
+    DECODE,
+    NVIDIA,
+    PREFILL,
+    ROLES,
+    TOPIC,
+    address,
+    compact,
+    events_at,
+    flags,
+    gpus_of,
+    replicas_for,
+    role_of,
+    visible,
+)
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.transfer import GIB
 from fleet.kinds.wire import DataParallel, KvFacts, Wire
+from router.contract import connectors
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE
+from router.contract.redis.published import InstanceRole
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
+_TRANSFERS = ("mooncake", "mooncake_tcp", "nixl")
 _TIERS = {"none": (), "dram": (DRAM,), "disk": (DRAM, SSD)}
 
 
@@ -33,6 +53,14 @@ _TIERS = {"none": (), "dram": (DRAM,), "disk": (DRAM, SSD)}
 class SglangSpec:
     model: str | None = model_option()
     python: str = python_option("SGLang's environment")
+    role: str = option(BOTH, title="Role", choices=ROLES, help="Whether its instances prefill, decode, or do both.")
+    prefill_instances: int = prefill_instances_option()
+    transfer: str = option(
+        "mooncake", title="KV transfer", choices=_TRANSFERS, help="From prefill to decode instances, which must agree."
+    )
+    rdma_device: str | None = option(
+        None, title="RDMA device", kind="text", help="For transfers, such as mlx5_0, or several; left out: any."
+    )
     gpus: tuple[str, ...] = option(
         (), title="GPUs", help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
     )
@@ -127,13 +155,35 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
         "enable-metrics": True,
         "enable-cache-report": True,  # reports the cached tokens per request, against which the index is checked
         "kv-events-config": compact(_events(launch)),
-        **_hicache(spec),
+        **_hicache(spec, launch),
+        **_disaggregation(spec, launch),
     }
     return [launch.path(spec.python), "-m", "sglang.launch_server", *flags(given), *spec.arguments]
 
 
-def _hicache(spec: SglangSpec) -> dict[str, object]:
-    if spec.hicache == "none":
+def role(spec: SglangSpec, launch: Launch) -> InstanceRole:
+    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
+
+
+def _is_divided(spec: SglangSpec) -> bool:
+    return spec.role != BOTH or bool(spec.prefill_instances)
+
+
+def _disaggregation(spec: SglangSpec, launch: Launch) -> dict[str, object]:
+    if not _is_divided(spec):
+        return {}
+    own = role(spec, launch)
+    return {
+        "disaggregation-mode": own,
+        "disaggregation-transfer-backend": spec.transfer,
+        "disaggregation-bootstrap-port": launch.ports["side"] if own == PREFILL else None,
+        "disaggregation-ib-device": spec.rdma_device,
+    }
+
+
+def _hicache(spec: SglangSpec, launch: Launch) -> dict[str, object]:
+    """Return the flags of tiers; a decode server caches no prompts."""
+    if spec.hicache == "none" or role(spec, launch) == DECODE:
         return {}
     return {
         "enable-hierarchical-cache": True,
@@ -151,7 +201,7 @@ def _events(launch: Launch) -> dict[str, object]:
 
 
 def _folder(spec: SglangSpec, launch: Launch) -> str:
-    if spec.hicache != "disk":
+    if spec.hicache != "disk" or role(spec, launch) == DECODE:
         return ""
     return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
 
@@ -166,9 +216,14 @@ def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
 def wire(spec: SglangSpec, launch: Launch) -> Wire:
     """Return the facts for routers. Attention ranks compute each layer's other parts together, so they wait for each
     other in every step."""
-    ranks = spec.data_parallel_size
+    ranks, own = spec.data_parallel_size, role(spec, launch)
     return Wire(
-        kv=KvFacts(bytes_per_token=kv_size.of_model(_model(spec, launch), spec.dtype, spec.arguments)),
+        own,
+        connectors.SGLANG if _is_divided(spec) else "",
+        KvFacts(
+            bytes_per_token=kv_size.of_model(_model(spec, launch), spec.dtype, spec.arguments),
+            bootstrap=f"http://{address(launch, 'side')}" if own == PREFILL else "",
+        ),
         events=events_at(launch),
         tokenizer=_model(spec, launch),
         dp=DataParallel(ranks, together=launch.instance) if ranks > 1 else DataParallel(),
@@ -177,9 +232,13 @@ def wire(spec: SglangSpec, launch: Launch) -> Wire:
 
 def refuse(spec: SglangSpec) -> dict[str, str]:
     problems = {
+        "prefill_instances": spec.prefill_instances
+        and spec.role != BOTH
+        and "needs the role both: prefill_instances assigns the roles",
         "tensor_parallel": spec.tensor_parallel % spec.data_parallel_size
         and f"must be a multiple of data_parallel_size, {spec.data_parallel_size}",
         "disk": spec.disk and spec.hicache != "disk" and "needs hicache disk",
+        "rdma_device": spec.rdma_device and not _is_divided(spec) and "needs prefill_instances, or a role",
     }
     return {name: str(problem) for name, problem in problems.items() if problem}
 
@@ -188,6 +247,9 @@ def requires(spec: SglangSpec, launch: Launch) -> tuple[Requirement, ...]:
     python, folder = launch.path(spec.python), _folder(spec, launch)
     found = [Requirement("program", python, advice="set engine.python to the interpreter of SGLang's environment")]
     found.append(Requirement("module", "sglang", python, advice="pip install sglang"))
+    if _is_divided(spec):
+        moves, package = ("nixl", "nixl") if spec.transfer == "nixl" else ("mooncake", "mooncake-transfer-engine")
+        found.append(Requirement("module", moves, python, advice=f"pip install {package}"))
     if folder:
         found.append(Requirement("folder", folder, need_gb=spec.disk_gib, advice="free space or set engine.disk"))
     ids = gpus_of(spec.gpus, spec.tensor_parallel, launch)
@@ -199,7 +261,8 @@ def requires(spec: SglangSpec, launch: Launch) -> tuple[Requirement, ...]:
 def twin_kv(spec: SglangSpec, launch: Launch) -> TwinKv:
     sizes = kv_size.sizes_of(_model(spec, launch), spec.dtype, spec.arguments)
     dram, disk = spec.dram_gib * spec.tensor_parallel * GIB, spec.disk_gib * GIB
-    tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in _TIERS[spec.hicache])
+    held = _TIERS[spec.hicache if role(spec, launch) != DECODE else "none"]
+    tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in held)
     return TwinKv(sizes, spec.tensor_parallel, tiers)
 
 
@@ -207,8 +270,10 @@ SGLANG = Kind(
     name="sglang",
     title="SGLang",
     spec=SglangSpec,
-    ports=("http", "events", "replay"),
-    port_spans=lambda spec: dict.fromkeys(("events", "replay"), spec.data_parallel_size),
+    ports=("http", "events", "replay", "side"),
+    port_spans=lambda spec: (
+        dict.fromkeys(("events", "replay"), spec.data_parallel_size) | {"side": int(_is_divided(spec))}
+    ),
     command=command,
     environment=environment,
     scrape=SGLANG_SCRAPE,
@@ -223,5 +288,6 @@ SGLANG = Kind(
     image="lmsysorg/sglang:v0.5.23",
     device=NVIDIA,
     devices=lambda spec, role: spec.tensor_parallel,
+    connectors=(connectors.SGLANG,),
     twin_kv=twin_kv,
 )

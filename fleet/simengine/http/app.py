@@ -219,6 +219,8 @@ class App:
 
 async def _whole(shape: ApiFormat, job: EngineJob, send: Send) -> None:
     await job.progress()
+    if job.handover is not None and not await job.handover and not job.is_gone:
+        job.failed = ApiError(500, f"Prefill transfer failed for request {job.id}", kind="InternalServerError")
     if job.failed is not None:
         await respond(send, job.failed.status, shape.error_body(job.failed))
     elif not job.is_gone:
@@ -252,6 +254,7 @@ async def _watch(receive: Receive, job: EngineJob) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     job.is_gone = True
+    job.let_go()
     job.wake()
 
 

@@ -11,6 +11,7 @@ from router.contract.sim_media import as_message, is_media, stand_in
 
 Body = dict[str, Any]
 LONGEST_SALT = 128  # characters
+_ROOM = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
 _NOT_IN_SALTS = frozenset("@/\\\0")
 
 
@@ -54,8 +55,10 @@ def mapping(body: Body, name: str) -> Body:
 
 
 def transfer_params(body: Body, name: str) -> TransferParams:
+    """Read the parameters within `name`, and SGLang's beside it."""
+    room = {field: body[field] for field in _ROOM if field in body}
     try:
-        return msgspec.convert(mapping(body, name), TransferParams)
+        return msgspec.convert(mapping(body, name) | room, TransferParams)
     except msgspec.ValidationError as error:
         raise ApiError(400, f"{name}: {error}.", param=name) from None
 

@@ -11,18 +11,21 @@ from fleet.simengine.kv.dialects import (
     nixl_response,
     no_response,
     p2p_request,
+    sglang_request,
+    sglang_response,
     trtllm_request,
     trtllm_response,
 )
 from fleet.simengine.kv.peers import Host, PeerConnector
 from fleet.simengine.kv.pooled import Pooled
-from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, TRTLLM
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, SGLANG, TRTLLM
 
 CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
     NIXL: lambda arguments, host: PeerConnector(host, nixl_request, nixl_response),
     MOONCAKE_P2P: lambda arguments, host: PeerConnector(host, p2p_request, no_response),
     NEURON: lambda arguments, host: PeerConnector(host, neuron_request(arguments.role, arguments.kv_peer), no_response),
     TRTLLM: lambda arguments, host: PeerConnector(host, trtllm_request, trtllm_response),
+    SGLANG: lambda arguments, host: PeerConnector(host, sglang_request(arguments.role), sglang_response),
     MOONCAKE_STORE: lambda arguments, host: Pooled(host, arguments.kv_store or ""),
 }
 

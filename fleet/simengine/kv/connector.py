@@ -27,7 +27,7 @@ class ContextUsage(msgspec.Struct, frozen=True):
 
 
 class TransferParams(msgspec.Struct, frozen=True):
-    """`kv_transfer_params` or `disaggregated_params` of a request, of every connector; other fields are ignored."""
+    """Transfer parameters of a request, of every connector; other fields are ignored."""
 
     do_remote_decode: bool | None = None
     do_remote_prefill: bool | None = None
@@ -42,6 +42,9 @@ class TransferParams(msgspec.Struct, frozen=True):
     ctx_request_id: int | None = None
     encoded_opaque_state: str | None = None
     ctx_usage: ContextUsage | None = None
+    bootstrap_host: str | None = None
+    bootstrap_port: int | None = None
+    bootstrap_room: int | None = None
 
 
 NO_PARAMS = TransferParams()
@@ -63,6 +66,7 @@ class TransferRequest:
     hold_as: str | None = None  # name under which the blocks are held once the request is finished
     source: TransferSource | None = None  # where to pull the KV from instead of computing the prompt
     first_token: bool = False  # True: the request ends after its first token
+    always: bool = False  # True: an answer that ends by itself with this token is held as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ nixl          vLLM's NixlConnector: the prefill's response says where its blocks
 mooncake_p2p  vLLM's MooncakeConnector: both requests carry the same `transfer_id` and run concurrently
 neuron        both requests are sent at once; the request id names the other engine
 trtllm        TensorRT-LLM's context and generation servers: the first one's answer goes with the second request
+sglang        SGLang's prefill and decode servers, after its protocol code (0.5.23): both meet in a room of
+              the prefill's bootstrap server, here at its own port, and the prefill answers once its KV has been taken
 """
 
 import base64
 import binascii
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +26,8 @@ from fleet.simengine.kv.peers import PeerConnector
 # Format of Neuron's proxy: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The engine prefixes
 # each id with its own; the id of a request that it computes alone has only this prefix.
 _NEURON_ID = re.compile(r"-cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
+
+ROOMS_KNOWN = 1_000  # rooms in which a prefill server refuses a second request
 
 
 class NixlBlocks(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +152,32 @@ def trtllm_response(peers: PeerConnector, request: EngineRequest) -> ContextAnsw
         encoded_opaque_state=base64.b64encode(msgspec.json.encode(state)).decode(),
         disagg_request_id=job.params.kv.disagg_request_id,
     )
+
+
+def sglang_request(role: str) -> Callable[[TransferParams, str], TransferRequest]:
+    """Return the parser for a server of this role; one that does both ignores rooms."""
+    opened: deque[int] = deque(maxlen=ROOMS_KNOWN)
+
+    def parse(params: TransferParams, request_id: str) -> TransferRequest:
+        room = params.bootstrap_room
+        if role == "both":
+            return TransferRequest()
+        if room is None:
+            raise ApiError(400, f"Disaggregated request received without bootstrap room id. req.rid={request_id!r}")
+        if role == "decode":
+            url = f"http://{params.bootstrap_host}:{params.bootstrap_port}"
+            return TransferRequest(source=TransferSource(url, str(room), None, waits=True))
+        if room in opened:
+            raise ApiError(500, f"Prefill bootstrap failed for request req.bootstrap_room={room}: Duplicate room")
+        opened.append(room)
+        return TransferRequest(hold_as=str(room), first_token=True, always=True)
+
+    return parse
+
+
+def sglang_response(peers: PeerConnector, request: EngineRequest) -> None:
+    """Let the answer wait until the decoder has taken the KV, or the hold time is over."""
+    request.owner.job.handover = peers.handover(str(request.owner.job.params.kv.bootstrap_room))
 
 
 def no_response(peers: PeerConnector, request: EngineRequest) -> None:

@@ -49,6 +49,7 @@ class HeldBlocks:
     request: EngineRequest
     timer: asyncio.TimerHandle
     moving: bool = False
+    taken: asyncio.Future[bool] | None = None  # False: the hold time was over before
 
 
 class PeerConnector:
@@ -85,11 +86,21 @@ class PeerConnector:
                 waiter.set_result(None)
         return self._respond(self, request)
 
-    def _release(self, key: str) -> None:
+    def handover(self, key: str) -> "asyncio.Future[bool]":
+        """Return when the blocks held under `key` were taken (True), or freed without that."""
+        held = self._held[key]
+        held.taken = asyncio.get_running_loop().create_future()
+        held.taken.add_done_callback(lambda taken: self._release(key))
+        return held.taken
+
+    def _release(self, key: str, *, taken: bool = False) -> None:
         held = self._held.pop(key, None)
-        if held is not None:
-            held.timer.cancel()
-            self.host.release(held.request.id)
+        if held is None:
+            return
+        held.timer.cancel()
+        self.host.release(held.request.id)
+        if held.taken is not None and not held.taken.done():
+            held.taken.set_result(taken)
 
     async def _serve(self, raw: bytes) -> tuple[int, bytes]:
         """Transfer blocks; respond when the transfer is done, then free them."""
@@ -99,11 +110,13 @@ class PeerConnector:
         held = await self._computed(asked)
         if held is None or held.moving:
             return _failed(404, f"no blocks are held for {asked.key}: released or never computed")
-        held.moving = True
+        held.moving, moved = True, False
         try:
-            return 200, msgspec.json.encode(await self._move(held.request, asked))
+            answer = msgspec.json.encode(await self._move(held.request, asked))
+            moved = True
+            return 200, answer
         finally:
-            self._release(asked.key)
+            self._release(asked.key, taken=moved)
 
     async def _look(self, raw: bytes) -> tuple[int, bytes]:
         """Respond when the prompt is computed; Neuron's engine is polled instead (`lookup_all`)."""

@@ -125,7 +125,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv_blocks: Count | None = None  # blocks of one rank
     matches: bool | None = None  # whether it has the declared configuration; None if unknown
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
-    connector: str = ""  # connector that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
+    connector: str = ""  # connector that moves KV blocks: nixl, sglang, …; empty: none
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it

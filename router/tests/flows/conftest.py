@@ -14,6 +14,7 @@ import pytest
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.tests.conftest import Published, entry, running
+from router.tests.engine import Behaviour, Engine, engine
 from router.tests.forked import ENGINE, Forked
 
 PROMPT = "the quick brown fox " * 400  # 2,000 tokens: heavy for the policy below
@@ -143,5 +144,47 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
             pair.publish()
             await pair.until(lambda: pair.pool is not None and pair.pool.endpoints and pair.pool.version)
             return pair
+
+        yield build
+
+
+class Servers:
+    """Fake servers that prefill and that decode, behind a router."""
+
+    def __init__(self, world: Pair, context: list[Engine], generation: list[Engine]) -> None:
+        self.world = world
+        self.context = context
+        self.generation = generation
+
+
+@pytest.fixture
+async def servers(published: Published, redis_url: str) -> AsyncIterator[Any]:
+    async with AsyncExitStack() as stack:
+
+        async def build(
+            context: list[Behaviour],
+            generation: list[Behaviour],
+            connector: str = "trtllm",
+            **overrides: object,
+        ) -> Servers:
+            made = [
+                [await stack.enter_async_context(engine(behaviour)) for behaviour in half]
+                for half in (context, generation)
+            ]
+            published.policy(
+                strategy="adaptive_v1",
+                **{"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
+                | overrides,
+            )
+            router, client = await stack.enter_async_context(running(redis_url))
+            world = Pair(router, client, [], published)
+            world.entries = [
+                entry(f"{role}-{i}", one.url, role=role, connector=connector, kv={"bootstrap": one.url})
+                for role, half in zip(("prefill", "decode"), made, strict=True)
+                for i, one in enumerate(half)
+            ]
+            world.publish()
+            await world.until(lambda: world.pool is not None and world.pool.endpoints and world.pool.version)
+            return Servers(world, *made)
 
         yield build

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from router.flows import mooncake_p2p
-from router.flows.mooncake_p2p import PrefillFailed
+from router.flows import mooncake
+from router.flows.mooncake import PrefillFailed
 from router.pool.endpoint import Endpoint
 from router.tests.certificates import Authority
 from router.tests.conftest import instance
@@ -103,7 +103,7 @@ async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pai
 
 
 async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mooncake_p2p, "LARGEST", 100_000)
+    monkeypatch.setattr(mooncake, "LARGEST", 100_000)
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -117,7 +117,7 @@ async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch
     endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:1"))
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     with pytest.raises(PrefillFailed, match=r"demo-0: its bootstrap server .* did not return an engine id"):
-        await mooncake_p2p._engine_id(endpoint, url)
+        await mooncake._engine_id(endpoint, url)
     server.close()
 
 
@@ -144,6 +144,6 @@ async def test_a_bootstrap_server_over_tls_is_trusted_as_its_engine_is(tmp_path:
     answer = reply({"0": {"engine_id": "e"}})
     async with engine(answer, secure=authority.issue("127.0.0.1").server()) as bootstrap:
         trusting = Endpoint(instance("demo-0", "https://127.0.0.1:1", tls=tls))
-        assert await mooncake_p2p._engine_id(trusting, bootstrap.url) == "e"
+        assert await mooncake._engine_id(trusting, bootstrap.url) == "e"
         with pytest.raises(PrefillFailed, match="no authority that is trusted here has signed it"):
-            await mooncake_p2p._engine_id(Endpoint(instance("demo-0", "https://127.0.0.1:1")), bootstrap.url)
+            await mooncake._engine_id(Endpoint(instance("demo-0", "https://127.0.0.1:1")), bootstrap.url)

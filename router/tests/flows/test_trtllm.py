@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import pytest
 
-from router.tests.conftest import Published, entry, running
-from router.tests.engine import Behaviour, Engine, engine, reply
+from router.tests.engine import Engine, reply
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
 from router.tests.flows.test_nixl_faults import LONG
@@ -165,43 +162,6 @@ def context_answer(finish_reason: str | None = "length", **changes: Any) -> dict
     choice = {"index": 0, "text": "one", "finish_reason": finish_reason, "disaggregated_params": PARAMS}
     answer = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "llama", "usage": USAGE}
     return answer | {"choices": [choice | changes], "prompt_token_ids": [1, 2, 3, 4]}
-
-
-class Servers:
-    """Fake context and generation servers behind a router."""
-
-    def __init__(self, world: Pair, context: list[Engine], generation: list[Engine]) -> None:
-        self.world = world
-        self.context = context
-        self.generation = generation
-
-
-@pytest.fixture
-async def servers(published: Published, redis_url: str) -> AsyncIterator[Any]:
-    async with AsyncExitStack() as stack:
-
-        async def build(context: list[Behaviour], generation: list[Behaviour], **overrides: object) -> Servers:
-            made = [
-                [await stack.enter_async_context(engine(behaviour)) for behaviour in half]
-                for half in (context, generation)
-            ]
-            published.policy(
-                strategy="adaptive_v1",
-                **{"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
-                | overrides,
-            )
-            router, client = await stack.enter_async_context(running(redis_url))
-            world = Pair(router, client, [], published)
-            world.entries = [
-                entry(f"{role}-{i}", one.url, role=role, connector="trtllm")
-                for role, half in zip(("prefill", "decode"), made, strict=True)
-                for i, one in enumerate(half)
-            ]
-            world.publish()
-            await world.until(lambda: world.pool is not None and world.pool.endpoints and world.pool.version)
-            return Servers(world, *made)
-
-        yield build
 
 
 async def test_the_two_requests_are_those_of_the_engines_own_proxy(servers: Any) -> None:

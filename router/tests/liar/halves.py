@@ -6,7 +6,7 @@ from router.tests.liar.oracle import AFTER, ALIKE, BEFORE, CLIENTS, Asked
 
 REFUSED = "refused"
 # Connectors whose halves are sent at once: what one engine did by itself is not seen when the other fails first
-TOGETHER = ("mooncake_p2p", "neuron")
+TOGETHER = ("mooncake_p2p", "neuron", "sglang")
 
 
 def judge(asked: Asked, connector: str) -> None:

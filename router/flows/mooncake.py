@@ -1,5 +1,8 @@
-"""vLLM's MooncakeConnector: both instances get one transfer id and work at the same time, and the decoder fetches the
-blocks once they are computed. The prefill's engine id changes with its process: it is queried again after a failure.
+"""Mooncake in vLLM. Through its store: the prefill writes its blocks there, the unchanged request finds them.
+
+From peer to peer (MooncakeConnector): both instances get one transfer id and work at the same time, and the decoder
+fetches the blocks once they are computed. The prefill's engine id changes with its process: it is queried again after
+a failure.
 """
 
 import orjson
@@ -20,7 +23,16 @@ LARGEST = 1024 * 1024  # bytes of the answer; a longer one is cut off and no val
 LONGEST_ID = 256  # characters
 
 
-async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
+async def through_store(
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int
+) -> Connection:
+    asked = bodies.prefill(call.request.prompt.document, call.api_path)
+    await prefill(call, prefiller, offload, asked, tokens)
+    offload.kept = call.request.body
+    return await decode(call, decoder, offload, offload.kept)
+
+
+async def from_peer(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
     bootstrap = prefiller.kv.bootstrap
     if not bootstrap:
         raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
