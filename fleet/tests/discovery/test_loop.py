@@ -17,6 +17,7 @@ from fleet.discovery.answer import SourceAway
 from fleet.discovery.file import UNTOLD
 from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
+from fleet.kubernetes import mirror
 from fleet.models import Instance, InstanceEvent, InstanceSource, State
 from fleet.services import NotPossible
 from fleet.tests.cluster import Cluster
@@ -275,7 +276,11 @@ def test_a_pod_is_in_routing_soon_after_it_is_ready_and_out_of_it_soon_after_its
     assert all(method == "GET" for method, _ in cluster.requests)  # nothing of others is changed
 
 
-def test_an_api_server_that_is_away_or_refuses_keeps_the_pods(others: Others, clusters: Callable[..., Cluster]) -> None:
+def test_an_api_server_that_is_away_or_refuses_keeps_the_pods(
+    others: Others, clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "WATCH_S", 1.0)  # the end of a watch without news says that the server is back
+    monkeypatch.setattr(mirror, "_AGAIN_S", 0.05)
     cluster = clusters()
     engine = others.start(address=("127.0.0.11", 0))
     cluster.put("pods", "a", pod("a", engine, True))
