@@ -1,10 +1,18 @@
 """Two vLLM for all tests of this folder: to start them takes longer than most of the tests."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from controlplane.tests.engines.fleet import CODE, Fleet, running
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One after the other: tests of other folders that use a database would come between, and end the engines."""
+    items.sort(key=lambda item: HERE not in item.path.parents)
 
 
 @pytest.fixture(scope="package")

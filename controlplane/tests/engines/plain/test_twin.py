@@ -18,7 +18,7 @@ from controlplane.tests.engines.twin import calibrated, predicted
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
 REPEATS = 2
-COUNT = 40  # requests of a load
+COUNT = 24  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
 # Beyond the spread of the repetitions. On a quiet machine 1 to 5 % were measured, the spread included. Beside other
 # work the share of its core that the engine gets changes between a calibration and a load: up to 34 %.
@@ -57,7 +57,7 @@ def _place(pids: set[int], cores: list[int]) -> None:
 @pytest.mark.django_db
 def test_a_calibrated_twin_takes_about_the_time_of_its_engine_under_other_loads(engine: Fleet) -> None:
     url = engine.one("tiny-0")["url"]
-    modelled = calibrated(engine, "tiny-0", seconds=60)
+    modelled = calibrated(engine, "tiny-0", seconds=40)
     print(f"ENGINES twin: {modelled.about}; {'; '.join(modelled.cautions) or 'no cautions'}")
     if any("was busy" in caution for caution in modelled.cautions):
         pytest.skip("the machine was too busy for a calibration to measure the engine")
