@@ -34,7 +34,8 @@ _CLIENTS_CODES = frozenset(
 )
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
-_NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?\n")
+_FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
+_NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = frozenset(("error", "response.failed", "response.error"))
 _NOTHING = (None, None, None, None, None)
@@ -260,10 +261,9 @@ def payload(event: bytes) -> bytes:
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
         return b""
-    data = event[start + 5 :]
-    if b"\ndata:" in data:
-        data = b"\n".join(line.removeprefix(b"data:") for line in data.splitlines() if not line.startswith(b"event:"))
-    data = data.strip()
+    data = event[start + 5 :].strip()
+    if b"\n" in data:  # further data, or other fields, which may stand in any order
+        data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data))).strip()
     if not data.startswith(b"{") and _NAMED_ERROR.search(event) is not None:
         return orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
     return data

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from router.contract import answers
+
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = ("role", "type", "id")  # texts that are sent once; others come in parts
 _OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer itself
@@ -38,11 +40,8 @@ def chunks(stream: bytes) -> Iterator[Chunk]:
 
 
 def _parsed(raw: bytes) -> Chunk | None:
-    data = raw.strip()
-    if not data.startswith(b"data:"):
-        return None
     try:
-        made = orjson.loads(data[5:])
+        made = orjson.loads(answers.payload(raw.strip()))
     except orjson.JSONDecodeError:
         return None
     return Chunk(made) if isinstance(made, dict) else None

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import orjson
 
+from router.contract import answers
 from router.contract.json_value import JsonObject
 from router.policy.value import Value
 
@@ -178,5 +179,5 @@ def _event_around(data: bytes, position: int) -> tuple[int, int]:
 def _is_usage_chunk(event: bytes) -> bool:
     if b'"choices"' not in event or not _KEY.search(event):
         return False
-    chunk = _loaded(event.strip().removeprefix(b"data:"))
+    chunk = _loaded(answers.payload(event.strip()))
     return chunk is not None and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from router.contract import answers
+from router.flows import first_token
 from router.upstream.beginning import Beginning
+from router.upstream.usage import Strip
 
 QUIET = [
     {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
@@ -129,6 +131,20 @@ def test_an_event_named_error_is_one_whatever_it_says(end, said):
     text = b"data: " + written(CONTENT[0]) + end
     for stream in (text + event, text + event + b"data: [DONE]" + end):
         assert answers.ending(stream).error.message == beginning.error.message
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b"data: %b\nid: 1\n\n", b"id: 1\r\ndata:%b\r\nevent: x\r\n\r\n", b": a\ndata: %b\nretry: 9\n: note\n\n"],
+)
+def test_the_fields_of_an_event_may_stand_in_any_order(event):
+    chunk = event % written({"choices": [], "usage": {"prompt_tokens": 9}})
+    assert answers.ending(chunk + event % b"[DONE]").usage == {"prompt_tokens": 9}
+    assert answers.ending(chunk + event % b"[DONE]").is_whole
+    assert Strip().feed(chunk) == b""
+    beginning = Beginning()
+    assert (beginning.feed(event % written(ENGINES[0])), beginning.error.status) == ("error", 500)
+    assert next(first_token.chunks(event % written(CONTENT[0]))).made == CONTENT[0]
 
 
 def test_what_is_no_json_counts_as_content():
