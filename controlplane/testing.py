@@ -94,16 +94,31 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # `-m` first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL only what uses a database, since the rest is the same on every server, and one case of each test
-    but of those that commit: cases differ by their input, what commits by the order of its transactions too. Pages
-    that commit nothing are left out: most of them read by selectors that REST routes use, too."""
+    """On PostgreSQL only what uses a database, since the rest is the same on every server: all tests that commit, which
+    differ by the order of their transactions, all of a file about what a database does, and a few of every other."""
     if _POSTGRES:
-        first = {item.nodeid.partition("[")[0]: item for item in sorted(items, key=lambda item: item.nodeid)[::-1]}
-        once = {*first.values()}
-        kept = [item for item in items if uses_database(item) and (commits(item) or (item in once and not shows(item)))]
-        config.hook.pytest_deselected(items=[*{*items} - {*kept}])
-        items[:] = kept
+        files: dict[Path, list[pytest.Item]] = {}
+        for item in filter(uses_database, items):
+            files.setdefault(item.path, []).append(item)
+        kept = {item for path, tests in files.items() for item in on_postgres(tests, path.read_text())}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+OF_DATABASES = re.compile(r"IntegrityError|DataError|CaptureQueries|MigrationExecutor|connection\.vendor|[Cc]onstraint")
+
+
+def on_postgres(tests: list[pytest.Item], text: str) -> set[pytest.Item]:
+    """Those of a file with this text: one case of each test, as cases differ by their input, and if nothing in it is
+    about databases the first, the middle and the last, as tests of a file send mostly the same queries. Pages that
+    commit nothing are left out: most of them read by selectors that REST routes use, too."""
+    others = sorted((test for test in tests if not commits(test) and not shows(test)), key=lambda test: test.nodeid)
+    once = [*{test.nodeid.partition("[")[0]: test for test in reversed(others)}.values()]
+    if once and not OF_DATABASES.search(text):
+        once = [once[0], once[len(once) // 2], once[-1]]
+    return {*filter(commits, tests), *once}
 
 
 def uses_database(item: pytest.Item) -> bool:

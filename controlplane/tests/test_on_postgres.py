@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.testing import shows, uses_database
+from controlplane.testing import on_postgres, shows, uses_database
 
 
 @pytest.mark.django_db
@@ -30,3 +30,26 @@ def test_another_one_does_not(request: pytest.FixtureRequest, live_redis: object
 def test_tests_of_pages_are_known_by_the_name_of_their_file(name: str, is_of_pages: bool) -> None:
     item: Any = SimpleNamespace(path=Path(name))
     assert shows(item) is is_of_pages
+
+
+class Collected:
+    fixturenames = ()
+
+    def __init__(self, name: str, **committing: bool) -> None:
+        self.name, self.nodeid, self.path = name, f"test_pools.py::{name}", Path("test_pools.py")
+        self.get_closest_marker = {"django_db": SimpleNamespace(kwargs=committing)}.get
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("assert Pool.objects.exists()", {"a[0]", "c", "e", "writes"}),
+        ("with pytest.raises(IntegrityError):", {"a[0]", "b", "c", "d", "e", "writes"}),
+    ],
+)
+def test_of_a_file_run_those_that_commit_and_of_the_others_three_or_all_if_it_is_about_databases(
+    text: str, names: set[str]
+) -> None:
+    tests: list[Any] = [Collected(name) for name in ("a[0]", "a[1]", "b", "c", "d", "e")]
+    tests.append(Collected("writes", transaction=True))
+    assert {test.name for test in on_postgres(tests, text)} == names
