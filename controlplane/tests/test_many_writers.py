@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.tests.migrated import migrated
 
-WRITERS, TURNS = 6, 60
+WRITERS, TURNS = 6, 30
 # Ordered reads under the lock, a claim by conditional UPDATE, a plain INSERT, and a transaction that reads before it
 # writes: SQLite refuses that at once, unless the transaction has asked for the write lock at its begin.
 WRITER = f"""

@@ -30,7 +30,7 @@ def test_a_look_that_takes_long_is_no_silence_of_the_leader(stage: Stage) -> Non
 
 @pytest.mark.slow
 def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
-    try_schedules(lambda: LeaseMachine(stage), 80 * TIMES, 1)
+    try_schedules(lambda: LeaseMachine(stage), 50 * TIMES, 1)
 
 
 @pytest.mark.slow

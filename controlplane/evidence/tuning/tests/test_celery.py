@@ -18,7 +18,7 @@ from controlplane.testing_browser import ROOT, Web, serving
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WAIT_S = 300.0  # for a busy machine; each wait ends as soon as its condition holds
 TUNINGS = "/policies/default/tunings"
-TRIALS = 24
+TRIALS = 12
 LONG = {"trace": "agentic-demo", "max_requests": 400, "trials": TRIALS, "workers": 1}
 TUNE = ("tune", "default", "--trace", "agentic-demo", "--trials", "2", "--workers", "2", "--draft", "ttft")
 
