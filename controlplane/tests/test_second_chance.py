@@ -32,7 +32,7 @@ import pytest
 def nothing():
     pass
 
-live_redis = static_files_are_listed_once = no_transaction_waits_for_redis = nothing
+live_redis = static_files_are_listed_once = no_transaction_waits_for_redis = emptied_tables_stay_empty = nothing
 """
 
 
