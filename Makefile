@@ -26,8 +26,10 @@ run: $(STAMP)
 pytest = $(1) -n $(2) -m "$(3)" || \
 	{ echo "== once more, alone: what failed"; $(1) -n 0 -p no:randomly -m "$(3)" --second-chance --last-failed --last-failed-no-failures none --maxfail 5; }
 
-test: lint
-	$(call pytest,$(PYTEST),2,$(FAST))
+# They wait a quarter of their time: one process more than cores, and the types beside their collection.
+test: $(TESTS_STAMP)
+	$(style)
+	@$(VENV)/bin/mypy & types=$$!; { $(call pytest,$(PYTEST),3,$(FAST)); }; tests=$$?; wait $$types && exit $$tests
 
 # They wait more than they compute.
 test-slow: $(TESTS_STAMP)
@@ -77,11 +79,15 @@ test-contracts: $(TESTS_STAMP)
 	$(PYTEST) -n 0 -m contracts router/tests/contracts
 	$(if $(VLLM),,$(PY) -m router.tests.contracts.wheels)
 
+define style
+$(VENV)/bin/ruff check .
+$(VENV)/bin/ruff format --check .
+$(VENV)/bin/lint-imports --no-cache
+endef
+
 lint: $(TESTS_STAMP)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
+	$(style)
 	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports --no-cache
 
 bench: $(TESTS_STAMP)
 	$(PY) bench/start.py
