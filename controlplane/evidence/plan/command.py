@@ -12,14 +12,15 @@ from typing import TypeVar
 from controlplane.evidence.plan import fleets, planned, report
 from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, PlanQuestion, busiest
 from controlplane.evidence.plan.replay import ReplayArm, replay
-from controlplane.evidence.plan.search import LATENCIES, PlanAnswer, plan
+from controlplane.evidence.plan.search import LATENCIES
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.generated import BUILT_IN
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace
+from fleet import subprocess
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, dump_fleet, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
 from fleet.systems.prices import Prices
 from router.contract.problem import InvalidDocument
 from router.policy.schema import document
@@ -32,6 +33,7 @@ REQUESTS = 12_000  # an hour of a busy fleet; seven policies take about a minute
 MOST_REQUESTS = 200_000
 MOST = 1e9
 USAGE, INTERRUPTED = 2, 130
+REFUSED = (BadTrace, InvalidFleet, UnreadableDocument, InvalidDocument, fleets.NotPlayable, subprocess.SubprocessFailed)
 SIMULATED = "sim"  # kind of the pools of a plan
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ def main(words: Sequence[str]) -> int:
             print(text, end="", flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (BadTrace, InvalidFleet, UnreadableDocument, InvalidDocument, fleets.NotPlayable, OSError) as error:
+    except (*REFUSED, OSError) as error:
         print(f"weir {name}: {error}", file=sys.stderr)
         return USAGE
     return 0
@@ -117,16 +119,16 @@ def _replay(options: argparse.Namespace) -> Iterator[str]:
 
 def _plan(options: argparse.Namespace) -> Iterator[str]:
     trace, question, current = _trace(options.trace, options.seed), _question(options), _current(options)
-    answer = plan(question, busiest(trace.requests, options.requests), trace.pacing, _tell_plays)
-    said = planned.as_json(question, answer)
-    text = planned.markdown(said)
+    asked = question, busiest(trace.requests, options.requests), trace.pacing
+    answer = subprocess.run_in_subprocess(planned.compute, asked, lambda: None, _tell_plays)
+    text = planned.markdown(answer)
     yield text
     if options.markdown:
         Path(options.markdown).write_text(text)
     if options.json:
-        Path(options.json).write_text(json.dumps(said, indent=2) + "\n")
+        Path(options.json).write_text(json.dumps(answer, indent=2) + "\n")
     if options.draft:
-        yield f"\n{_draft(options, answer, current)}"
+        yield f"\n{_draft(options, question, answer, current)}"
 
 
 def _current(options: argparse.Namespace) -> tuple[FleetSpec | None, str]:
@@ -142,14 +144,20 @@ def _current(options: argparse.Namespace) -> tuple[FleetSpec | None, str]:
     return parse_fleet(fleet_document.load(text)), pool.name
 
 
-def _draft(options: argparse.Namespace, answer: PlanAnswer, current: tuple[FleetSpec | None, str]) -> str:
+def _draft(
+    options: argparse.Namespace,
+    question: PlanQuestion,
+    answer: planned.Answer,
+    current: tuple[FleetSpec | None, str],
+) -> str:
     """Write the row's fleet document; return the difference from the current one."""
-    if not 1 <= options.row <= len(answer.rows):
-        raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(answer.rows)})")
-    planned_row, (fleet, name) = answer.rows[options.row - 1].candidate, current
-    made, changes = fleet_document.dump(dump_fleet(planned_row.spec)), ""
+    rows, (fleet, name) = answer["rows"], current
+    if not 1 <= options.row <= len(rows):
+        raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(rows)})")
+    row, changes = rows[options.row - 1], ""
+    made = planned.document_of(question, row)
     if fleet is not None:
-        made, changes = planned.draft(planned_row.pool, fleet, name)
+        made, changes = planned.draft(answer, row, fleet, name)
     Path(options.draft).write_text(made)
     return changes
 
@@ -212,7 +220,8 @@ def _positive(option: str, text: str, number: str) -> float:
     return value
 
 
-def _tell_plays(done: int, total: int) -> None:
+def _tell_plays(plays: tuple[int, int]) -> None:
+    done, total = plays
     if sys.stderr.isatty() and not done % 10:
         print(f"{done} of {total} plays", file=sys.stderr)
 

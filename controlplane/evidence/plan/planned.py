@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controlplane.evidence.plan.question import PlanQuestion
+from controlplane.evidence.plan.question import PlanQuestion, alone
 from controlplane.evidence.plan.search import HEADROOM, PlanAnswer, PlanRow, plan
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.expected_error import described
@@ -62,18 +62,44 @@ def markdown(answer: Answer) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def draft(planned: PoolSpec, current: FleetSpec, name: str) -> tuple[str, str]:
-    """Return (the fleet document in which the pool of that name is as planned, the difference from the current one).
-    Its kind is that of the plan."""
-    pools = tuple(_changed(pool, planned) if pool.name == name else pool for pool in current.pools)
+def document_of(question: PlanQuestion, row: Row) -> str:
+    """Return a fleet document with the row's pool alone."""
+    engine = row["engine"]
+    pool = PoolSpec("plan", question.model, "sim", row["replicas"], row["policy"], engine=engine)
+    return document.dump(dump_fleet(alone(pool, question.gpu_hours[engine["gpu"]])))
+
+
+def draft(answer: Answer, row: Row, current: FleetSpec, name: str) -> tuple[str, str]:
+    """Return (the fleet document in which the pool of that name is as in the row, the difference from the current
+    one). The pool has the kind of the plan."""
+    pools = tuple(_changed(pool, answer, row) if pool.name == name else pool for pool in current.pools)
     before, after = (document.dump(dump_fleet(one)) for one in (current, replace(current, pools=pools)))
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "fleet", "draft")
     return after, "".join(lines)
 
 
-def _changed(pool: PoolSpec, planned: PoolSpec) -> PoolSpec:
-    """Return the pool with the planned size and engine, as played; its policy is published, not declared."""
-    return replace(pool, replicas=planned.replicas, engine=dict(planned.engine))
+def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
+    """Return the pool with the row's size and engine, as played, and limits of its autoscaler; its policy is published,
+    not declared."""
+    limits: dict[str, Any] = dict(pool.autoscale)
+    if limits:
+        limits["max"] = most_instances(answer, row)
+        limits |= {"min": row["replicas"]} if limits.get("min", 1) > row["replicas"] else {}
+    return replace(pool, replicas=row["replicas"], engine=dict(row["engine"]), autoscale=limits)
+
+
+def most_instances(answer: Answer, row: Row) -> int:
+    """Return the fewest instances like the row's that hold the SLO at the greatest load at which any do."""
+    alike = [one for one in answer["rows"] if _shape(one) == _shape(row)]
+    for load in reversed(HEADROOM):
+        holding = [one["replicas"] for one in alike if one["at_load"][f"{load:g}"] >= answer["share"]]
+        if holding:
+            return int(max(row["replicas"], min(holding)))
+    return int(row["replicas"])
+
+
+def _shape(row: Row) -> dict[str, object]:
+    return {name: value for name, value in row["engine"].items() if name != "prefill_instances"}
 
 
 def _row(row: PlanRow) -> Row:

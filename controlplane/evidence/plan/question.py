@@ -51,13 +51,9 @@ class PlanCandidate:
     gpus: int
     gpu_hour: float
 
-    @property
-    def spec(self) -> FleetSpec:
-        return FleetSpec("plan", (self.pool,), {"gpu_hour": self.gpu_hour})
-
     @cached_property
     def fleet(self) -> PlayedFleet:
-        return played(self.pool, self.spec)
+        return played(self.pool, alone(self.pool, self.gpu_hour))
 
     @cached_property
     def policy(self) -> ParsedPolicy:
@@ -117,6 +113,10 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: s
             f"{len(found):,} fleets to play (at most {MOST_FLEETS:,}): fewer GPUs, policies or sizes of KV"
         )
     return PlanSpace(tuple(found), too_small, tuple(reasons))
+
+
+def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
+    return FleetSpec("plan", (pool,), {"gpu_hour": gpu_hour})
 
 
 def judged(slo: Slo, names: Iterable[str]) -> dict[str, Mapping[str, float]]:

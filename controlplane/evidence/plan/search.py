@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, Slo, fingerprint, judged, space_of
 from controlplane.evidence.traces.formats.registry import faster
@@ -12,6 +13,7 @@ from controlplane.evidence.twin.expected_error import ExpectedError
 from controlplane.evidence.twin.simulation.chains import prompts_of
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
+from fleet.beside import beside
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
 SEEDS = 2  # plays at the load itself
@@ -67,9 +69,9 @@ def plan(
     left: Sequence[PlanCandidate] = space.candidates
     for part, slack, most in ((FIRST, SLACK[0], GO_ON), (SECOND, SLACK[1], FINAL)):
         count = min(len(requests), max(LEAST, len(requests) // part))
-        scored = [(plays.score(one, count).share, one) for one in left]
+        scored = zip(plays.shares(left, count), left, strict=True)
         left = best(scored, question.share - slack, most)
-    rows = sorted((plays.row(one) for one in left), key=lambda row: (row.candidate.per_hour, -row.low))
+    rows = sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low))
     holds = next((row for row in rows if row.low >= question.share and row.if_slower >= question.share), None)
     mark = fingerprint(question, requests, pacing)
     counts = len(space.candidates), space.too_small
@@ -109,6 +111,16 @@ def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A play of the first `count` requests."""
+
+    candidate: PlanCandidate
+    count: int
+    seed: int
+    load: float = 1.0
+
+
 class _Scoring:
     """Plays the fleets of one question."""
 
@@ -119,25 +131,43 @@ class _Scoring:
         self._classes, self._prompts = trace_classes(requests), prompts_of(requests)
         self._done = 0
 
-    def score(self, one: PlanCandidate, count: int, seed: int | None = None, load: float = 1.0) -> PlanScore:
-        part = faster(self._requests[:count], load)
-        seed = self._question.seed if seed is None else seed
-        outcome = simulate(one.fleet.twin, one.policy, part, pacing=self._pacing, seed=seed, prompts=self._prompts)
-        self._done += 1
-        self._on_play(self._done)
+    def shares(self, candidates: Sequence[PlanCandidate], count: int) -> list[float]:
+        return [score.share for score in self._scores([_Asked(one, count, self._question.seed) for one in candidates])]
+
+    def rows(self, candidates: Sequence[PlanCandidate]) -> list[PlanRow]:
+        count, seed = len(self._requests), self._question.seed
+        asked = [
+            [_Asked(one, count, seed + more) for more in range(SEEDS)]
+            + [_Asked(one, count, seed, load) for load in HEADROOM[1:]]
+            for one in candidates
+        ]
+        scores = iter(self._scores(list(chain.from_iterable(asked))))
+        return [self._row(one, list(islice(scores, len(plays)))) for one, plays in zip(candidates, asked, strict=True)]
+
+    def _scores(self, asked: Sequence[_Asked]) -> list[PlanScore]:
+        """Return the scores; every second play is in a process beside this one, if there can be one."""
+        others = beside(lambda: map(self._score, asked[1::2]), lambda: None)
+        found = []
+        for at, one in enumerate(asked):
+            found.append(next(others) if at % 2 else self._score(one))
+            self._done += 1
+            self._on_play(self._done)
+        return found
+
+    def _score(self, asked: _Asked) -> PlanScore:
+        one, part = asked.candidate, faster(self._requests[: asked.count], asked.load)
+        outcome = simulate(
+            one.fleet.twin, one.policy, part, pacing=self._pacing, seed=asked.seed, prompts=self._prompts
+        )
         return score_of(outcome, self._question.slo, self._classes, one.fleet.expected)
 
-    def row(self, one: PlanCandidate) -> PlanRow:
-        count, first = len(self._requests), self._question.seed
-        seeds = [self.score(one, count, first + more) for more in range(SEEDS)]
-        loads = {load: self.score(one, count, load=load) for load in HEADROOM[1:]}
-        at_load = {1.0: seeds[0].share} | {load: score.share for load, score in loads.items()}
-        broken = next((load for load, share in at_load.items() if share < self._question.share), None)
-        breaks = f"nothing up to ×{HEADROOM[-1]:g}"
-        if broken is not None:
-            breaks = f"{(loads.get(broken) or seeds[0]).weakest} at ×{broken:g}"
+    def _row(self, one: PlanCandidate, scores: Sequence[PlanScore]) -> PlanRow:
+        seeds, by_load = scores[:SEEDS], dict(zip(HEADROOM, (scores[0], *scores[SEEDS:]), strict=True))
+        broken = next((load for load, score in by_load.items() if score.share < self._question.share), None)
+        breaks = f"nothing up to ×{HEADROOM[-1]:g}" if broken is None else f"{by_load[broken].weakest} at ×{broken:g}"
         shares = [score.share for score in seeds]
-        doubts = tuple(dict.fromkeys(text for score in (*seeds, *loads.values()) for text in score.doubts))
+        doubts = tuple(dict.fromkeys(text for score in scores for text in score.doubts))
+        at_load = {load: score.share for load, score in by_load.items()}
         slower = min(score.if_slower for score in seeds)
         return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, doubts)
 

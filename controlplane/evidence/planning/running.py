@@ -33,7 +33,6 @@ def _perform(made: FleetPlan) -> dict[str, Any]:
         (asked.question, requests, part.trace.pacing),
         lambda: heartbeat.beat(done=made.done, total=made.total),
         take,
-        compiled=True,
     )
     facts = {**part.facts(), "played": len(requests)}
     return {"done": made.done, "total": made.done, "trace": facts, "source": source_sha256(), "result": result}

@@ -19,7 +19,6 @@ from controlplane.people.audit.services import Actor
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED
 from fleet.services import current_spec
-from fleet.spec.fleet_spec import PoolSpec
 from router.contract.problem import Problem
 
 KEPT = 50  # newest plans kept
@@ -81,13 +80,12 @@ def pools() -> list[str]:
 def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
     """Return (the fleet document with the pool as in this row, counted from 1; the difference from the current one).
     Raises InvalidInput."""
-    rows = plan.result["rows"] if plan.status == DONE and plan.result else []
+    answer: planned.Answer = (plan.result if plan.status == DONE else None) or {"rows": []}
+    rows = answer["rows"]
     if not 1 <= row <= len(rows):
         message = f"is not a row of plan {plan.pk}, which is {plan.status}"
         raise InvalidInput(Problem("row", row, message, f"1 to {len(rows)}" if rows else "none"))
     if pool not in pools():
         message = f"is not a pool of the kind {SIMULATED}, whose options a row has"
         raise InvalidInput(Problem("pool", pool, message, ", ".join(pools()) or "none"))
-    one = rows[row - 1]
-    planned_pool = PoolSpec(pool, plan.asked["model"], SIMULATED, one["replicas"], one["policy"], engine=one["engine"])
-    return planned.draft(planned_pool, current_spec(), pool)
+    return planned.draft(answer, rows[row - 1], current_spec(), pool)

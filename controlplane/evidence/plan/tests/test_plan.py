@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.evidence.plan import command, planned, question, search
+from controlplane.evidence.plan import planned, question, search
 from controlplane.evidence.plan.command import main
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
 from controlplane.evidence.plan.search import best, plan
 from controlplane.evidence.plan.tests.test_replay import FLEET
 from controlplane.evidence.traces.generated import generate
+from fleet import subprocess
 from fleet.spec.document import load
 from fleet.spec.fleet_spec import PoolSpec, parse_fleet
 
@@ -29,6 +30,7 @@ def few(monkeypatch):
     monkeypatch.setattr(question, "PARALLEL", (1, 2))
     for name, value in (("GO_ON", 3), ("FINAL", 2)):
         monkeypatch.setattr(search, name, value)
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
 
 
 def candidate(replicas: int, dollars: float, policy: str = "priced") -> PlanCandidate:
@@ -104,9 +106,9 @@ def test_the_busiest_requests_in_a_row_are_played():
 
 
 def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_path, capsys, few, monkeypatch):
-    plans = []
-    monkeypatch.setattr(command, "plan", lambda *given: plans.append(plan(*given)) or plans[0])
-    (tmp_path / "fleet.yaml").write_text(FLEET.replace("{tp: 2,", "{tp: 2, kv: nixl, prefill_instances: 1,"))
+    current = FLEET.replace("{tp: 2,", "{tp: 2, kv: nixl, prefill_instances: 1,")
+    current = current.replace("      slo:", "      autoscale: {min: 2, max: 3, target_kv: 0.8}\n      slo:")
+    (tmp_path / "fleet.yaml").write_text(current)
     files = {name: tmp_path / name for name in ("a.json", "draft.yaml")}
     words = ["plan", "agentic-demo", "--requests", "40", "--slo", "ttft=3000,tpot=60", "--most-gpus", "2"]
     words += ["--fleet", str(tmp_path / "fleet.yaml")]
@@ -117,21 +119,32 @@ def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_
     pool = next(one for one in parse_fleet(load(files["draft.yaml"].read_text())).pools if one.name == "chat")
     assert pool.replicas == row["replicas"]
     assert dict(pool.engine) == row["engine"], "of the current engine nothing stays that was not played"
+    assert pool.autoscale["min"] == min(2, pool.replicas) <= pool.replicas <= pool.autoscale["max"]
     assert "+++ draft" in out
     assert "+      model_profile: Llama-3.1-8B" in out
     assert "-      prefill_instances: 1" in out
-    monkeypatch.setattr(command, "plan", lambda *given: plans[0])
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda *_: json.loads(files["a.json"].read_text()))
     assert main([*words, *given, "--row", "99"]) == 2
     told = capsys.readouterr()
     assert told.out in out, "a wrong row does not lose the answer"
     assert "--row: 99 (1 to " in told.err
 
 
+def test_the_autoscaler_may_add_what_holds_the_slo_at_more_load():
+    shares = {1: (0.9, 0.8, 0.5, 0.1), 2: (1, 1, 0.9, 0.5), 4: (1, 1, 1, 0.8)}
+    rows = [
+        {"replicas": count, "engine": {"tp": 1}, "at_load": dict(zip(("1", "1.1", "1.25", "1.5"), held, strict=True))}
+        for count, held in shares.items()
+    ]
+    rows.append({**rows[-1], "replicas": 9, "engine": {"tp": 2}})
+    assert [planned.most_instances({"rows": rows, "share": 0.9}, row) for row in rows] == [2, 2, 4, 9]
+
+
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "plan", interrupted)
+    monkeypatch.setattr(subprocess, "run_in_subprocess", interrupted)
     assert main(["plan", "agentic-demo", "--slo", "ttft=9"]) == 130
     assert capsys.readouterr() == ("", "")
 

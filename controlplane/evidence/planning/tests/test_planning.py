@@ -36,9 +36,7 @@ def few(monkeypatch: pytest.MonkeyPatch, db: None, sent: list[Any]) -> None:
     monkeypatch.setattr(question, "PARALLEL", (1,))
     for name, value in (("GO_ON", 2), ("FINAL", 2)):
         monkeypatch.setattr(search, name, value)
-    monkeypatch.setattr(
-        subprocess, "run_in_subprocess", lambda function, job, beat, take, *, compiled: function(job, take)
-    )
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
 
 
 @pytest.fixture
