@@ -11,8 +11,20 @@ import redis
 from django.db import InterfaceError, OperationalError
 
 log = logging.getLogger(__name__)
+
+
+class StepOver(Exception):
+    """The step may not go on: no further row has its turn."""
+
+
 NAMED = 3  # number of failures in the message; each is also logged, unless it comes from outside
-OUTSIDE = (redis.RedisError, OperationalError, InterfaceError, OSError)  # one cause for many rows: no traceback
+OUTSIDE = (
+    redis.RedisError,
+    OperationalError,
+    InterfaceError,
+    OSError,
+    StepOver,
+)  # one cause for many rows: no traceback
 
 LOGGED_AGAIN_S = 60.0
 
@@ -39,6 +51,8 @@ def log_failure(name: object) -> Iterator[None]:
     """Log an exception in the block and carry on."""
     try:
         yield
+    except StepOver:
+        raise
     except OUTSIDE as error:
         log.warning("%s: %s: %s", name, type(error).__name__, error)
     except Exception:
@@ -54,6 +68,8 @@ def tries() -> Iterator[Try]:
     def row(name: object) -> Iterator[None]:
         try:
             yield
+        except StepOver:
+            raise
         except Exception as error:
             if not is_outside(error):
                 log.exception("%s", name)

@@ -8,7 +8,7 @@ from fleet import services
 from fleet.control import autoscaler, nodes, publish, reconciler
 from fleet.models import Instance, Pool
 from fleet.tests.world import document, roll_back
-from fleet.tries import RowsFailed, is_outside, log_failure, tries
+from fleet.tries import RowsFailed, StepOver, is_outside, log_failure, tries
 
 
 def try_each(numbers: range, odd: set[int], seen: list[int]) -> None:
@@ -48,6 +48,23 @@ def test_rows_that_a_store_refuses_are_told_once_and_mistakes_of_ours_by_themsel
     assert [record.getMessage() for record in caplog.records] == ["ours"]
     assert not is_outside(failed.value)
     assert is_outside(RowsFailed({"full": errors["full"], "disk": errors["disk"]}))
+
+
+def test_a_step_that_may_not_go_on_gives_no_further_row_a_turn_and_says_so_in_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[int] = []
+
+    def try_each() -> None:
+        with tries() as attempt:
+            for number in range(3):
+                with attempt(f"row {number}"), log_failure(number):
+                    seen.append(number)
+                    raise StepOver("another worker leads")
+
+    with pytest.raises(StepOver) as ended:
+        try_each()
+    assert (seen, caplog.records, is_outside(ended.value)) == ([0], [], True)
 
 
 def test_a_reading_goes_on_without_a_row_and_says_in_a_line_that_its_store_refused(

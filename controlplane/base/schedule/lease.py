@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from controlplane.base.schedule.models import Lease
 from fleet.jobs import process_identity
+from fleet.tries import StepOver
 
 NONE = 0  # token while there is no holder
 BEAT_S = 1.0  # interval between two renewals, and between two looks of a waiting worker
@@ -29,7 +30,7 @@ _WRITES = ("INSERT", "UPDATE", "DELETE")
 log = logging.getLogger(__name__)
 
 
-class LeaseLost(DatabaseError):
+class LeaseLost(StepOver, DatabaseError):
     """Another worker leads, or may by now."""
 
 
