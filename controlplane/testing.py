@@ -136,6 +136,15 @@ def commits(item: pytest.Item) -> bool:
     return bool(asked) or (mark is not None and bool(mark.kwargs.get("transaction")))
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keeps at once what fails, with its message: a run that is cut off prints no summary."""
+    path = os.environ.get("WEIR_SECOND_CHANCES")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        message = getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longreprtext)
+        with Path(f"{path}.failed").open("a") as kept:
+            kept.write(f"{report.nodeid}, {report.when}: {' '.join(message.split())[:600]}\n")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Tests that passed at their second chance hide a flaw of theirs or of the product, so they are named and counted.
 

@@ -1,4 +1,4 @@
-"""A test that needed its second chance is named and counted."""
+"""A test that needed its second chance is named and counted, and what fails is kept with its message."""
 
 import os
 import subprocess
@@ -52,6 +52,12 @@ def test_a_test_that_failed_at_first_is_named_with_its_second_outcome(tmp_path: 
     (tmp_path / "conftest.py").write_text(WITHOUT)
     (tmp_path / "test_some.py").write_text(TESTS)
     assert "second chances" not in run(tmp_path)
+    failed = (tmp_path / "list.failed").read_text().splitlines()
+    assert all("assert False" in line for line in failed)
+    assert [line.partition(", call: ")[0] for line in failed] == [
+        "test_some.py::test_fails_at_first",
+        "test_some.py::test_fails_always",
+    ]
     again = run(tmp_path, "--second-chance", "--last-failed", "--last-failed-no-failures", "none")
     wanted = ["failed again: test_some.py::test_fails_always", "passed: test_some.py::test_fails_at_first"]
     assert "second chances: 2" in again
@@ -64,3 +70,4 @@ def test_the_targets_and_the_whole_run_count_them() -> None:
     whole = (CODE / ".ci" / "run").read_text()
     assert "export WEIR_SECOND_CHANCES=" in whole
     assert 'cat "$second_chances"' in whole
+    assert 'cat "$second_chances.failed"' in whole
