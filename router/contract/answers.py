@@ -41,7 +41,9 @@ _FAILURES = frozenset(("error", "response.failed", "response.error"))
 _NOTHING = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
-_REMARKS = frozenset(("detail", "message", "msg", "status", "code"))  # fields that are no answer by themselves
+_REMARKS = frozenset(
+    ("detail", "message", "msg", "status", "code", "title", "type")
+)  # fields that are no answer by themselves
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
@@ -204,7 +206,7 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
 def _is_empty(event: Said) -> bool:
     """Return whether an answer to a path that generates has neither choices nor the fields of another API."""
     of_choices = event.choices is not None or event.object in _OBJECTS_OF_CHOICES
-    return of_choices or (event.id, event.object, event.type, event.usage) == (None, None, None, None)
+    return of_choices or ((event.id, event.object, event.usage) == (None, None, None) and event.type != "message")
 
 
 def _is_remark(event: Said, data: bytes) -> bool:

@@ -72,7 +72,7 @@ async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
 
 
 def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
-    is_json = kind.startswith(b"application/json")
+    is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
     if answer.connection.status >= 300 or answer.connection.status == 204:  # 204: no body
         answer.ended = Ended(is_whole=True)
         return
@@ -87,6 +87,14 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
     answer.ended = Ended(answer.error, is_whole=True, usage=usage)
     if answer.error is not None:
         answer.result = verdict.of_error(answer.error, has_content=False)
+
+
+def _should_be_json(kind: bytes, api_path: str) -> bool:
+    """Return whether an answer of another content type has to be JSON: it says so, or says nothing, or is of an API
+    that has no other."""
+    if not kind or api_path in answers.WHOSE_END:
+        return api_path not in MEDIA and not kind.startswith(b"text/")
+    return b"json" in kind
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:

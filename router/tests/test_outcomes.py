@@ -151,7 +151,12 @@ async def test_a_stream_is_one_however_the_client_spells_it(world, value):
 WHOLE = "application/json"
 
 
-NONE = [(WHOLE, b'{"choices": '), (WHOLE, b"null"), (WHOLE, b""), ("text/html", b"<html>busy</html>")]
+NONE = [
+    *((WHOLE, body) for body in (b'{"choices": ', b"null", b"")),
+    ("text/html", b"<html>busy</html>"),
+    ("", json.dumps({"error": DEAD}).encode()),
+    ("application/problem+json", b'{"type": "about:blank", "title": "dead", "status": 500}'),
+]
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
