@@ -214,9 +214,10 @@ def _is_remark(event: Said, data: bytes) -> bool:
     if len(data) > LONGEST_REMARK or (event.id, event.object, event.usage) != (None, None, None):
         return False
     try:
-        return bool(orjson.loads(data).keys() <= _REMARKS)
+        names = orjson.loads(data).keys()
     except orjson.JSONDecodeError:
         return False
+    return bool(names) and bool(names <= _REMARKS)
 
 
 def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
