@@ -1,11 +1,11 @@
 """KV transfer and tiers of a vLLM instance: one function per value of the option `kv`. Pure.
 
-Each returns the connector's configuration, environment variables, files and the entry for routers. `MODES[kv](spec,
-launch)` calls it; a new one is a function and a line.
+Each returns the connector's configuration, environment variables, files and the entry for routers, and `made` joins
+those of a list. A new one is a function, a line in MODES and a word in GROUPS.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from fleet.kinds import data_parallel
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+from router.contract.fields import JOIN
 
 if TYPE_CHECKING:
     from fleet.kinds.vllm.vllm_spec import VllmSpec
@@ -31,6 +32,7 @@ class Transfer:
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
     routed_as: str = ""  # routers' name of the connector; empty: KV does not move
+    shares_store: bool = False  # True: it reads what others put into a store, beside that connector
     bootstrap: str = ""  # URL at which the engines meet
     modules: tuple[str, ...] = ()  # modules that the engine's Python must find
     volume: str = ""  # folder that may fill up
@@ -182,3 +184,39 @@ MODES: dict[str, Callable[["VllmSpec", Launch], Transfer]] = {
     "lmcache-gds": lmcache_gds,
     "example-disk": example_disk,
 }
+
+# Modes that go together, in the order in which vLLM asks them: where the whole prompt is, the nearest, the store
+GROUPS = (
+    ("nixl", "mooncake-p2p"),
+    ("offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds", "example-disk"),
+    ("mooncake-store",),
+)
+
+
+def modes(spec: "VllmSpec") -> tuple[str, ...]:
+    return tuple(spec.kv.split(JOIN))
+
+
+def made(spec: "VllmSpec", launch: Launch) -> Transfer:
+    """Return the KV transfer of an instance. vLLM loads a prompt from the first of several that has some of it, and
+    saves to all."""
+    parts = [MODES[mode](spec, launch) for mode in modes(spec)]
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: Sequence[Transfer]) -> Transfer:
+    moves = [part.routed_as for part in parts if part.routed_as]
+    # A decoder must not compute a prompt whose KV did not arrive, as with the transfer alone.
+    policy = {} if moves and moves[0] != MOONCAKE_STORE else {"kv_load_failure_policy": "recompute"}
+    inner = {"connectors": [dict(part.connector) for part in parts]}
+    return Transfer(
+        {"kv_connector": "MultiConnector", "kv_role": "kv_both", **policy, "kv_connector_extra_config": inner},
+        {name: value for part in parts for name, value in part.environment.items()},
+        {name: text for part in parts for name, text in part.files.items()},
+        routed_as=next(iter(moves), ""),
+        shares_store=MOONCAKE_STORE in moves[1:],
+        bootstrap="".join(part.bootstrap for part in parts),
+        modules=tuple(dict.fromkeys(module for part in parts for module in part.modules)),
+        volume="".join(part.volume for part in parts),
+        metrics_folder="".join(part.metrics_folder for part in parts),
+    )

@@ -222,6 +222,44 @@ def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
     assert wire.connector == "nixl"
 
 
+def test_a_list_of_kv_joins_a_transfer_a_tier_and_a_store_in_the_order_that_vllm_asks_them() -> None:
+    given = {"kv": ["mooncake-store", "offload-ssd", "nixl"], "prefill_instances": 1, "master": "m", "disk": "/kv"}
+    (prefill, env, sends), (decode, _, _) = (made("vllm", given, launch(n, m="10.0.0.1:50051")) for n in (0, 1))
+    joined = transfer_of(prefill)
+    assert (joined["kv_connector"], joined["kv_role"]) == ("MultiConnector", "kv_both")
+    assert "kv_load_failure_policy" not in joined  # a prompt whose KV did not arrive fails, as with nixl alone
+    inner = joined["kv_connector_extra_config"]["connectors"]
+    names = ["NixlConnector", "OffloadingConnector", "MooncakeStoreConnector"]
+    assert [one["kv_connector"] for one in inner] == names
+    assert inner[0]["kv_role"] == "kv_producer"
+    assert transfer_of(decode)["kv_connector_extra_config"]["connectors"][0]["kv_role"] == "kv_consumer"
+    assert {"VLLM_NIXL_SIDE_CHANNEL_PORT", "MOONCAKE_CONFIG_PATH"} <= env.keys()
+    assert (sends.connector, sends.kv.shares_store) == ("nixl", True)
+    kind, spec = KINDS["vllm"], build(KINDS["vllm"].spec, given)
+    assert spec.kv == "nixl+offload-ssd+mooncake-store" == build(kind.spec, {"kv": spec.kv}).kv
+    assert kind.volume(spec, launch()) == "/kv"
+    modules = [one.name for one in kind.requires(spec, launch()) if one.kind == "module"]
+    assert modules == ["vllm", "nixl", "mooncake"]
+    assert [tier.device.name for tier in kind.twin_kv(spec, launch()).tiers] == ["dram", "ssd"]
+    assert (kind.needs(spec), kind.twin_kv(spec, launch()).store_bytes) == (("m",), 4096e6)
+
+
+def test_a_list_of_one_is_that_one_and_a_list_of_caches_computes_what_they_lost() -> None:
+    alone, listed = (made("vllm", {"kv": kv})[0] for kv in ("offload-dram", ["offload-dram"]))
+    assert alone == listed
+    given = {"kv": ["offload-dram", "mooncake-store"], "master": "m"}
+    line, _, wire = made("vllm", given, launch(m="10.0.0.1:50051"))
+    assert transfer_of(line)["kv_load_failure_policy"] == "recompute"
+    assert (wire.connector, wire.kv.shares_store) == ("mooncake_store", False)
+
+
+@pytest.mark.parametrize("kv", [["nixl", "mooncake-p2p"], ["nixl", "nixl"], ["none", "nixl"], [], ["nixl", 1], "nixl+"])
+def test_a_list_of_kv_that_names_two_of_a_group_is_refused_with_the_groups(kv: Any) -> None:
+    (problem,) = check_engine(KINDS["vllm"], {"kv": kv}, "engine")
+    assert problem.path == "engine.kv"
+    assert problem.allowed.startswith("none, or one, or a list of at most one of each: nixl, mooncake-p2p | offload-")
+
+
 @pytest.mark.parametrize(("ordinal", "role", "kv_role"), [(0, "prefill", "kv_producer"), (1, "decode", "kv_consumer")])
 def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str, kv_role: str) -> None:
     line, env, wire = made("vllm", {"kv": "mooncake-p2p", "prefill_instances": 1}, launch(ordinal))
@@ -311,6 +349,7 @@ def test_lmcache_reads_its_configuration_from_a_file(kv: str, words: str) -> Non
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("vllm", {**CPU, "kv": "lmcache-gds"}, "kv", "lmcache-gds needs the device cuda"),
+    ("vllm", {**CPU, "kv": ["nixl", "offload-dram"]}, "kv", "offload-dram needs the device cuda"),
     ("vllm", {**CPU, "sleep_mode": True}, "sleep_mode", "needs the device cuda"),
     ("vllm", {**CPU, "gpus": ["0"]}, "gpus", "needs the device cuda"),
     ("vllm", {"kv": "mooncake-store"}, "master", "must name the pool of the Mooncake master for kv mooncake-store"),

@@ -4,6 +4,8 @@ Imports nothing of ours but problems, as `router.policy` uses it too.
 """
 
 import difflib
+import functools
+import itertools
 import json
 import math
 import re
@@ -27,6 +29,7 @@ class Field:
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
     range: tuple[float, float] = (-math.inf, math.inf)  # range of a number, inclusive
     choices: tuple[Any, ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()  # choices that go together: a list names at most one of each group
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes
     words: str = ""  # allowed values, if kind, range and choices do not say
@@ -61,9 +64,17 @@ class Field:
     def allowed(self) -> str:
         if self.words:
             return self.words
+        if self.groups:
+            each = " | ".join(", ".join(group) for group in self.groups)
+            return f"{self.choices[0]}, or one, or a list of at most one of each: {each}"
         if self.choices:
             return "one of " + ", ".join(str(choice) or '""' for choice in self.choices)
         return f"{self.noun}{self._limits}" if self.is_number else self.noun
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Return the lists that it may hold, each as one text, in the order of its groups."""
+        return _joined(self.groups)
 
     @property
     def _limits(self) -> str:
@@ -228,8 +239,24 @@ def _map(value: object) -> Mapping[str, str] | None:
     return value if fine else None  # type: ignore[return-value]  # `fine` says that it is one
 
 
+JOIN = "+"
+
+
+@functools.cache
+def _joined(groups: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    found = itertools.product(*(("", *group) for group in groups))
+    lists = ([name for name in each if name] for each in found)
+    return tuple(JOIN.join(names) for names in lists if len(names) > 1)
+
+
 def _chosen(field: Field, value: object) -> Any | None:
-    """Return the equal choice of the same type: true is not 1."""
+    """Return the equal choice of the same type: true is not 1. A list is returned as one text."""
+    if field.groups:
+        names = value.split(JOIN) if isinstance(value, str) else _list(value)
+        if names is None or len(names) > len(field.groups):
+            return None
+        known = (*field.choices, *field.joined)
+        return next((text for text in known if sorted(text.split(JOIN)) == sorted(names)), None)
     return next((choice for choice in field.choices if type(choice) is type(value) and choice == value), None)
 
 

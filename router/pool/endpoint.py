@@ -131,7 +131,7 @@ class Endpoint:
     def shares_store(self) -> bool:
         """Return whether the instance reads KV that others of its pool put into a store."""
         connector = CONNECTORS.get(self.connector)
-        return connector is not None and connector.is_shared
+        return self.kv.shares_store or (connector is not None and connector.is_shared)
 
     @property
     def is_suspect(self) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import options_of
-from fleet.kinds.options.option_field import OptionField, shown, typed_value
+from fleet.kinds.options.option_field import OptionField, shown, shown_in, typed_value
 from fleet.spec import fleet_spec
 from router.contract.fields import Field
 from router.contract.problem import Problem
@@ -43,7 +43,7 @@ def fields(
         for one in POOL_FIELDS
     ]
     own = [
-        OptionField(one, PREFIX + one.name, shown(pool.engine.get(one.name)), errors.get(PREFIX + one.name, ""))
+        OptionField(one, PREFIX + one.name, shown_in(one, pool.engine.get(one.name)), errors.get(PREFIX + one.name, ""))
         for one in options_of(KINDS[pool.kind].spec)
     ]
     return common, own

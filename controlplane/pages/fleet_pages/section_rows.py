@@ -73,6 +73,8 @@ def _value(option: Field, value: Any) -> str:
         return ", ".join(f"{name} {ms(each) if option.unit == 'ms' else f'= {each}'}" for name, each in value.items())
     if option.unit == "share":
         return percent(value)
+    if isinstance(value, list):
+        return " + ".join(value)
     if option.choices:
         return str(value).replace("_", " ")
     return setting(value, option.unit)

@@ -26,12 +26,23 @@ def option(
     minimum: float = -math.inf,
     maximum: float = math.inf,
     choices: tuple[str, ...] = (),
+    groups: tuple[tuple[str, ...], ...] = (),
     help: str = "",
 ) -> Any:
     """Declare a dataclass field with its limits. `kind`: by default that of the default value; "int" for None."""
     kind = kind or ("text" if choices else "")
     limits = (minimum, maximum)
-    made = Field(name="", default=default, title=title, kind=kind, unit=unit, range=limits, choices=choices, help=help)
+    made = Field(
+        name="",
+        default=default,
+        title=title,
+        kind=kind,
+        unit=unit,
+        range=limits,
+        choices=choices,
+        groups=groups,
+        help=help,
+    )
     return dataclasses.field(default=default, metadata={"field": made})
 
 
@@ -55,17 +66,17 @@ def check(spec: type, given: Mapping[str, object], path: str = "") -> list[Probl
 
 def build(spec: type[Spec], given: Mapping[str, object]) -> Spec:
     """Return the spec with its defaults; the options must have passed `check`."""
-    types = _types_of(cast(type, spec))
-    return spec(**{name: _plain(types[name], value) for name, value in given.items()})
+    known = _by_name(cast(type, spec))
+    return spec(**{name: _plain(known[name], value) for name, value in given.items()})
 
 
 @functools.cache
-def _types_of(spec: type) -> dict[str, str]:
-    """Return the types by name; cached, as every instance needs them every second."""
-    return {each.name: each.kind for each in options_of(spec)}
+def _by_name(spec: type) -> dict[str, Field]:
+    """Return the options by name; cached, as every instance needs them every second."""
+    return {each.name: each for each in options_of(spec)}
 
 
-def _plain(kind: str, value: object) -> object:
+def _plain(field: Field, value: object) -> object:
     """Convert to the option's type: 1 and 1.0 are equal, and a rewritten document must not look changed."""
-    cleaned = KINDS[kind][0](value)
-    return value if cleaned is None else cleaned
+    cleaned = accept(field, value) if field.groups else KINDS[field.kind][0](value)
+    return value if cleaned is None or isinstance(cleaned, Problem) else cleaned

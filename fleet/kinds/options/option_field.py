@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from router.contract.fields import REQUIRED, Field, typed_flag, typed_number
+from router.contract.fields import JOIN, REQUIRED, Field, accept, typed_flag, typed_number
+from router.contract.problem import Problem
 
 SWITCH = (("true", "on"), ("false", "off"))  # (value, label)
 
@@ -32,7 +33,8 @@ class OptionField:
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
         """Return (value, label) of each choice; the empty value leaves the option out."""
-        values = SWITCH if self.option.kind == "bool" else tuple((each, each) for each in self.option.choices)
+        known = (*self.option.choices, *self.option.joined)
+        values = SWITCH if self.option.kind == "bool" else tuple((each, each.replace(JOIN, " + ")) for each in known)
         if not self.can_be_left_out:
             return values
         default = self.option.default
@@ -54,6 +56,12 @@ def _default(option: Field) -> str:
     if option.default in (None, REQUIRED, "", ()) or option.choices or option.kind == "bool":
         return ""
     return f"Default: {option.default}."
+
+
+def shown_in(option: Field, value: Any) -> str:
+    """Return the value as its form shows it."""
+    cleaned = accept(option, value) if option.groups else value
+    return shown(value if isinstance(cleaned, Problem) else cleaned)
 
 
 def shown(value: Any) -> str:

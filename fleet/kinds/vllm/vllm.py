@@ -8,7 +8,7 @@ from fleet.engine.profiles import UnknownProfile, kv_blocks, profile_by, read
 from fleet.engine.scheduler import Limits
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
-from fleet.kinds import data_parallel, kv_size
+from fleet.kinds import data_parallel, kv_size, transfer
 from fleet.kinds.kind import Kind, Launch, Requirement, TwinModel
 from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.options.common_options import adapter_slots, refuse_loras
@@ -27,7 +27,7 @@ from fleet.kinds.serving import (
     visible,
 )
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.transfer import GIB, MODES, Transfer, rank_0
+from fleet.kinds.transfer import GIB, modes, rank_0
 from fleet.kinds.vllm.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
@@ -36,11 +36,8 @@ from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
+STORE = "mooncake-store"
 _SERVERS = ("--api-server-count", "--api_server_count", "-asc")
-
-
-def transfer(spec: VllmSpec, launch: Launch) -> Transfer:
-    return MODES[spec.kv](spec, launch)
 
 
 def model_of(spec: VllmSpec, launch: Launch) -> str:
@@ -78,7 +75,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
         argv.append("--enable-sleep-mode")
     if spec.kv_events:
         argv += ["--kv-events-config", compact(_events(spec, launch))]
-    connector = transfer(spec, launch).connector
+    connector = transfer.made(spec, launch).connector
     if connector:
         argv += ["--kv-transfer-config", compact(connector)]
     return [*argv, *spec.arguments]
@@ -137,7 +134,7 @@ def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
     if spec.enable_lora:
         found["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # enables POST /v1/load_lora_adapter
     found |= visible(gpus_of(spec.gpus, _gpus(spec), launch))
-    return found | transfer(spec, launch).environment | dict(spec.environment or {})
+    return found | transfer.made(spec, launch).environment | dict(spec.environment or {})
 
 
 def _gpus(spec: VllmSpec) -> int:
@@ -145,15 +142,17 @@ def _gpus(spec: VllmSpec) -> int:
 
 
 def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    return transfer(spec, launch).files
+    return transfer.made(spec, launch).files
 
 
 def wire(spec: VllmSpec, launch: Launch) -> Wire:
-    moved, model = transfer(spec, launch), model_of(spec, launch)
+    moved, model = transfer.made(spec, launch), model_of(spec, launch)
     return Wire(
         role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=moved.routed_as,
-        kv=KvFacts(moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments)),
+        kv=KvFacts(
+            moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments), shares_store=moved.shares_store
+        ),
         events=_events_place(spec, launch) if spec.kv_events else "",
         tokenizer=_tokenizer(spec, launch),
         dp=data_parallel.published(spec, launch, moe=kv_size.is_moe(model)),
@@ -178,7 +177,7 @@ def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
-    python, moved = launch.path(spec.python), transfer(spec, launch)
+    python, moved = launch.path(spec.python), transfer.made(spec, launch)
     modules = ("vllm", *moved.modules)
     found = [Requirement("program", python, advice="set engine.python to the interpreter of vLLM's environment")]
     found += [Requirement("module", name, python, advice=_INSTALL.get(name, f"pip install {name}")) for name in modules]
@@ -200,7 +199,7 @@ _INSTALL = {
 
 def refuse(spec: VllmSpec) -> dict[str, str]:
     problems = {
-        "kv": spec.device == "cpu" and spec.kv in _CUDA_ONLY and f"{spec.kv} needs the device cuda",
+        "kv": _cuda_problem(spec) if spec.device == "cpu" else "",
         "sleep_mode": spec.device == "cpu" and spec.sleep_mode and "needs the device cuda",
         "gpus": spec.device == "cpu" and spec.gpus and "needs the device cuda",
         "master": _master_problem(spec),
@@ -208,7 +207,7 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         and ((spec.api_server_count or 1) > 1 or any(word.startswith(_SERVERS) for word in spec.arguments))
         and "must be 1 with enable_lora: each process would have a list of adapters of its own",
         **refuse_loras(spec),
-        "store_pool": spec.store_pool and spec.kv != "mooncake-store" and "needs kv mooncake-store",
+        "store_pool": spec.store_pool and STORE not in modes(spec) and "needs kv mooncake-store",
         "prefill_instances": spec.prefill_instances
         and spec.role != BOTH
         and "needs the role both: prefill_instances assigns the roles",
@@ -216,6 +215,11 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "profile": _profile_problem(spec),
     }
     return {name: str(problem) for name, problem in problems.items() if problem} | data_parallel.refuse(spec)
+
+
+def _cuda_problem(spec: VllmSpec) -> str:
+    need = [mode for mode in modes(spec) if mode in _CUDA_ONLY]
+    return f"{' and '.join(need)} needs the device cuda" if need else ""
 
 
 def _profile_problem(spec: VllmSpec) -> str:
@@ -233,7 +237,7 @@ def _profile_problem(spec: VllmSpec) -> str:
 
 
 def _ranks_problem(spec: VllmSpec) -> str:
-    if spec.data_parallel_size > 1 and spec.kv == "mooncake-store":
+    if spec.data_parallel_size > 1 and STORE in modes(spec):
         return "must be 1 with kv mooncake-store: every rank would listen on the same lookup_rpc_port"
     if data_parallel.is_shared(spec) and spec.prefill_instances:
         return "must be data_parallel_size_local with prefill_instances: a group has one role"
@@ -241,7 +245,7 @@ def _ranks_problem(spec: VllmSpec) -> str:
 
 
 def _master_problem(spec: VllmSpec) -> str:
-    if spec.kv == "mooncake-store":
+    if STORE in modes(spec):
         return "" if spec.master else "must name the pool of the Mooncake master for kv mooncake-store"
     return "needs kv mooncake-store" if spec.master else ""
 
@@ -273,8 +277,9 @@ def needs(spec: VllmSpec) -> tuple[str, ...]:
 def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
     sizes = sizes_of(model_of(spec, launch), spec.dtype, spec.arguments)
     dram, disk = spec.dram_gib * GIB, spec.disk_gib * GIB
-    tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in _TIERS.get(spec.kv, ()))
-    provides = spec.kv == "mooncake-store" and spec.store_pool is None
+    devices = next((_TIERS[mode] for mode in modes(spec) if mode in _TIERS), ())
+    tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in devices)
+    provides = STORE in modes(spec) and spec.store_pool is None
     return TwinKv(sizes, spec.tensor_parallel, tiers, spec.store_dram_mb * 1e6 if provides else 0.0)
 
 
@@ -357,8 +362,8 @@ VLLM = Kind(
     numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),
     files=files,
     requires=requires,
-    volume=lambda spec, launch: transfer(spec, launch).volume,
-    metrics_folder=lambda spec, launch: transfer(spec, launch).metrics_folder,
+    volume=lambda spec, launch: transfer.made(spec, launch).volume,
+    metrics_folder=lambda spec, launch: transfer.made(spec, launch).metrics_folder,
     image="vllm/vllm-openai:v0.32.0",
     device=NVIDIA,
     devices=lambda spec, role: _gpus(spec) if spec.device == "cuda" else 0,

@@ -20,7 +20,7 @@ from fleet.kinds.options.common_options import (
 )
 from fleet.kinds.options.option import option
 from fleet.kinds.serving import BOTH, ROLES
-from fleet.kinds.transfer import MODES
+from fleet.kinds.transfer import GROUPS, MODES
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 
@@ -119,7 +119,9 @@ class VllmSpec:
         "none",
         title="KV transfer",
         choices=tuple(MODES),
-        help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk.",
+        groups=GROUPS,
+        help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk; "
+        "a list names one of each.",
     )
     master: str | None = option(
         None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; with kv mooncake-store."

@@ -99,6 +99,7 @@ class KvFacts(Struct, frozen=True, omit_defaults=True):
     etcd: str = ""  # where it registers as a worker
     pair: str = ""  # the only prefill instance that a decoder pulls from
     peer: str = ""  # address of that one, where no fleet declares it
+    shares_store: bool = False  # True: it reads what others put into a store, beside its connector
 
 
 class DataParallel(Struct, frozen=True, omit_defaults=True):

@@ -100,6 +100,18 @@ def test_the_form_shows_the_options_of_the_chosen_kind(applied: None, operator: 
     assert 'value="x"' in part.content.decode()
 
 
+def test_a_list_of_kv_is_one_choice_of_the_form_and_a_row_of_the_pool(applied: None, operator: Client) -> None:
+    engine = {"kv": ["offload-dram", "nixl"]}
+    services.apply_fleet(document(name="v", kind="vllm", engine=engine), "ada")
+    page = operator.get("/fleet/pools/v/edit").content.decode()
+    assert '<option value="nixl+offload-dram" selected>nixl + offload-dram</option>' in page
+    typed = {"step": "plan", "name": "v", "model": "m", "kind": "vllm", "replicas": "0"}
+    answer = operator.post("/fleet/pools/v/edit", typed | {"engine.kv": "nixl+offload-dram"})
+    assert answer.status_code == 200
+    answer = operator.post("/fleet/pools/v/edit", typed | {"engine.kv": "nixl+mooncake-p2p"})
+    assert (answer.status_code, "at most one of each" in answer.content.decode()) == (422, True)
+
+
 def test_options_are_checked_against_the_model_of_the_pool(applied: None, operator: Client) -> None:
     group = {"dwdp_size": "4", "prefill_instances": "4", "chunked_prefill": "false", "dwdp_experts": "60"}
     asked = {"step": "plan", "name": "r1", "model": "deepseek-ai/DeepSeek-R1", "kind": "trtllm", "replicas": "5"}
