@@ -74,9 +74,9 @@ def picture(rows: list[planned.Row]) -> Picture:
     return Picture(
         x_ticks=[(round(MARGIN + share * width, 1), text) for share, text in x.ticks()],
         y_ticks=[
-            (round(HEIGHT - MARGIN - share * height, 1), f"{float(text):.0%}")
+            (round(HEIGHT - MARGIN - share * height, 1), f"{100 * float(text):g} %")
             for share, text in y.ticks()
-            if float(text) <= 1
+            if 0 <= float(text) <= 1
         ],
         left_out=0,
         points=list(points()),
