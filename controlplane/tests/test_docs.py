@@ -19,7 +19,8 @@ READS = re.compile(
 )
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
 PAGES += sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md"))
-INTERNAL = {"DJANGO_SETTINGS_MODULE", "PYTEST_XDIST_WORKER", "WEIR_SECOND_CHANCES"}  # not for operators
+XDIST = {"PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"}
+INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES", *XDIST}  # not for operators
 
 
 def read(path):
