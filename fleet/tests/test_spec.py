@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.spec import document as documents
@@ -173,6 +173,7 @@ pools = st.fixed_dictionaries(
 fleets = st.lists(pools, max_size=4, unique_by=lambda one: one["name"])
 
 
+@settings(max_examples=25)
 @given(name=names, listed=fleets)
 def test_any_valid_document_comes_back_the_same_through_yaml(name: str, listed: list[dict[str, Any]]) -> None:
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": name}, "spec": {"pools": listed}}

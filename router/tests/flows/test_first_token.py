@@ -196,7 +196,7 @@ def _written(deltas: list[dict[str, Any]], finish: str, *, tells: bool) -> bytes
 
 
 @given(_tokens(), st.lists(st.integers(1, 400), min_size=1, max_size=8), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_two_streams_of_one_answer_make_that_answer(
     deltas: list[dict[str, Any]], sizes: list[int], data: st.DataObject
 ) -> None:

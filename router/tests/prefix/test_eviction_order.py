@@ -83,7 +83,7 @@ class Histories(RuleBasedStateMachine):
         assert self.eviction.idle == len(self.idle)
 
 
-Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 test_histories = Histories.TestCase
 
 
