@@ -34,9 +34,10 @@ class Picker(Router):
         settings: PickerSettings,
         *,
         single: bool,
+        sidecars: bool,
     ) -> None:
         super().__init__(source, clients, spans)
-        picking = Picking(source.pools, source.sessions, source.recorder, self.pages, single=single)
+        picking = Picking(source.pools, source.sessions, source.recorder, self.pages, single=single, sidecars=sidecars)
         picking.tracer = self.proxy.tracer
         self._grpc = PickerServer(picking, settings, self._is_ready)
 
@@ -61,7 +62,7 @@ def main() -> int:
     settings = PickerSettings(address, certificate, key, own.pool, dict(own.objective), options.grace)
 
     def make(source: PoolSource, clients: ClientConnections, spans: SpanSettings | None) -> Router:
-        return Picker(source, clients, spans, settings, single=own.single)
+        return Picker(source, clients, spans, settings, single=own.single, sidecars=own.sidecars)
 
     try:
         return run(options, make, f"picks for gateways on {address}")
@@ -86,6 +87,9 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         "--objective", type=_objective, action="append", default=[], metavar="NAME=BAND", help="band of an objective"
     )
     parser.add_argument("--single", action="store_true", help="name one endpoint, none for the gateway's retries")
+    parser.add_argument(
+        "--sidecars", action="store_true", help="llm-d's stand before decoders: name a prefill instance to them (NIXL)"
+    )
     parser.add_argument("--tls", type=Path, nargs=2, metavar=("CERTIFICATE", "KEY"), help="PEM files (default: no TLS)")
     try:
         own, rest = parser.parse_known_args(argv)

@@ -14,6 +14,7 @@ import orjson
 
 from router.contract import verdict
 from router.contract.api_paths import ROUTED, BehindGateway
+from router.contract.connectors import NIXL
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
@@ -25,6 +26,7 @@ from router.pool.lease import Lease
 from router.pool.pool import Pool
 from router.request import fault, predict
 from router.request.call import Call
+from router.request.offload import Offload
 from router.request.outcome import Attempt
 from router.serving import stored
 from router.serving.pages import Pages
@@ -39,17 +41,26 @@ from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an unmeasured instance
+PREFILLER = b"x-prefiller-host-port"  # read by llm-d's sidecar, which asks that instance before its decoder
 DECODE_S = 0.02  # per output token of a response whose end is not reported
 
 
 class Picking(Proxy):
     def __init__(
-        self, pools: Pools, sessions: Sessions, recorder: Recorder, pages: Pages, *, single: bool = False
+        self,
+        pools: Pools,
+        sessions: Sessions,
+        recorder: Recorder,
+        pages: Pages,
+        *,
+        single: bool = False,
+        sidecars: bool = False,
     ) -> None:
-        """`single`: name no alternatives for the gateway's retries."""
+        """`single`: name no alternatives for the gateway's retries. `sidecars`: one stands before each decoder."""
         super().__init__(pools, sessions, recorder)
         self._pages = pages
         self._single = single
+        self._sidecars = sidecars
         self._turn = 0
 
     async def pick(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
@@ -87,6 +98,7 @@ class Picking(Proxy):
         await stream.pick([address(picked)], _with_key(b"", picked))
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
+        call.sidecars = self._sidecars
         call.outside = _elsewhere(call) | unreached(call.pool, _of_gateway(client).subset)
         await super()._answer(call, client)
 
@@ -100,14 +112,19 @@ class Picking(Proxy):
         first = ranked[0]
         outcome.attempts.append(_attempt(call, first))
         body = _changed_body(call)
-        lease = call.pool.lease(first, decision.new_tokens, outcome)
+        prefiller = _prefiller(call, decision)
+        lease = call.pool.lease(first, decision.new_tokens if prefiller is None else 0, outcome)
         lease.pass_elsewhere()
         try:
             self._sessions.sent(call, first)
-            await stream.pick([address(one) for one in ranked], _headers(call, first), body)
+            named = [] if prefiller is None else [(PREFILLER, address(prefiller).encode())]
+            await stream.pick([address(one) for one in ranked], [*_headers(call, first), *named], body)
             outcome.close("picked")
             outcome.begun, outcome.streamed = True, call.request.prompt.stream
-            prefill_s = decision.new_tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
+            computed = decision.new_tokens if prefiller is None else decision.prefill_new_tokens
+            prefill_s = computed / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
+            if prefiller is not None:
+                _count_elsewhere(call, prefiller, computed, prefill_s)
             asyncio.get_running_loop().call_later(prefill_s, lease.prefilled)
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
@@ -141,6 +158,22 @@ class Picking(Proxy):
             ranked.append(further)
         call.decision = decision
         return ranked
+
+
+def _prefiller(call: Call, decision: Decision) -> Endpoint | None:
+    """Return the instance that computes the prompt for a sidecar, and note the offload; None if there is none."""
+    prefiller = call.pool.endpoints.get(decision.prefill) if call.sidecars else None
+    if prefiller is None or prefiller.connector != NIXL:
+        return None
+    call.outcome.offload = Offload(NIXL, prefiller.id, "ok")
+    return prefiller
+
+
+def _count_elsewhere(call: Call, prefiller: Endpoint, tokens: int, seconds: float) -> None:
+    """Count the prompt as load of its prefill instance for the expected time."""
+    counted = prefiller.lease(tokens, call.pool.queue.wake)
+    counted.pass_elsewhere()
+    asyncio.get_running_loop().call_later(seconds, counted.end)
 
 
 def _of_gateway(client: ClientConnection) -> GatewayStream:

@@ -74,6 +74,7 @@ class Call:
     # picker/picking.py
     # Instances beyond its gateway, or without the response that it continues; None: none
     outside: Mapping[str, str] | None = None
+    sidecars: bool = False  # True: beside each decoder one carries an offload out, for a gateway
     # serving/stored.py
     owner: StoredResponse | None = None  # owner of that response
     # limits/api_key_auth.py

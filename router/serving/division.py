@@ -1,6 +1,7 @@
 """Whether two instances may share a request: one computes its prompt, the other its answer."""
 
 from router.contract.api_paths import LIMITS
+from router.contract.connectors import NIXL
 from router.flows import bodies
 from router.request.call import Call
 
@@ -13,7 +14,7 @@ def division(call: Call) -> Division:
     connectors = call.pool.decode_connectors
     if connectors is None:
         return UNDIVIDED
-    if call.outside is not None and call.owner is None:
+    if call.outside is not None and call.owner is None and not (call.sidecars and connectors == (NIXL,)):
         return BY_GATEWAY, call.api_path in LIMITS
     document, api_path = call.request.prompt.document, call.api_path
     reasons = (bodies.unsuited(document, api_path, connector) for connector in connectors)

@@ -26,7 +26,9 @@ class Gateway:
         self.world = world
         router = world.router
         self.picking = Picking(
-            *(router.pools, router.source.sessions, router.recorder, router.pages), single=options.pop("single", False)
+            *(router.pools, router.source.sessions, router.recorder, router.pages),
+            single=options.pop("single", False),
+            sidecars=options.pop("sidecars", False),
         )
         self.options = options
 
@@ -99,6 +101,25 @@ async def test_a_request_is_picked_counted_until_its_stream_ends_and_has_a_recei
     receipt = await gateway.receipt()
     assert (receipt["instance"], receipt["outcome"], receipt["status"]) == ("demo-0", "ok", 200)
     assert (receipt["ttft_ms"], receipt["stream"], receipt["retries"]) == (None, True, 0)
+
+
+async def test_a_sidecar_is_told_the_instance_that_computes_the_prompt(world: Callable[..., Any]) -> None:
+    made: World = await world(reply({}), reply({}), strategy="round_robin_pd")
+    nixl = [{"role": role, "connector": "nixl"} for role in ("prefill", "decode")]
+    made.published.fleet(*(entry(f"demo-{i}", made.engines[i].url, **one) for i, one in enumerate(nixl)))
+    pool = made.router.pools.get("demo")
+    assert pool is not None
+    await made.until(lambda: [one.role for one in pool.endpoints.values()] == ["prefill", "decode"], "roles")
+    prefill, decode = ports(made)
+    refused = await Gateway(made).picked()
+    assert (refused.kind, refused.status) == ("refused", 503)
+    gateway = Gateway(made, sidecars=True)
+    read = await gateway.picked(x_prefiller_host_port="10.0.0.1:1", x_request_id="r-2")
+    assert read.headers is not None
+    assert (read.endpoints, read.headers["x-prefiller-host-port"]) == (decode, prefill)
+    receipt = await gateway.receipt("r-2")
+    assert (receipt["instance"], receipt["prefill_instance"], receipt["flow"]) == ("demo-1", "demo-0", "offload_nixl")
+    await made.until(lambda: not gateway.inflight(), "nothing in flight")
 
 
 async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: World) -> None:
