@@ -117,14 +117,10 @@ class Picking(Proxy):
         lease.pass_elsewhere()
         try:
             self._sessions.sent(call, first)
-            named = [] if prefiller is None else [(PREFILLER, address(prefiller).encode())]
-            await stream.pick([address(one) for one in ranked], [*_headers(call, first), *named], body)
+            await stream.pick([address(one) for one in ranked], _headers(call, first, prefiller), body)
             outcome.close("picked")
             outcome.begun, outcome.streamed = True, call.request.prompt.stream
-            computed = decision.new_tokens if prefiller is None else decision.prefill_new_tokens
-            prefill_s = computed / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
-            if prefiller is not None:
-                _count_elsewhere(call, prefiller, computed, prefill_s)
+            prefill_s = _expected_s(call, decision, prefiller)
             asyncio.get_running_loop().call_later(prefill_s, lease.prefilled)
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
@@ -169,11 +165,15 @@ def _prefiller(call: Call, decision: Decision) -> Endpoint | None:
     return prefiller
 
 
-def _count_elsewhere(call: Call, prefiller: Endpoint, tokens: int, seconds: float) -> None:
-    """Count the prompt as load of its prefill instance for the expected time."""
-    counted = prefiller.lease(tokens, call.pool.queue.wake)
-    counted.pass_elsewhere()
-    asyncio.get_running_loop().call_later(seconds, counted.end)
+def _expected_s(call: Call, decision: Decision, prefiller: Endpoint | None) -> float:
+    """Return the expected time of the prefill, for which it counts as load of a prefill instance."""
+    tokens = decision.new_tokens if prefiller is None else decision.prefill_new_tokens
+    seconds = tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
+    if prefiller is not None:
+        counted = prefiller.lease(tokens, call.pool.queue.wake)
+        counted.pass_elsewhere()
+        asyncio.get_running_loop().call_later(seconds, counted.end)
+    return seconds
 
 
 def _of_gateway(client: ClientConnection) -> GatewayStream:
@@ -225,9 +225,10 @@ def _address(host: str, port: int) -> str:
     return f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
 
 
-def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
+def _headers(call: Call, endpoint: Endpoint, prefiller: Endpoint | None) -> list[tuple[bytes, bytes]]:
     traced = [pair for pair in pairs(call.request.forwarded) if pair[0] in TRACE] if call.tracing is not None else []
-    return [(b"x-request-id", call.engine_id.encode()), *traced, *_with_key(endpoint.rank_line, endpoint)]
+    named = [(PREFILLER, address(prefiller).encode())] if prefiller is not None else []
+    return [(b"x-request-id", call.engine_id.encode()), *traced, *named, *_with_key(endpoint.rank_line, endpoint)]
 
 
 def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
