@@ -5,10 +5,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from controlplane.testing_reading import faults_of
+from controlplane.testing_reading import by_axe, faults_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("made")]
 PAGES = (
@@ -69,8 +68,7 @@ def test_the_comparison_is_sorted_filtered_saved_as_shown_and_seen_across_metric
     expect(lines_of.first.locator("polyline")).not_to_have_attribute("points", before)
     plot.get_by_label("to").first.fill("0")
     expect(plot.locator(".parallel-out")).to_have_count(len(names))
-    found = Axe().run(page, ".comparison, #parallel").response["violations"]
-    assert [v["id"] for v in found] == []
+    assert by_axe(page, ".comparison, #parallel") == []
     assert opened.faults == []
 
 

@@ -4,13 +4,13 @@ from django.utils import timezone
 
 from controlplane.evidence.previews import running
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.tests.ready_made import metric, result
+from controlplane.evidence.previews.tests.ready_made import metric, preview, result
 from controlplane.evidence.previews.tests.rows import preview_of
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as policy_services
 from controlplane.traffic.policies.models import Policy
-from fleet.jobs import RUNNING
+from fleet.jobs import DONE, RUNNING
 from fleet.models import Pool
 
 OTTO = Actor("user", "otto")
@@ -46,10 +46,10 @@ def worker_begins(name: str) -> None:
     """As a worker does that is half way through, with its first answer."""
     queued = Preview.objects.filter(policy__name=name, status="queued")
     now = timezone.now()
-    for preview in queued:
-        values = {"status": RUNNING, "started_at": now, "heartbeat_at": now, "done": preview.total // 2}
+    for each in queued:
+        values = {"status": RUNNING, "started_at": now, "heartbeat_at": now, "done": each.total // 2}
         values["first_result"] = {key: value for key, value in result().items() if key not in ("canary", "saving")}
-        queued.filter(pk=preview.pk).update(**values)
+        queued.filter(pk=each.pk).update(**values)
 
 
 def worker_computes(name: str) -> None:
@@ -57,6 +57,13 @@ def worker_computes(name: str) -> None:
     Preview.objects.exclude(policy__name=name).filter(status="queued").update(status="cancelled")
     Preview.objects.filter(policy__name=name, status=RUNNING).update(status="queued")
     running.run_preview(Preview.objects.filter(policy__name=name).latest("pk").pk)
+
+
+def worker_ends(name: str) -> None:
+    """With a result made before."""
+    now = timezone.now()
+    values = {"status": DONE, "started_at": now, "ended_at": now, "result": result(), "twin": preview()["twin"]}
+    Preview.objects.filter(policy__name=name, status="queued").update(**values)
 
 
 def worker_fails(name: str, cause: str) -> None:

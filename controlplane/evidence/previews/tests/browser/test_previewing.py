@@ -172,7 +172,7 @@ def test_without_javascript_a_draft_is_previewed_and_published(open_page, shell,
     page.click(PREVIEW)
     expect(page.locator("h1")).to_contain_text(f"of {policy}")
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
-    shell(f"worker_computes({policy!r})")
+    shell(f"worker_ends({policy!r})")
     expect(page.locator(".preview-sentence")).to_contain_text("differently")  # it reloads itself
     page.click("text=Review changes")
     expect(page.locator(".preview-line")).to_contain_text("differently")

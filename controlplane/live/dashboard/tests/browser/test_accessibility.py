@@ -88,16 +88,6 @@ def test_each_stop_of_the_keyboard_has_a_name_and_is_seen(running: RunningFleet,
     assert 20 < stops < 200
 
 
-def test_every_target_is_large_enough(running: RunningFleet, open_page: Any) -> None:
-    page = open_page().goto("/live")
-    small = page.evaluate(
-        """() => [...document.querySelectorAll('button, .nav a, .segmented a, summary, select, input')]
-             .filter((node) => node.checkVisibility() && (node.offsetHeight < 24 || node.offsetWidth < 24))
-             .map((node) => node.outerHTML.slice(0, 90))"""
-    )
-    assert small == []
-
-
 MOVING = """() => {
   const button = document.body.appendChild(document.createElement("button"));
   button.className = "button htmx-request";
@@ -106,12 +96,12 @@ MOVING = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("asked", "moves"), [("reduce", False), ("no-preference", True)])
-def test_nothing_moves_when_less_motion_is_asked_for(
-    running: RunningFleet, open_page: Any, asked: str, moves: bool
-) -> None:
-    page = open_page("otto", reduced_motion=asked).drawn("/live")
-    assert (page.evaluate(MOVING) > 0) == moves
+def test_nothing_moves_when_less_motion_is_asked_for(running: RunningFleet, open_page: Any) -> None:
+    page = open_page("otto").drawn("/live")
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(MOVING) == 0
+    page.emulate_media(reduced_motion="no-preference")
+    assert page.evaluate(MOVING) > 0
 
 
 SHAPES = """(words) => words.map((word) => {
@@ -123,7 +113,8 @@ SHAPES = """(words) => words.map((word) => {
 
 
 def test_forced_colours_keep_the_shape_of_each_status(running: RunningFleet, open_page: Any) -> None:
-    page = open_page("otto", forced_colors="active").drawn("/live")
+    page = open_page("otto").drawn("/live")
+    page.emulate_media(forced_colors="active")
     shapes = page.evaluate(
         SHAPES, ["ready", "loading", "draining", "saturated", "failed", "stale", "offline", "stopped"]
     )
@@ -191,7 +182,8 @@ def test_the_address_shows_every_panel_in_each_state_and_nothing_else_changes(
         expect(page.locator("[data-state] > .panel-state .status")).to_have_count(panels)
         assert set(page.locator(".panel-state .status").all_inner_texts()) == {state}
         expect(page.locator('[data-kind="panels"]')).to_contain_text(f"panels={state}")
-        assert by_axe(page, minor=False) == [], state
+        part = None if number < 2 else ".panel-state"  # what the states add; one replaces the content, one keeps it
+        assert by_axe(page, part, minor=False) == [], state
     page = opened.goto(f"{path}?panels=plenty")
     expect(page.locator(".panel-state")).to_have_count(0)
     assert opened.faults == []
