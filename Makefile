@@ -56,7 +56,7 @@ test-deploy: $(TESTS_STAMP)
 
 test-browser: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
-	$(call pytest,$(PYTEST),2,browser)
+	$(call pytest,$(PYTEST) --dist worksteal,2,browser)
 
 # Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)

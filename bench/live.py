@@ -111,7 +111,7 @@ def measure_server(web: testing_browser.Web, viewers: int, seconds: float) -> di
 
 def opened(browser: Browser, web: testing_browser.Web, path: str) -> Page:
     context = browser.new_context(viewport={"width": 1920, "height": 1080})
-    context.add_cookies(web.cookies(browser, "vera"))
+    context.add_cookies(web.cookies("vera"))
     page = context.new_page()
     page.goto(web.url + path)
     page.wait_for_function("() => document.body.dataset.data === 'live'", timeout=60_000)

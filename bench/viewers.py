@@ -67,7 +67,7 @@ def main() -> None:
     given = parser.parse_args()
     with serving() as web:
         path = web.folder / "tokens.json"
-        web.manage("shell", "--verbosity", "0", "-c", MAKE.format(viewers=given.viewers, path=str(path)))
+        web.run(MAKE.format(viewers=given.viewers, path=str(path)))
         tokens, sessions, addresses = json.loads(path.read_text())
         otto = tokens.pop("otto")
         measure(web, otto, {}, 5.0, given.slug)  # covers imports and first connections

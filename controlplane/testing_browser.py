@@ -5,7 +5,9 @@ Import the fixtures in the conftest.py of a folder of browser tests: `from contr
 
 import atexit
 import functools
+import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 import redis
@@ -33,11 +35,37 @@ PASSWORD = "correct-horse-battery"  # noqa: S105  # of a user that lives as long
 START_S = 90.0
 expect.set_options(timeout=30_000)  # ms; a page waits for its turn on a machine that has much else to do
 
+# Prints the key of each one's session: signing in through the form takes a second.
 USERS = f"""
+import json
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group, User
+from controlplane.people.accounts.sessions import SessionStore
+keys = {{}}
 for name, role in (("vera", "viewer"), ("otto", "operator"), ("ada", "admin")):
     user = User.objects.create_user(name, password={PASSWORD!r})
     user.groups.add(Group.objects.get_or_create(name=role)[0])
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    keys[name] = session.session_key
+print(json.dumps(keys))
+"""
+# Runs each line that it reads, a script in JSON, and answers with the traceback, or nothing.
+SHELL = """
+import json, sys, traceback
+import django
+django.setup()
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    said = ""
+    try:
+        exec(json.loads(line), {})
+    except Exception:
+        said = traceback.format_exc()
+    print(json.dumps(said), file=answers, flush=True)
 """
 
 
@@ -49,26 +77,14 @@ class Web:
     port: int
     environment: dict[str, str]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    signed_in: dict[str, Any] = field(default_factory=dict)  # user -> cookies
+    sessions: dict[str, str] = field(default_factory=dict)  # user -> key of the session
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def cookies(self, browser: Browser, user: str) -> Any:
-        """Of a person who signed in through the form, once for all tests: hashing a password takes its time."""
-        if user not in self.signed_in:
-            context = browser.new_context()
-            context.set_default_navigation_timeout(START_S * 1000)
-            page = context.new_page()
-            page.goto(self.url + "/login?next=/requests/")
-            page.fill("#username", user)
-            page.fill("#password", PASSWORD)
-            page.click("main button[type=submit]")
-            page.wait_for_url("**/requests/")
-            self.signed_in[user] = context.cookies()
-            context.close()
-        return self.signed_in[user]
+    def cookies(self, user: str) -> list[Any]:
+        return [{"name": "sessionid", "value": self.sessions[user], "url": self.url}] if user else []
 
     @property
     def redis(self) -> redis.Redis:
@@ -98,23 +114,51 @@ class Web:
             time.sleep(0.05)
         raise RuntimeError(f"the web process did not start: {(self.folder / 'web.log').read_text()[-2000:]}")
 
-    def manage(self, *arguments: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"manage.py {arguments[0]}: {done.stderr[-2000:]}")
+    def run(self, script: str) -> None:
+        """Run Python on the server's side, in one process for all scripts: a start of Django takes seconds."""
+        if "shell" not in self.processes:
+            command = [sys.executable, "-c", SHELL]
+            log = (self.folder / "shell.log").open("ab")
+            self.processes["shell"] = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+            log.close()
+        process = self.processes["shell"]
+        scripts, answers = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+        scripts.write(json.dumps(script).encode() + b"\n")
+        scripts.flush()
+        if not select.select([answers], [], [], START_S)[0]:
+            raise RuntimeError(f"no answer in {START_S:.0f} s: {script}")
+        said = json.loads(answers.readline() or b'"the shell has ended"')
+        if said:
+            raise RuntimeError(said[-2000:])
 
     def stop(self, name: str) -> None:
         process = self.processes.pop(name, None)
         if process is not None:
             process.kill()
             process.wait(timeout=10)
+            for pipe in filter(None, (process.stdin, process.stdout)):
+                pipe.close()
+
+
+@functools.cache
+def peopled() -> tuple[Path, dict[str, str]]:
+    """Return a data folder with the people of USERS, made once to be copied, and their sessions' keys."""
+    folder = Path(tempfile.mkdtemp(prefix="weir-people-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    migrated(folder)
+    environment = {
+        **os.environ,
+        "WEIR_DATA_DIR": str(folder),
+        "DATABASE_URL": f"sqlite://{folder / 'weir.sqlite3'}",
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+    }
+    command = [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", USERS]
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=START_S
+    )
+    return folder, json.loads(made.stdout)
 
 
 @contextmanager
@@ -132,8 +176,9 @@ def serving() -> Iterator[Web]:
     served = Web(folder, free_port(), environment)
     try:
         served.start_redis()
-        migrated(folder)
-        served.manage("shell", "--verbosity", "0", "-c", USERS)
+        people, served.sessions = peopled()
+        for name in ("weir.sqlite3", "secret_key"):
+            shutil.copy(people / name, folder / name)
         served.start()
         yield served
     finally:
@@ -212,8 +257,7 @@ def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         context.set_default_navigation_timeout(START_S * 1000)
-        if user:
-            context.add_cookies(web.cookies(browser, user))
+        context.add_cookies(web.cookies(user))
         made = Opened(context.new_page(), web.url)
         made.watch()
         return made

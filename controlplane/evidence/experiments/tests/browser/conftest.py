@@ -9,10 +9,4 @@ from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F
 
 @pytest.fixture(scope="session")
 def made(web: Web) -> Any:  # noqa: F811
-    web.manage(
-        "shell",
-        "--verbosity",
-        "0",
-        "-c",
-        "from controlplane.evidence.experiments.tests.browser import cast; cast.make()",
-    )
+    web.run("from controlplane.evidence.experiments.tests.browser import cast; cast.make()")

@@ -13,9 +13,7 @@ NAMES = (f"foreseen-{number}" for number in itertools.count(1))
 @pytest.fixture
 def shell(web: Web) -> Callable[[str], None]:  # noqa: F811
     """Runs a line of controlplane/evidence/previews/tests/browser/cast.py on the server's side."""
-    return lambda line: web.manage(
-        "shell", "--verbosity", "0", "-c", f"from controlplane.evidence.previews.tests.browser import cast; cast.{line}"
-    )
+    return lambda line: web.run(f"from controlplane.evidence.previews.tests.browser import cast; cast.{line}")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class OnItsWay:
     name: str
 
     def run(self, script: str, **more: object) -> None:
-        self.web.manage("shell", "--verbosity", "0", "-c", script.format(name=self.name, **more))
+        self.web.run(script.format(name=self.name, **more))
 
     def to_canary(self) -> None:
         """From arming."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from controlplane.testing_reading import faults_of, unreadable
+from controlplane.testing_reading import in_both_themes, too_wide, unreadable
 
 pytestmark = pytest.mark.browser
 WHY = "less prefill on warm instances"
@@ -156,22 +156,28 @@ def test_everything_works_without_scripts(open_page, way):
 
 
 def test_everybody_can_read_the_pages(open_page, way):
+    base, found = f"/policies/{way.name}/", {}
     page = form(open_page, way)
-    assert unreadable(page) == []
+    found["form"] = unreadable(page)
+    for path in ("/policies/", base, f"{base}draft"):
+        page.goto(way.web.url + path)
+        found[f"{path} before"] = unreadable(page)
+    page.goto(f"{way.web.url}{base}draft/deliver")
     page = delivered(page)
     way.to_canary()
+    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
+    found["delivery"] = unreadable(page)
     delivery = page.url.removeprefix(way.web.url)
     way.run(
         "from controlplane.traffic.policies import services; from controlplane.people.audit.services import Actor;"
         "p = services.selectors.policy('{name}'); services.open_draft(p, Actor('user', 'otto'));"
         "services.patch_draft(p, {{'classes.heavy_new_tokens': 13000}}, Actor('user', 'otto'))"
     )
-    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
-    opened, found = open_page("ada"), {}
-    base = f"/policies/{way.name}/"
-    for path in (delivery, "/deliveries/", "/freezes/", f"{base}draft/deliver", base, f"{base}draft", "/policies/"):
+    opened = open_page("ada")
+    for path in (delivery, "/deliveries/", "/freezes/", f"{base}draft/deliver", base):
         page = opened.goto(path)
-        found[path] = faults_of(page)
+        words = unreadable(page) if path in ("/deliveries/", "/freezes/") else []
+        found[path] = words + in_both_themes(page, minor=False) + too_wide(page)
         page.set_viewport_size({"width": 1440, "height": 900})
     assert {path: faults for path, faults in found.items() if faults} == {}
     assert opened.faults == []

@@ -74,7 +74,7 @@ def log(web: Web) -> Path:  # noqa: F811
 
 
 def write_records(web: Web) -> None:  # noqa: F811
-    web.manage("shell", "--verbosity", "0", "-c", RECORDS)
+    web.run(RECORDS)
 
 
 @pytest.fixture(scope="session")

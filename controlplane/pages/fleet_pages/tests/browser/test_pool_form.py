@@ -1,4 +1,4 @@
-"""A pool made through the form: with engines that start, and with what this host lacks for one."""
+"""A pool made through the form: with engines that start, with what this host lacks for one, and of engines that run."""
 
 import subprocess
 import sys
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
 from controlplane.doors.up.plan import celery
-from controlplane.testing_browser import ROOT, Web, serving
+from controlplane.testing_browser import ROOT, Web, ended, serving
 from fleet.kinds import KINDS
 from fleet.node import process
-from router.tests.ports import engine_ports
+from router.tests.ports import engine_ports, free_port
 
 pytestmark = pytest.mark.browser
 PREPARED = "from controlplane.traffic.policies.services import ensure_default_policy; ensure_default_policy()"
@@ -24,7 +25,7 @@ STARTED_MS = 90_000
 def web() -> Iterator[Web]:
     """One with a worker that carries out what is applied."""
     with serving() as served:
-        served.manage("shell", "--verbosity", "0", "-c", PREPARED)
+        served.run(PREPARED)
         served.environment["WEIR_ENGINE_PORTS"] = "{}-{}".format(*engine_ports())
         argv = celery(
             sys.executable, "control@local", "control,node.local", "--concurrency=4", "--control", "--node", "local"
@@ -105,3 +106,45 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
         assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
     assert page.input_value("[id='f-engine.time_scale']") == "fast"
     expect(page.locator("[id='f-engine.time_scale']")).to_be_visible()
+
+
+@pytest.fixture
+def engines() -> Iterator[list[str]]:
+    """Four engines that somebody has started by hand."""
+    ports = [free_port() for _ in range(4)]
+    argv = [sys.executable, "-m", "fleet.simengine", "--model", "llama-3.1-8b", "--time-scale", "10"]
+    made = [subprocess.Popen([*argv, "--port", str(port)], cwd=ROOT) for port in ports]
+    yield [f"http://127.0.0.1:{port}" for port in ports]
+    for engine in made:
+        engine.kill()
+        engine.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
+def test_a_running_fleet_is_adopted_observed_and_served(web: Web, engines: list[str], open_page: Any) -> None:
+    """By one form, and one press."""
+    opened = open_page("otto")
+    page = opened.goto("/fleet/")
+    assert ended(lambda: all(map(answers, engines)), STARTED_MS / 1000)
+    page.get_by_text("Adopt a running fleet").click()
+    page.fill("#f-urls", "\n".join(engines))
+    page.get_by_role("button", name="Look").click()
+    found = page.locator("#found")
+    expect(found).to_contain_text("4 answering")
+    expect(found.get_by_text("vLLM")).to_have_count(4)
+    page.get_by_role("button", name="Adopt, and observe").click()
+    page.wait_for_url("**/fleet/", timeout=STARTED_MS)
+    pool = page.locator("section", has=page.locator("#pool-adopted"))
+    expect(pool).to_contain_text("4 of 4 ready", timeout=STARTED_MS)
+    expect(pool).to_contain_text("observed only")
+    page = opened.goto("/fleet/pools/adopted/")
+    page.fill("#serve-reason", "it looks right")
+    page.get_by_role("button", name="Serve it through Weir").click()
+    expect(page.locator("main")).not_to_contain_text("observed only")
+    assert opened.faults == []

@@ -46,7 +46,7 @@ services.save_draft({"models": {"chat-large": {**large, "on": ["saturated"]}, "n
 
 @pytest.fixture(scope="session", autouse=True)
 def models(web: Web) -> None:
-    web.manage("shell", "--verbosity", "0", "-c", MAKE)
+    web.run(MAKE)
 
 
 def test_everybody_can_read_the_pages(open_page):
