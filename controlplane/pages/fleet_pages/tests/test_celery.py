@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -75,8 +76,8 @@ class Running:
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def pids(self) -> dict[str, int]:
-        lines = self.manage("shell", "-c", PIDS).splitlines()
-        return json.loads(lines[-1])
+        with sqlite3.connect(self.folder / "weir.sqlite3", timeout=30) as database:
+            return dict(database.execute("SELECT name, pid FROM fleet_instance"))
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60) -> float:
         """Seconds that it took."""
@@ -101,12 +102,6 @@ class Running:
         self.redis.close()
         self.store.terminate()
         self.store.wait(10)
-
-
-PIDS = (
-    "import json; from fleet.models import Instance; "
-    "print(json.dumps({row.name: row.pid for row in Instance.objects.all()}))"
-)
 
 
 @pytest.fixture
