@@ -12,6 +12,7 @@ import zmq
 from router.contract.api_paths import find
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, VLLM_SCRAPE, Scrape
 from router.contract.metrics.tier_metrics import LMCACHE_TIERS, MOONCAKE_CLIENT_TIERS, MOONCAKE_MASTER_TIERS, TierNames
+from router.flows.bodies import ROOM
 from router.kv_events.batch import UNTOLD, BlocksStored, decode
 from router.kv_events.feed import Feed
 from router.kv_events.sources import discover
@@ -137,7 +138,7 @@ def test_every_path_of_an_engines_server_is_in_the_table_of_paths(engine: str, f
 
 @contracts
 def test_vllm_takes_every_option_that_its_kind_writes() -> None:
-    kind = (ROOT / "fleet" / "kinds" / "vllm.py").read_text()
+    kind = (ROOT / "fleet" / "kinds" / "vllm" / "vllm.py").read_text()
     kind = kind[kind.index("given = {") : kind.index("return [*argv")]
     written = {f"--{name}" for name in re.findall(r'^ +"([a-z]+(?:-[a-z]+)+)": ', kind, re.MULTILINE)}
     written |= set(re.findall(r'"(--[a-z-]+)"', kind))
@@ -149,8 +150,13 @@ def test_vllm_takes_every_option_that_its_kind_writes() -> None:
     assert len(written) > 15
     taken = {option for option in written if f'"{option}"' in parsers or option[2:].replace("-", "_") in parsers}
     assert written - taken == set()
+    connectors = set(re.findall(r'"kv_connector": "(\w+)"', (ROOT / "fleet" / "kinds" / "transfer.py").read_text()))
+    known = "\n".join(sources("vllm", "vllm/distributed/kv_transfer/kv_connector/factory.py").values())
+    assert "MultiConnector" in connectors
+    assert {name for name in connectors if f'"{name}"' not in known} == set()
 
 
+@contracts
 def test_sglang_takes_every_option_that_its_kind_writes() -> None:
     kind = (ROOT / "fleet" / "kinds" / "sglang" / "sglang.py").read_text()
     kind = kind[kind.index("given = {") : kind.index("def _events")]
@@ -158,6 +164,8 @@ def test_sglang_takes_every_option_that_its_kind_writes() -> None:
     fields_of = "\n".join(sources("sglang", "sglang/srt/arg_groups/fields/").values())
     assert len(written) > 15
     assert {name for name in written if not re.search(rf"^ +{name} A\[", fields_of, re.MULTILINE)} == set()
+    requests = "\n".join(sources("sglang", "sglang/srt/entrypoints/openai/protocol.py").values())
+    assert [name for name in ROOM if f"    {name}: Optional[" not in requests] == []
     config = event_settings()
     assert {"publisher", "endpoint", "replay_endpoint", "bind", "topic"} <= config
 
