@@ -19,7 +19,6 @@ from django.test import Client
 from django.urls import get_resolver
 
 from controlplane.common import computing
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.api import api
 from controlplane.evidence.systems.asking import inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
@@ -30,6 +29,7 @@ from controlplane.people.accounts.tests.test_closed_by_default import concrete, 
 from controlplane.people.permissions import ROLE_SCOPES
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.options.option import options_of
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 
 pytestmark = [pytest.mark.django_db, pytest.mark.attacks]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from fleet.spec.sections import MAX_REPLICAS, Placement, autoscale_of, placement
 from fleet.systems.prices import Prices
 from router.contract.fields import REQUIRED, Field, read
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 SERVE, OBSERVE = "serve", "observe"
 API_VERSION = "weir/v1"
@@ -82,10 +82,9 @@ POOL_FIELDS = (
 )
 
 
-class InvalidFleet(Exception):
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(str(problem) for problem in self.problems))
+class InvalidFleet(InvalidInput):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)), problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 `parse` reports every problem at once, `dump` writes the canonical form, so `dump(parse(x))` is stable.
 
-InvalidModels   `.errors` holds every Problem
+InvalidInput   `.problems` holds every Problem
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 SCHEMA = 1
 Condition = Literal["no_instance_ready", "saturated", "upstream_failed"]
@@ -68,20 +68,15 @@ class Alias:
 Models = Mapping[str, Alias]
 
 
-class InvalidModels(ValueError):
-    def __init__(self, errors: list[Problem]) -> None:
-        super().__init__("; ".join(str(error) for error in errors[:3]))
-        self.errors = tuple(errors)
-
-
 def parse(document: object) -> Models:
-    """Raises InvalidModels."""
+    """Parse the document. InvalidInput has every problem."""
     reader = _Reader()
     found = reader.document(document)
     if not reader.errors:
         reader.errors += _disagreeing(found)
     if reader.errors:
-        raise InvalidModels(reader.errors)
+        said = "; ".join(map(str, reader.errors[:3]))
+        raise InvalidInput(f"the document Models is not valid: {said}", reader.errors)
     return found
 
 

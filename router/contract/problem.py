@@ -30,12 +30,18 @@ class Problem:
         return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
 
 
-class InvalidDocument(ValueError):
-    """All faults of a document."""
+class InvalidInput(ValueError):
+    """Refused input, with every problem: REST answers 422 with them, pages show each beside its field."""
 
-    def __init__(self, errors: list[Problem]) -> None:
-        super().__init__("; ".join(f"{error.path or 'document'}: {error.text}" for error in errors))
-        self.errors = errors
+    def __init__(self, message: str = "", problems: Iterable[Problem] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__(message or "; ".join(f"{each.path or 'document'}: {each.text}" for each in self.problems))
+
+
+def invalid(path: str, value: object, message: str, allowed: str = "") -> InvalidInput:
+    """Return the exception for one field."""
+    problem = Problem(path, value, message, allowed)
+    return InvalidInput(problem.text, [problem])
 
 
 def as_json(problem: Problem) -> JsonObject:

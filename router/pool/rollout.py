@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import xxhash
 
 from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.delivery import CELLS, Arm
 from router.contract.redis.published import CandidateVersion, Split, SplitRollout
@@ -138,7 +138,7 @@ def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
     """Parse the policy of a published document. Raises Unreadable."""
     try:
         policy = document.parse(made)
-    except InvalidDocument as error:
+    except InvalidInput as error:
         raise Unreadable(f"version {version}: {error}") from None
     if document.sha256(made) != sha256:
         raise Unreadable(f"version {version}: the document does not match its sha256")

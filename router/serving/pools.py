@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from router.contract import models
 from router.contract.model_cards import Lengths, least
 from router.contract.models import Alias, Models, Target
+from router.contract.problem import InvalidInput
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
@@ -110,7 +111,7 @@ class Pools:
             return False
         try:
             parsed = models.parse(value.document)
-        except models.InvalidModels as error:
+        except InvalidInput as error:
             raise Unreadable(f"version {value.version}: {error}") from None
         if models.sha256(value.document) != value.sha256:
             raise Unreadable(f"version {value.version}: the document does not match its sha256")

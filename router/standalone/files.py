@@ -16,7 +16,7 @@ from router.contract.net import engine_tls
 from router.contract.net.addresses import is_base_path
 from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
 from router.contract.net.engine_tls import PLAIN, EngineTls
-from router.contract.problem import InvalidDocument, Problem
+from router.contract.problem import InvalidInput, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
 from router.contract.secret_text import HIDDEN
 from router.policy.schema import document
@@ -71,8 +71,8 @@ def read_policy(path: Path) -> PolicyFile:
         raise BadInput(f"--policy {path}", f"rollout: {why}")
     try:
         document.parse(made)
-    except InvalidDocument as error:
-        raise BadInput(f"--policy {path}", _shown(error.errors)) from None
+    except InvalidInput as error:
+        raise BadInput(f"--policy {path}", _shown(error.problems)) from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
 
 
@@ -95,9 +95,9 @@ def read_models(path: Path, pool: str) -> ModelsFile:
             if target.pool != pool
         ]
         if errors:
-            raise models.InvalidModels(errors)
-    except models.InvalidModels as error:
-        raise BadInput(f"--models {path}", _shown(error.errors)) from None
+            raise InvalidInput(problems=errors)
+    except InvalidInput as error:
+        raise BadInput(f"--models {path}", _shown(error.problems)) from None
     document = models.dump(read)
     return ModelsFile(str(path), path.stat().st_mtime, models.sha256(document), document)
 

@@ -19,7 +19,6 @@ from pydantic_core import ErrorDetails
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy
 from controlplane.common.input_errors import problem_of
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.auth import TokenOrSession
 from controlplane.doors.api.openapi import describe, describe_table
 from controlplane.doors.api.problems import ApiProblem, response
@@ -31,7 +30,7 @@ from controlplane.traffic.policies.drafts.conflicts import disputes
 from fleet.services import FleetChanged, NotPossible, digest
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 log = structlog.get_logger(__name__)
 
@@ -178,12 +177,11 @@ def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
     status = 409 if len(in_the_way) == len(error.refusals) else 403
     current = next((each.current for each in in_the_way), "")
-    return ApiProblem(status, detail="the rules of a policy forbid it", errors=error.errors, current=current)
+    return ApiProblem(status, detail="the rules of a policy forbid it", errors=error.problems, current=current)
 
 
 def from_trace(error: BadTrace) -> ApiProblem:
-    fault = Problem(error.path, error.value, "not valid", error.allowed)
-    return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
+    return ApiProblem(422, "The trace is not valid", errors=error.problems, detail=str(error))
 
 
 def _status(status: int) -> Callable[[Exception], ApiProblem]:
@@ -195,7 +193,6 @@ def install(api: NinjaAPI) -> None:
         ApiProblem: lambda error: error,
         ChangedMeanwhile: from_changed,
         policy_errors.Conflict: from_conflict,
-        policy_errors.PolicyInvalid: lambda error: ApiProblem(422, detail=str(error), errors=error.errors),
         policy_errors.RulesForbid: from_rules,
         policy_errors.NoSuchPolicy: _status(404),
         InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=error.problems),

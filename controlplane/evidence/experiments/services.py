@@ -7,7 +7,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.evidence.experiments.modes import MODES
@@ -27,7 +26,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, QUEUED
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 RUNS_MAX = 60
 
@@ -55,7 +54,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
         + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
     )
     if problems or pool is None:
-        raise InvalidInput(*problems)
+        raise InvalidInput(problems=problems)
     asked = _keep_trace(asked, actor)
     return Experiment(
         **{name: getattr(asked, name) for name in COPIED},
@@ -73,13 +72,13 @@ def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
     """Start the experiment again from its record: the same documents, fleets and requests. Raises InvalidInput."""
     before = provenance.record_of(experiment)
     if before is None:
-        raise InvalidInput(Problem("", experiment.pk, NO_RECORD))
+        raise InvalidInput(problems=[Problem("", experiment.pk, NO_RECORD)])
     try:
         problem = provenance.changed_trace(before.trace)
     except (library.TraceError, BadTrace) as error:
         problem = str(error)
     if problem:
-        raise InvalidInput(Problem("trace", experiment.trace, problem))
+        raise InvalidInput(problems=[Problem("trace", experiment.trace, problem)])
     again = {"product": product(), "repeats": Repeated(experiment.pk, before.product)}
     values = {name: getattr(experiment, name) for name in (*COPIED, "pacing", "arms", "expect", "slo", "body")}
     made = Experiment(**values, record=experiment.record | msgspec.to_builtins(again), actor=actor.name)
@@ -166,7 +165,7 @@ def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
     try:
         return asked.model_copy(update={"trace": library.keep(asked.trace, actor)})
     except (library.TraceError, BadTrace) as error:
-        raise InvalidInput(Problem("trace", asked.trace, str(error))) from None
+        raise InvalidInput(problems=[Problem("trace", asked.trace, str(error))]) from None
 
 
 def _check_pool(asked: ExperimentIn, pool: Pool | None) -> list[Problem]:

@@ -15,7 +15,6 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.matrix.summary import state_of
 from controlplane.evidence.experiments.models import Experiment, Run
@@ -35,6 +34,7 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.counted import counted
 from fleet.jobs import DONE, ENDED, STATUSES
+from router.contract.problem import InvalidInput
 
 LISTED = 100
 MATRICES_LISTED = 20

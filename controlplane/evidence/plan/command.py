@@ -22,7 +22,7 @@ from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
 from fleet.systems.prices import Prices
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
 from router.policy.types import CLASSES, ParsedPolicy
@@ -33,7 +33,7 @@ REQUESTS = 12_000  # an hour of a busy fleet; seven policies take about a minute
 MOST_REQUESTS = 200_000
 MOST = 1e9
 USAGE, INTERRUPTED = 2, 130
-REFUSED = (BadTrace, InvalidFleet, UnreadableDocument, InvalidDocument, fleets.NotPlayable, subprocess.SubprocessFailed)
+REFUSED = (BadTrace, InvalidFleet, UnreadableDocument, InvalidInput, fleets.NotPlayable, subprocess.SubprocessFailed)
 SIMULATED = "sim"  # kind of the pools of a plan
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ def _trace(name: str, seed: int) -> LoadedTrace:
 
 def _given(files: Sequence[str], taken: Collection[str]) -> Iterator[ReplayArm]:
     """Read policy documents, each named after its file; by its path where that name is another's. Raises
-    InvalidDocument and OSError."""
+    InvalidInput and OSError."""
     stems = Counter(Path(file).stem for file in dict.fromkeys(files))
     for file in dict.fromkeys(files):
         stem = Path(file).stem

@@ -7,7 +7,6 @@ import redis
 from django.http import Http404
 from django.utils import timezone
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.plan import planned
 from controlplane.evidence.plan.command import SIMULATED
 from controlplane.evidence.planning.body import PlanIn
@@ -19,7 +18,7 @@ from controlplane.people.audit.services import Actor
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED
 from fleet.services import current_spec
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 KEPT = 50  # newest plans kept
 ABOUT = ("trace_name", "asked")  # audited
@@ -61,7 +60,7 @@ def _content(trace: str) -> tuple[str, str]:
         message = str(error)
     except redis.RedisError as error:
         message = f"recorded traffic is in Redis, which does not answer ({error})"
-    raise InvalidInput(Problem("trace", trace, message))
+    raise InvalidInput(problems=[Problem("trace", trace, message)])
 
 
 def numbered(number: int) -> FleetPlan:
@@ -84,8 +83,8 @@ def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
     rows = answer["rows"]
     if not 1 <= row <= len(rows):
         message = f"is not a row of plan {plan.pk}, which is {plan.status}"
-        raise InvalidInput(Problem("row", row, message, f"1 to {len(rows)}" if rows else "none"))
+        raise InvalidInput(problems=[Problem("row", row, message, f"1 to {len(rows)}" if rows else "none")])
     if pool not in pools():
         message = f"is not a pool of the kind {SIMULATED}, whose options a row has"
-        raise InvalidInput(Problem("pool", pool, message, ", ".join(pools()) or "none"))
+        raise InvalidInput(problems=[Problem("pool", pool, message, ", ".join(pools()) or "none")])
     return planned.draft(answer, rows[row - 1], current_spec(), pool)

@@ -7,7 +7,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.planning import display, services
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.form import PlanForm
@@ -18,7 +17,7 @@ from controlplane.evidence.traces.types import BadTrace
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.engine.profiles import model_names
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 
 @require_http_methods(["GET", "POST"])
@@ -33,10 +32,10 @@ def _start(request: HttpRequest) -> HttpResponse:
         made = services.start(PlanIn.model_validate(PlanForm(request.POST).body()), actor_of(request))
     except ValidationError as error:
         problems = problems_of(error)
-    except InvalidInput as error:
-        problems = list(error.problems)
     except BadTrace as error:
         problems = [Problem("trace", error.value, str(error))]
+    except InvalidInput as error:
+        problems = list(error.problems)
     else:
         return redirect("plan", number=made.pk)
     return _list(request, PlanForm(request.POST, problems), status=422)

@@ -16,9 +16,9 @@ from controlplane.evidence.traces import library
 from controlplane.live.dashboard.templatetags.figures import seconds
 from controlplane.people.permissions import operator_controls
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.selectors import scope_of
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 DEFAULT_TRACE = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"
@@ -110,7 +110,7 @@ def by_version(policy: Policy) -> dict[int, VersionPreview]:
     }
 
 
-def problems_of(error: PolicyError) -> list[tuple[str, str]]:
+def problems_of(error: Exception) -> list[tuple[str, str]]:
     """Return (field or empty, message) for each reason why no preview can start."""
-    problems = getattr(error, "errors", ())
+    problems = error.problems if isinstance(error, InvalidInput) else ()
     return [(problem.path, problem.text) for problem in problems] or [("", str(error))]

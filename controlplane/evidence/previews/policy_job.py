@@ -23,9 +23,9 @@ from controlplane.traffic.policies.models import Policy
 from fleet import jobs, selectors
 from fleet.models import Pool
 from fleet.subprocess import SubprocessFailed
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 
-EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
+EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidInput, NotModelled, redis.RedisError)
 NUMBER_MAX = 2**31 - 1  # largest row number that every database can store
 
 

@@ -19,16 +19,15 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.evidence.twin.pool_model import Modelled, NotModelled, twin_of
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.drafts import services
-from controlplane.traffic.policies.drafts.services import check_document
-from controlplane.traffic.policies.errors import PolicyInvalid
+from controlplane.traffic.policies.drafts.services import check_document, versioned
+from controlplane.traffic.policies.drafts.versioned import seen_draft
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from fleet import jobs
 from fleet.jobs import CANCELLED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 KEPT = 200  # newest previews kept per policy
@@ -47,17 +46,13 @@ class AskedPreview:
 def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if_match: str | None = None) -> Preview:
     """Preview the open draft of a policy; asking again for the same preview returns the earlier one.
 
-    Conflict: no draft is open, or `if_match` is not its etag. PolicyInvalid: no pool, no traffic or no difference.
+    Conflict: no draft is open, or `if_match` is not its etag. InvalidInput: no pool, no traffic or no difference.
     """
     asked = asked or AskedPreview()
-    draft = policies.open_draft(policy)
-    if draft is None:
-        raise services.gone(policy, None)
-    services.check_etag(draft, if_match, draft.upgraded)
-    live = policies.live_version(policy)
+    draft, live = seen_draft(versioned(policy), if_match), policies.live_version(policy)
     document = check_document(draft.upgraded)
     if document == live.upgraded:
-        raise PolicyInvalid(f"the draft equals v{live.number}, which is live: nothing would change")
+        raise InvalidInput(f"the draft equals v{live.number}, which is live: nothing would change")
     pool = pool_of(policy, asked.pool)
     part = part_of(asked, pool)
     made = _unsaved(draft, live, document, pool, part, asked)
@@ -81,15 +76,15 @@ def pools_of(policy: Policy) -> list[Pool]:
 
 
 def pool_of(policy: Policy, asked: str) -> Pool:
-    """Return the named pool of the policy, else the one with the most recorded requests. Raises PolicyInvalid."""
+    """Return the named pool of the policy, else the one with the most recorded requests. Raises InvalidInput."""
     by_name = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(by_name)
     if not by_name:
         message = f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
-        raise PolicyInvalid(message, (Problem("pool", asked or None, message),))
+        raise InvalidInput(message, (Problem("pool", asked or None, message),))
     if asked and asked not in by_name:
         message = f"pool {asked} does not use policy {policy.name}; allowed: {names}"
-        raise PolicyInvalid(message, (Problem("pool", asked, message),))
+        raise InvalidInput(message, (Problem("pool", asked, message),))
     if asked or len(by_name) == 1:
         return by_name[asked or next(iter(by_name))]
     counts = source.recorded_counts()
@@ -97,14 +92,14 @@ def pool_of(policy: Policy, asked: str) -> Pool:
 
 
 def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
-    """Return the traffic to play. Raises PolicyInvalid."""
+    """Return the traffic to play. Raises InvalidInput."""
     seed = asked.seeds[0]
     try:
         if not asked.trace:
             return source.choose(pool.name, asked.max_requests, seed)
         return source.take(asked.trace, asked.max_requests, seed)
     except (library.TraceError, BadTrace) as error:
-        raise PolicyInvalid(str(error), (Problem("trace", asked.trace, str(error)),)) from None
+        raise InvalidInput(str(error), (Problem("trace", asked.trace, str(error)),)) from None
 
 
 def _unsaved(

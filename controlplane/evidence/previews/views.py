@@ -14,10 +14,10 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import conflicts, views
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.views import find
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
@@ -42,19 +42,19 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
             views.save(request, policy)
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return views.refused(request, policy, error)
     try:
         preview = services.start(policy, actor_of(request), asked(request.POST))
     except Conflict as error:
         messages.info(request, f"{error}.")
         return redirect("policy", name=name)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _not_started(request, policy, error)
     return redirect("preview", name=name, number=preview.pk)
 
 
-def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
+def _not_started(request: HttpRequest, policy: Policy, error: InvalidInput) -> HttpResponse:
     draft = policies.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
@@ -70,18 +70,18 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     if not problems:
         try:
             services.start(policy, actor_of(request), asked(request.POST))
-        except (Conflict, PolicyInvalid) as error:
+        except (Conflict, InvalidInput) as error:
             problems = page.problems_of(error)
     context = {**_of_draft(request, policy), "problems": problems}
     return views.saved_response(request, "previews/_started.html", saved, **context)
 
 
 def asked(form: QueryDict) -> services.AskedPreview:
-    """Return the chosen pool, trace and seeds. Raises PolicyInvalid if the seeds are not numbers."""
+    """Return the chosen pool, trace and seeds. Raises InvalidInput if the seeds are not numbers."""
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
-        raise PolicyInvalid(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
+        raise InvalidInput(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
     seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
     return services.AskedPreview(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
 

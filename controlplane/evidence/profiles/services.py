@@ -7,13 +7,13 @@ from typing import Any, Literal
 import msgspec
 from typing_extensions import TypedDict
 
-from controlplane.common.invalid_input import invalid
 from controlplane.people.audit.services import Actor, record
 from fleet.engine.profiles import GPUS, UnknownProfile, profile_by
 from fleet.engine.tables import EXPECTED, Tables, catalogue
 from fleet.profiling.fit import Layout
 from fleet.profiling.make import NotMade, from_tables
 from fleet.services import NotPossible
+from router.contract.problem import invalid
 
 MODEL = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 Quantization = Literal["", "bf16", "fp8", "fp8_block", "nvfp4", "int4"]

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.common.computing import computed
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, System
 from fleet.kinds.options.option import build, check
+from router.contract.problem import InvalidInput
 
 
 def inputs_of(system: System, given: Mapping[str, object]) -> Any:
     """Return the inputs with their defaults. Raises InvalidInput."""
     problems = check(system.inputs, given)
     if problems:
-        raise InvalidInput(*problems)
+        raise InvalidInput(problems=problems)
     inputs: Any = build(system.inputs, given)
     problems = system.rules(inputs)
     if problems:
-        raise InvalidInput(*problems)
+        raise InvalidInput(problems=problems)
     return inputs
 
 

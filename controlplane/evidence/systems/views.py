@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import PoolFacts, System
@@ -17,7 +16,7 @@ from fleet.kinds.options.option import build, options_of
 from fleet.kinds.options.option_field import OptionField, shown, typed_value
 from fleet.selectors import pools
 from router.contract.fields import Field
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 
 
 @require_GET

@@ -4,14 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from router.contract.problem import InvalidInput, Problem
 
-class BadTrace(Exception):
+
+class BadTrace(InvalidInput):
     """An invalid trace: the line (from 1; 0 for the whole file), the field, its value, the allowed values."""
 
     def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
         self.line, self.field, self.allowed = line, field, allowed
         self.value = _short(value)
-        super().__init__(f"{self.path}: {self.value} ({allowed})")
+        super().__init__(
+            f"{self.path}: {self.value} ({allowed})", [Problem(self.path, self.value, "not valid", allowed)]
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self.line, self.field, self.value, self.allowed)

@@ -19,7 +19,7 @@ from controlplane.evidence.tuning.types import FoundByTuning, Reason
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 from router.policy.types import ParsedPolicy
 
@@ -140,7 +140,7 @@ def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | Non
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))
-    except InvalidDocument:
+    except InvalidInput:
         search.tell(drawn, None)
         return drawn, None
 

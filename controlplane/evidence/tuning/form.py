@@ -9,10 +9,9 @@ from django.http import QueryDict
 
 from controlplane.evidence.tuning import services
 from controlplane.evidence.tuning.goals import OBJECTIVES
-from controlplane.evidence.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
-from controlplane.traffic.policies.errors import PolicyInvalid
+from controlplane.evidence.tuning.space import Range, by_default, searchable, space_of, suggested
 from router.contract.fields import Field, accept, number, typed_number
-from router.contract.problem import Problem, by_path
+from router.contract.problem import InvalidInput, Problem, by_path
 from router.policy.schema.parameter import Parameter
 from router.policy.types import ParsedPolicy as Document
 
@@ -67,7 +66,7 @@ class TuningForm:
         return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
 
     def asked(self) -> services.AskedTuning:
-        """Return the request. PolicyInvalid names every wrong field."""
+        """Return the request. InvalidInput names every wrong field."""
         numbers = {field.name: self._number(field) for field in NUMBERS}
         ranges = [self._range(path) for path in self._checked()]
         objectives = self._objectives()
@@ -78,7 +77,7 @@ class TuningForm:
         elif not self._problems:
             self._check(ranges)
         if self._problems:
-            raise PolicyInvalid("the tuning was not started", tuple(self._problems))
+            raise InvalidInput("the tuning was not started", tuple(self._problems))
         given = self.chosen
         return services.AskedTuning(
             pool=given.get("pool", ""),
@@ -88,10 +87,10 @@ class TuningForm:
             **{name: value for name, value in numbers.items() if value is not None},
         )
 
-    def refuse(self, error: PolicyInvalid) -> None:
+    def refuse(self, error: InvalidInput) -> None:
         """Show the error beside its fields."""
         self.message = str(error)
-        self._problems = [self._beside_its_field(problem) for problem in error.errors]
+        self._problems = [self._beside_its_field(problem) for problem in error.problems]
 
     def errors(self) -> dict[str, str]:
         return by_path(self._problems)
@@ -178,7 +177,7 @@ class TuningForm:
     def _check(self, ranges: list[Range]) -> None:
         try:
             space_of(self.strategy, ranges)
-        except BadSpace as error:
+        except InvalidInput as error:
             self._problems += error.problems
 
     def _refuse(self, path: str, value: Any, message: str, allowed: str = "") -> None:

@@ -18,9 +18,9 @@ from controlplane.evidence.tuning.space import Dimension
 from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.evidence.twin.pool_model import Modelled, twin_of
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import PolicyInvalid
 from fleet import subprocess
 from fleet.jobs import Heartbeat
+from router.contract.problem import InvalidInput
 
 
 def run_tuning(tuning_id: int) -> None:
@@ -37,7 +37,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     inputs = fleets.sha256([source_sha256(), repr(twin.fleet), part.content])
     if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
         message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
-        raise PolicyInvalid(message)
+        raise InvalidInput(message)
     heartbeat.write(timezone.now(), {"twin": {**policy_job.about(twin), "inputs": inputs}})
     tuned = subprocess.run_in_subprocess(
         compute, _inputs(tuning, twin, part), heartbeat.beat, lambda tried: _keep(tuning, heartbeat, tried)

@@ -9,19 +9,19 @@ from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.tuning import evidence, search
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.models import HELD_OUT, Tuning
-from controlplane.evidence.tuning.space import BadSpace, Dimension, Range, space_of
+from controlplane.evidence.tuning.space import Dimension, Range, space_of
 from controlplane.evidence.tuning.types import Winner
 from controlplane.evidence.twin.pool_model import NotModelled, twin_of
 from controlplane.people.audit.services import Actor, record
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts.services import open_draft, patch_draft
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
 from router.contract.fields import Field
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 KEPT = 50  # newest tunings kept per policy
@@ -78,9 +78,9 @@ class AskedTuning:
 
 
 def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
-    """Start a tuning. PolicyInvalid: Optuna is missing, or pool, traffic or parameters are not suitable."""
+    """Start a tuning. InvalidInput: Optuna is missing, or pool, traffic or parameters are not suitable."""
     if not search.is_installed():
-        raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
+        raise InvalidInput(search.MISSING, (Problem("", None, search.MISSING),))
     live = policies.live_version(policy)
     space = _space(live, asked)
     question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
@@ -109,27 +109,23 @@ def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
 
 
 def _space(live: PolicyVersion, asked: AskedTuning) -> tuple[Dimension, ...]:
-    strategy = documents.parse(live.document)["strategy.name"]
-    try:
-        return space_of(strategy, asked.parameters)
-    except BadSpace as error:
-        raise PolicyInvalid("these parameters cannot be tuned", error.problems) from None
+    return space_of(documents.parse(live.document)["strategy.name"], asked.parameters)
 
 
 def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
     count = len(part.trace.requests)
     if count < LEAST_REQUESTS:
         message = f"{part.name} has {count} requests to play: a tuning needs at least {LEAST_REQUESTS}"
-        raise PolicyInvalid(message, (Problem("trace", part.name, message),))
+        raise InvalidInput(message, (Problem("trace", part.name, message),))
     searched = cut(count, held_out)
     if min(searched, count - searched) < LEAST_PART:
         message = f"leaves {searched:,} requests to search and {count - searched:,} to check"
         problem = Problem("held_out", held_out, message, f"at least {LEAST_PART} of each")
-        raise PolicyInvalid("the tuning was not started", (problem,))
+        raise InvalidInput("the tuning was not started", (problem,))
     try:
         twin_of(pool)
     except NotModelled as error:
-        raise PolicyInvalid(str(error), (Problem("pool", pool.name, str(error)),)) from None
+        raise InvalidInput(str(error), (Problem("pool", pool.name, str(error)),)) from None
 
 
 def cut(count: int, held_out: float) -> int:
@@ -150,7 +146,7 @@ def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool
 def draft_of(tuning: Tuning, trial: int, actor: Actor, *, if_match: str | None = None) -> Draft:
     """Open a draft with a winner's values and its evidence as the note. It is never published automatically.
 
-    PolicyInvalid: the trial was not checked. Conflict: a draft is open, or another version is live by now.
+    InvalidInput: the trial was not checked. Conflict: a draft is open, or another version is live by now.
     """
     with as_seen(tuning, if_match) as tuning:
         return _drafted(tuning, _winner(tuning, trial), trial, actor)
@@ -179,12 +175,12 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
 def _winner(tuning: Tuning, trial: int) -> Winner:
     if tuning.status != DONE or tuning.result is None:
         message = f"the tuning is {tuning.status}: wait until it is done"
-        raise PolicyInvalid(message, (Problem("trial", trial, message),))
+        raise InvalidInput(message, (Problem("trial", trial, message),))
     winners: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
     if trial not in winners:
         allowed = ", ".join(map(str, winners)) or "none"
         message = "was not checked on the held-out requests"
-        raise PolicyInvalid("only a winner can become a draft", (Problem("trial", trial, message, allowed),))
+        raise InvalidInput("only a winner can become a draft", (Problem("trial", trial, message, allowed),))
     return winners[trial]
 
 

@@ -1,12 +1,12 @@
 """The space that a tuning searches: parameters and their bounds. Pure."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from router.contract.fields import accept, number
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 
@@ -72,14 +72,8 @@ class Dimension:
         return cls(**{**stored, "choices": tuple(stored["choices"])})
 
 
-class BadSpace(Exception):
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(problem.text for problem in problems))
-
-
 def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
-    """Return the requested parameters, else those of the strategy. BadSpace names every problem."""
+    """Return the requested parameters, else those of the strategy. InvalidInput names every problem."""
     known = searchable(strategy)
     ranges = tuple(asked) or tuple(map(Range, by_default(known)))
     problems, found = [], []
@@ -94,7 +88,7 @@ def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...
         Problem(f"parameters.{i}.path", path, "is named twice") for i, path in enumerate(paths) if path in paths[:i]
     ]
     if problems:
-        raise BadSpace(problems)
+        raise InvalidInput("these parameters cannot be tuned", problems)
     return tuple(found)
 
 

@@ -16,9 +16,10 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_operate
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import PolicyError, PolicyInvalid
+from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.views import find
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 
@@ -41,7 +42,7 @@ def _start(request: HttpRequest, policy: Policy) -> HttpResponse:
     form = _form(policy, request.POST)
     try:
         made = services.start(policy, actor_of(request), form.asked())
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         form.refuse(error)
         return _list(request, policy, form, status=422)
     return redirect("tuning", name=policy.name, number=made.pk)
@@ -103,7 +104,7 @@ def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
         services.draft_of(
             find_job(Tuning, name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
         )
-    except PolicyError as error:
+    except (PolicyError, InvalidInput) as error:
         messages.error(request, "; ".join(text for _, text in previews.problems_of(error)))
         return redirect("tuning", name=name, number=number)
     return redirect("draft", name=name)

@@ -20,9 +20,10 @@ from controlplane.traffic.deliveries.outcome import MEANING, REFUSED, TIME
 from controlplane.traffic.deliveries.repeatable import deliver_document
 from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
+from controlplane.traffic.policies.errors import NothingToPublish, PolicyError
 from controlplane.traffic.policies.models import Policy
 from fleet.counted import percent
+from router.contract.problem import InvalidInput
 
 EVERY_S = 1.0
 DAY = 86_400
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         try:
             words = ("name", "file", "plan", "reason", "again", "emergency")
             delivery = self._delivery(*(options[key] for key in words))
-        except (PolicyError, PermissionDenied) as error:
+        except (PolicyError, InvalidInput, PermissionDenied) as error:
             raise CommandError(_said(error), returncode=REFUSED) from None
         if delivery is not None and (options["wait"] or not delivery.is_open):
             code = self._wait(delivery, options["timeout"])
@@ -132,7 +133,7 @@ def _read(name: str, parse: Any) -> Any:
 
 
 def _said(error: Exception) -> str:
-    problems = error.errors if isinstance(error, PolicyInvalid) else ()
+    problems = error.problems if isinstance(error, InvalidInput) else ()
     return "\n".join((str(error), *(f"  {problem}" for problem in problems)))
 
 

@@ -14,7 +14,7 @@ from controlplane.pages.receipts.replay import ReplayComparison, ReplayRow, Rule
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.models import Pool
 from fleet.redis import connect
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             comparison = compare(
                 receipt, _rules(receipt, *(options[name] for name in ("file", "pool", "policy", "version")))
             )
-        except (NoSuchPolicy, NotReplayable, InvalidDocument) as error:
+        except (NoSuchPolicy, NotReplayable, InvalidInput) as error:
             raise CommandError(f"{options['request_id']}: {error}") from None
         self._print(comparison)
         if comparison.drift:

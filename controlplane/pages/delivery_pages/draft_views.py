@@ -30,11 +30,11 @@ from controlplane.traffic.deliveries.timing.durations import words
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import conflicts
 from controlplane.traffic.policies.drafts.views import review_context
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Direct, Draft, Policy
 from controlplane.traffic.policies.selectors import scope_of
 from controlplane.traffic.policies.views import find, refusal_of
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters
@@ -115,7 +115,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
         return _conflict(request, draft, error)
     except PermissionDenied as error:
         return _page(request, draft, FormProblems([f"{error}."]), 403)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _page(request, draft, _problems(typed, _with_plan(policy, typed, error)), 422)
     _tell(request, services.begin(made, actor_of(request)))
     return redirect("delivery", number=made.pk)
@@ -133,7 +133,7 @@ def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -
     """Show the posted form with what its plan can show, without proposing it."""
     try:
         plan = services.check_plan(draft.policy, typed.plan, timezone.now())
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _page(request, draft, _problems(typed, error), 422)
     return _page(request, draft, plan=plan)
 
@@ -160,26 +160,26 @@ def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpRespon
     return _page(request, draft, FormProblems([f"{error}."]), 409)
 
 
-def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: PolicyInvalid) -> PolicyInvalid:
+def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: InvalidInput) -> InvalidInput:
     """Return the error with the plan's problems added: `propose` checks the reason first and stops there."""
     try:
         services.check_plan(policy, typed.plan, timezone.now())
-    except PolicyInvalid as of_plan:
-        rest = (each for each in error.errors if each not in of_plan.errors)
-        return PolicyInvalid(str(error), (*rest, *of_plan.errors))
+    except InvalidInput as of_plan:
+        rest = (each for each in error.problems if each not in of_plan.problems)
+        return InvalidInput(str(error), (*rest, *of_plan.problems))
     return error
 
 
-def _problems(typed: plan_form.PostedPlan, error: PolicyInvalid) -> FormProblems:
+def _problems(typed: plan_form.PostedPlan, error: InvalidInput) -> FormProblems:
     of_plan = tuple(
         Problem(each.path.removeprefix("plan").removeprefix("."), each.value, each.message, each.allowed)
-        for each in error.errors
+        for each in error.problems
         if _is_of_plan(each)
     )
     errors, others = plan_form.by_field(typed, of_plan)
-    again = "; ".join(each.text for each in error.errors if each.path == "again")
-    rest = tuple(each for each in error.errors if not _is_of_plan(each) and each.path != "again")
-    page = refusal_of(PolicyInvalid(str(error), rest))
+    again = "; ".join(each.text for each in error.problems if each.path == "again")
+    rest = tuple(each for each in error.problems if not _is_of_plan(each) and each.path != "again")
+    page = refusal_of(InvalidInput(str(error), rest))
     return FormProblems([] if of_plan or again else page.said, errors, others, again, page.reason_error)
 
 

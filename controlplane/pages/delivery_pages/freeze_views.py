@@ -16,9 +16,9 @@ from controlplane.people.permissions import can_administer, who_can
 from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.deliveries.timing import freezes as times
 from controlplane.traffic.deliveries.timing import freezing
-from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.selectors import published_names
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 
 NEXT = 3  # occurrences in the list
 
@@ -68,8 +68,8 @@ def freezes(request: HttpRequest) -> HttpResponse:
     names = [name.strip() for name in typed["policies"].split(",") if name.strip()]
     try:
         made = freezing.add_freeze(convert({**typed, "policies": names}, times.FreezeRule), actor_of(request))
-    except PolicyInvalid as error:
-        return _page(request, typed, {path.partition("[")[0]: text for path, text in by_path(error.errors).items()})
+    except InvalidInput as error:
+        return _page(request, typed, {path.partition("[")[0]: text for path, text in by_path(error.problems).items()})
     messages.success(request, f"The freeze {made.name} is added.")
     return redirect("freezes")
 

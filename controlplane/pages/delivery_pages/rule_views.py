@@ -14,8 +14,8 @@ from controlplane.people.accounts.decorators import admin_required
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.deliveries import services
 from controlplane.traffic.deliveries.timing.durations import parse as seconds_of
-from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.views import find
+from router.contract.problem import InvalidInput
 
 RULE_FIELDS: dict[str, Callable[[str], object]] = {
     "direct": str,
@@ -53,8 +53,8 @@ def rules(request: HttpRequest, name: str) -> HttpResponse:
     try:
         reason, seen = request.POST.get("reason", ""), posted(request)
         services.set_rules(policy, actor_of(request), reason, if_match=seen, **read)
-    except PolicyInvalid as error:
-        for problem in error.errors:
+    except InvalidInput as error:
+        for problem in error.problems:
             messages.error(request, f"Not changed: {RULE_TITLES.get(problem.path, problem.path)}: {problem.text}.")
         return redirect("policy", name=name)
     messages.success(request, "The delivery rules are changed.")

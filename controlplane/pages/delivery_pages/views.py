@@ -21,9 +21,10 @@ from controlplane.traffic.deliveries import selectors
 from controlplane.traffic.deliveries.foresight import foresee
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.states import State, Trigger
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.views import find as find_policy
 from controlplane.traffic.policies.views import refusal_of
+from router.contract.problem import InvalidInput
 
 LISTED = 100
 WHOLE = "deliveries/delivery.html"
@@ -69,7 +70,7 @@ def try_one(request: HttpRequest) -> HttpResponse:
         raise Http404("there is no demo fleet to try a delivery on")
     try:
         made = trial.start(find_policy(offered.policy), "harmful" if kind == "harmful" else "good", actor_of(request))
-    except (Conflict, PermissionDenied, PolicyInvalid) as error:
+    except (Conflict, PermissionDenied, InvalidInput) as error:
         messages.error(request, f"Not started: {error}.")
         return redirect("deliveries")
     return redirect("delivery", number=made.pk)
@@ -171,7 +172,7 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
     except (Conflict, PermissionDenied) as error:
         refused = ActionRefusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
         return _page(request, find(number), refused)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         found = refusal_of(error)
         return _page(request, find(number), ActionRefusal("; ".join(found.said), found.reason_error, 422))
     if wanted.what is Trigger.ABORT:

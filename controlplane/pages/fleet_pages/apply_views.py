@@ -14,7 +14,7 @@ from controlplane.pages.fleet_pages.section_rows import Section, section_rows
 from controlplane.people.accounts.decorators import RoleMissing
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer, can_operate
-from controlplane.traffic.policies.errors import PolicyInvalid, RulesForbid
+from controlplane.traffic.policies.errors import RulesForbid
 from fleet import services
 from fleet.counted import counted
 from fleet.kinds import KINDS
@@ -24,9 +24,9 @@ from fleet.services import Applied
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet, PoolSpec
 from fleet.spec.masking import option_shown
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
-REFUSED = (UnreadableDocument, InvalidFleet, RulesForbid, PolicyInvalid)
+REFUSED = (UnreadableDocument, InvalidFleet, RulesForbid, InvalidInput)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,8 @@ def refused_page(request: HttpRequest, typed: TypedDocument, error: Exception) -
 
 
 def _problems(error: Exception) -> tuple[Problem, ...]:
-    if isinstance(error, InvalidFleet):
+    if isinstance(error, InvalidInput | RulesForbid):
         return error.problems
-    if isinstance(error, PolicyInvalid | RulesForbid):
-        return error.errors
     return (Problem("", None, str(error)),)
 
 

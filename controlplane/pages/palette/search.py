@@ -68,7 +68,7 @@ def _policies(asked: str) -> Iterator[SearchHit]:
 
 
 def _models(asked: str) -> Iterator[SearchHit]:
-    found = [name for name in live_models().models if asked.lower() in name.lower()]
+    found = [name for name in live_models().aliases if asked.lower() in name.lower()]
     yield from (SearchHit("model", name, "", "/models/", "layers") for name in sorted(found)[:PER_KIND])
 
 

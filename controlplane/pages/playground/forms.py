@@ -27,7 +27,7 @@ def pools() -> dict[str, str]:
 
 def askable(models: Mapping[str, str]) -> Choices:
     """Return names and models, as clients can ask for them, and pools."""
-    names = sorted(selectors.live().models)
+    names = sorted(selectors.live().aliases)
     groups = [
         ("Names", [(name, name) for name in names]),
         ("Models", [(model, model) for model in sorted({*models.values()} - {*names})]),

@@ -10,7 +10,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import ChangedMeanwhile, etag
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.models import digest
 from controlplane.people.audit.services import Actor
 from controlplane.people.permissions import can_administer
@@ -18,6 +17,7 @@ from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ALL_POOLS, ApiKey
 from controlplane.traffic.keys.publishing import publish
 from controlplane.traffic.keys.services import KeyTerms
+from router.contract.problem import InvalidInput
 from router.contract.redis.api_keys import MARK
 
 REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators change them

@@ -6,12 +6,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
-from controlplane.common.invalid_input import invalid
 from controlplane.pages.shares.models import Share
 from controlplane.people.accounts.models import can_expire_at, digest
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from fleet.models import Pool
+from router.contract.problem import invalid
 
 
 @transaction.atomic

@@ -4,10 +4,10 @@ from typing import Any
 
 from django import forms
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.notices.events import EVENTS, EVERY, choices
 from controlplane.people.notices.models import ChannelKind
 from controlplane.people.notices.services import NAME_MAX, ChannelEdit, ChannelTerms
+from router.contract.problem import InvalidInput
 
 
 def event_choices() -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ class ChannelForm(forms.Form):
 
     def refuse(self, error: InvalidInput) -> None:
         """Show a refusal of the service beside its field."""
-        path = error.problem.path.partition(".")[0]
+        path = error.problems[0].path.partition(".")[0]
         self.add_error(path if path in self.fields else None, f"{str(error)[:1].upper()}{str(error)[1:]}.")
 
 

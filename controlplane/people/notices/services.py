@@ -11,7 +11,6 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
-from controlplane.common.invalid_input import invalid
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from controlplane.people.notices import display, wordless
@@ -21,6 +20,7 @@ from controlplane.people.notices.senders import apprise_urls, signing, webhook_u
 from fleet.events import announce, record_pool
 from fleet.models import Pool
 from router.contract.json_value import JsonObject
+from router.contract.problem import invalid
 
 NAME_MAX = 80
 NOTE_MAX = 500

@@ -6,7 +6,6 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
-from controlplane.common.invalid_input import InvalidInput, invalid
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
@@ -15,6 +14,7 @@ from controlplane.people.notices.display import masked_url
 from controlplane.people.notices.forms import ChangeChannelForm, NewChannelForm
 from controlplane.people.notices.models import Channel
 from fleet.models import Pool
+from router.contract.problem import InvalidInput, invalid
 
 
 @operator_required

@@ -11,7 +11,7 @@ from django.db import connections
 from controlplane.tests.schedules import seams
 from controlplane.tests.schedules.database import shared_database
 from controlplane.tests.schedules.stage import Stage
-from controlplane.traffic.policies import publication
+from controlplane.traffic.policies import acknowledged
 
 ACTORS = 6  # at the same time
 
@@ -33,7 +33,7 @@ def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecut
 def stage(
     threads: ThreadPoolExecutor, live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:
-    monkeypatch.setattr(publication, "WAIT_S", 0.0)  # a second for each acknowledgement that the schedule holds back
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)  # a second for each acknowledgement that the schedule holds back
     logging.disable(logging.CRITICAL)
     made = Stage(live_redis, redis_url, threads)
     yield made

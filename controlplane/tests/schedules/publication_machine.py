@@ -29,6 +29,7 @@ from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Direct, Draft, Policy
 from fleet.control.publish import publish_fleet, publish_step
 from fleet.models import Instance
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 
@@ -44,7 +45,7 @@ PLAN = {
     ]
 }
 STEERING = (delivering.pause, delivering.resume, delivering.advance, delivering.abort)
-EXPECTED = (PolicyError, PermissionDenied, redis.RedisError, DatabaseError)
+EXPECTED = (PolicyError, InvalidInput, PermissionDenied, redis.RedisError, DatabaseError)
 HEARD = ("", redis_keys.policy_key(POOL), redis_keys.policy_key(POOL), redis_keys.fleet_key(POOL), redis_keys.API_KEYS)
 DECIDING = ("publisher", "publisher", "rollback", "proposer", "approver", "steering", "judge")
 DIRECT = {1: Direct.NEVER, 4: Direct.ADMIN}  # by the choice of new rules

@@ -3,33 +3,30 @@
 from collections.abc import Iterator, Mapping
 
 from controlplane.traffic.aliases import selectors
-from controlplane.traffic.policies.errors import PolicyInvalid
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import SERVE
 from router.contract import models
-from router.contract.models import Adapter, InvalidModels, Models, Target
-from router.contract.problem import Problem
+from router.contract.json_value import JsonObject
+from router.contract.models import Adapter, Models, Target
+from router.contract.problem import InvalidInput, Problem
 
 
-def parsed(document: object) -> Models:
-    """Check the shape only, as drafts need it. Raises PolicyInvalid."""
-    try:
-        return models.parse(document)
-    except InvalidModels as error:
-        raise PolicyInvalid("the document Models is not valid", error.errors) from None
+def checked(document: object) -> JsonObject:
+    """Check the shape only, as drafts need it."""
+    return models.dump(models.parse(document))
 
 
 def check(document: object, live: Models) -> Models:
-    """Check a document before its publication. Raises PolicyInvalid with every problem."""
-    found = parsed(document)
+    """Check a document before its publication. Raises InvalidInput with every problem."""
+    found = models.parse(document)
     pools = {pool.name: pool for pool in Pool.objects.filter(ephemeral_owner="", removed=False)}
     errors = [error for path, _, target in models.placed(found) for error in _of_target(path, target, pools)]
     errors += _reloaded(found, live)
     if errors:
-        raise PolicyInvalid("the document Models cannot be served", tuple(errors))
+        raise InvalidInput("the document Models cannot be served", tuple(errors))
     return found
 
 
@@ -37,7 +34,7 @@ def served_by(gone: Mapping[str, str]) -> list[Problem]:
     """Why these pools (name: place in the fleet document) cannot stop serving: live names send requests there."""
     live = selectors.live()
     names: dict[str, dict[str, None]] = {}
-    for _, name, target in models.placed(live.models):
+    for _, name, target in models.placed(live.aliases):
         if target.pool in gone:
             names.setdefault(target.pool, {})[name] = None
     return [
@@ -53,8 +50,8 @@ def served_by(gone: Mapping[str, str]) -> list[Problem]:
 def problems(document: object, live: Models) -> tuple[Problem, ...]:
     try:
         check(document, live)
-    except PolicyInvalid as error:
-        return error.errors
+    except InvalidInput as error:
+        return error.problems
     return ()
 
 

@@ -45,7 +45,7 @@ class PlacedAdapter:
 
 
 def adapters() -> list[PlacedAdapter]:
-    named = models.adapters_of(selectors.live().models)
+    named = models.adapters_of(selectors.live().aliases)
     rows = AdapterHome.objects.filter(epoch=F("instance__epoch")).select_related("instance__pool")
     found: defaultdict[tuple[str, str], list[AdapterHome]] = defaultdict(list)
     for row in rows.order_by("instance__name"):

@@ -3,6 +3,7 @@
 from django.db import models
 
 from controlplane.traffic.policies.versioned import OpenDraft, PublishedVersion, Unchanging
+from router.contract.models import Models, parse
 
 
 class ModelsVersionQuerySet(Unchanging, models.QuerySet["ModelsVersion"]):
@@ -23,6 +24,10 @@ class ModelsVersion(PublishedVersion):
 
     def __str__(self) -> str:
         return f"Models {self.label}"
+
+    @property
+    def aliases(self) -> Models:
+        return parse(self.document)
 
 
 class ModelsDraft(OpenDraft):

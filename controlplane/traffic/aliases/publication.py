@@ -1,10 +1,10 @@
 """The document Models in Redis, for routers. The database is the truth."""
 
-import redis
 import structlog
 
 from controlplane.traffic.aliases import selectors
-from controlplane.traffic.policies.publication import Acknowledgement, RouterVersion
+from controlplane.traffic.policies import acknowledged
+from controlplane.traffic.policies.acknowledged import Acknowledgement, RouterVersion
 from fleet.redis import live_routers, ordered_write, values_of
 from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
@@ -16,8 +16,8 @@ OF_NO_POOL = ""  # pool in acknowledgements of the document Models, which belong
 
 
 def _as_stored() -> Published:
-    version = selectors.live().version
-    if version is None:
+    version = selectors.live()
+    if not version.number:
         return {redis_keys.MODELS: None}
     value = ModelsValue(version=version.number, sha256=version.sha256, document=version.document)
     return {redis_keys.MODELS: value}
@@ -39,12 +39,10 @@ def republish() -> bool:
 
 def acknowledgement() -> Acknowledgement:
     """Live routers and whether they run the live version, by their last report."""
-    number = selectors.live().number
-    try:
-        names = live_routers()
-        statuses = values_of(RouterStatus, redis_keys.router_key, names)
-    except redis.RedisError:
-        return Acknowledgement((), (), redis_away=True)
-    runs = [RouterVersion(name, OF_NO_POOL, statuses[name].models if name in statuses else None) for name in names]
-    running = tuple(row for row in runs if row.version == number)
-    return Acknowledgement(running, tuple(row for row in runs if row.version != number))
+    return acknowledged.acknowledgement(selectors.live().number, _router_versions)
+
+
+def _router_versions() -> list[RouterVersion]:
+    names = live_routers()
+    statuses = values_of(RouterStatus, redis_keys.router_key, names)
+    return [RouterVersion(name, OF_NO_POOL, statuses[name].models if name in statuses else None) for name in names]

@@ -15,7 +15,7 @@ from controlplane.people.permissions import can_administer
 from controlplane.traffic.aliases import check, form, homes, publication, selectors, services
 from controlplane.traffic.aliases.models import ModelsVersion
 from controlplane.traffic.aliases.words import AliasChange, ShownTarget, changes, conditions, shares
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish
 from controlplane.traffic.policies.selectors import Scope
 from controlplane.traffic.policies.views import PublishRefusal, number_of, raw_diff, refusal_of
 from fleet.models import Pool
@@ -25,7 +25,7 @@ from fleet.spec.fleet_spec import SERVE
 from router.contract import models
 from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Models
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 
 HISTORY = 50  # versions on the page
 EVERY_ROUTER = Scope(("every pool",), 0)
@@ -60,7 +60,7 @@ def page(request: HttpRequest) -> HttpResponse:
     live, target = selectors.live(), selectors.rollback_target()
     context = {
         "live": live,
-        "names": _names(live.models),
+        "names": _names(live.aliases),
         "served": _served(),
         "adapters": homes.adapters(),
         "draft": selectors.open_draft(),
@@ -124,8 +124,8 @@ def draft(request: HttpRequest) -> HttpResponse:
         _save(request, _changed(request, held.document), based_on=_rebase(request))
     except texts.UnreadableDocument as error:
         return _draft_page(request, said=[str(error)], status=422)
-    except PolicyInvalid as error:
-        return _draft_page(request, said=[f"{one.path}: {one.text}" for one in error.errors], status=422)
+    except InvalidInput as error:
+        return _draft_page(request, said=[f"{one.path}: {one.text}" for one in error.problems], status=422)
     except Conflict as error:
         return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], status=412)
     return redirect("models-draft")
@@ -161,7 +161,7 @@ def _draft_page(request: HttpRequest, *, said: list[str] | None = None, status: 
         "draft": held,
         "live": live,
         "names": _names(found),
-        "changes": changes(live.models, found),
+        "changes": changes(live.aliases, found),
         "text": request.POST.get("document") or texts.dump(held.document),
         "moved": held.based_on != live.number,
         "said": said,
@@ -200,8 +200,8 @@ def _put_alias(request: HttpRequest, found: Models) -> HttpResponse:
         if not errors:
             _save(request, {"schema": models.SCHEMA, "models": entries})
             return redirect("models-draft")
-    except PolicyInvalid as error:
-        errors = _of_fields(name, by_path(error.errors))
+    except InvalidInput as error:
+        errors = _of_fields(name, by_path(error.problems))
     except Conflict as error:
         errors = {"": f"{error}. Save again to put this name into it."}
         held = selectors.open_draft()
@@ -252,8 +252,8 @@ def _review(request: HttpRequest, refusal: PublishRefusal | None = None, *, stat
         "draft": held,
         "live": live,
         "next": f"v{live.number + 1}",
-        "changes": changes(live.models, after),
-        "problems": check.problems(held.document, live.models),
+        "changes": changes(live.aliases, after),
+        "problems": check.problems(held.document, live.aliases),
         "moved": held.based_on != live.number,
         "raw": raw_diff(live.document, held.document, live.label, "draft"),
         "reason": request.POST.get("reason", ""),
@@ -278,7 +278,7 @@ def publish(request: HttpRequest) -> HttpResponse:
     except NothingToPublish as error:
         messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
         return redirect("models")
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _review(request, refusal_of(error), status=422)
     except PermissionDenied as error:
         return _review(request, PublishRefusal([f"{error}."]), status=403)
@@ -305,11 +305,10 @@ def roll_back(request: HttpRequest) -> HttpResponse:
             target.number, actor_of(request), request.POST.get("reason", ""), if_match=request.POST.get("etag") or None
         )
     except Conflict as error:
-        version = live.version
-        if version is not None and version.rollback_of == target.number:  # second press of the same button
-            return redirect("models-version", number=version.number)
+        if live.rollback_of == target.number:  # second press of the same button
+            return redirect("models-version", number=live.number)
         return _confirm(request, target, PublishRefusal([str(error)]), status=412)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _confirm(request, target, refusal_of(error), status=422)
     messages.success(request, f"{made.version} is live: {made.summary}.")
     return redirect("models-version", number=made.version.number)
@@ -323,7 +322,7 @@ def _confirm(
         "live": live,
         "target": target,
         "next": f"v{live.number + 1}",
-        "changes": changes(live.models, models.parse(target.document)),
+        "changes": changes(live.aliases, models.parse(target.document)),
         "reason": request.POST.get("reason") or f"Roll back from {live.label} to {target.label}",
         "refused": refusal,
     }

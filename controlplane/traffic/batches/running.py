@@ -17,6 +17,7 @@ from controlplane.traffic.batches.sending import Sender
 from fleet.models import Instance, Pool
 from fleet.redis import live_routers, value_of, values_of
 from router.contract import models
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
@@ -80,7 +81,7 @@ def loads() -> Load:
             of_pools[pool_of[name]].append(sample)
         live = value_of(ModelsValue, redis_keys.MODELS)
         aliases = models.parse(live.document) if live is not None else {}
-    except (redis.RedisError, models.InvalidModels):
+    except (redis.RedisError, InvalidInput):
         return Load()
     for name, alias in aliases.items():
         serve[name] = {target.pool for target in alias.targets}

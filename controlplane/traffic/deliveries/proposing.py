@@ -12,16 +12,17 @@ from controlplane.traffic.deliveries import prometheus, selectors
 from controlplane.traffic.deliveries.going_live.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.moving import tell
-from controlplane.traffic.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.types import Plan, Start
 from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.deliveries.timing import schedules
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import versions
 from controlplane.traffic.policies.drafts import services as drafts
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.drafts.versioned import claim, draft_to_publish
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 
 def propose(
@@ -40,12 +41,8 @@ def propose(
     the rules.
     """
     reason, now = drafts.check_reason(reason), timezone.now()
-    draft = policies.open_draft(policy)
-    if draft is None:
-        raise drafts.gone(policy, None)
-    drafts.check_etag(draft, if_match, draft.upgraded)
-    document, live = drafts.check_document(draft.upgraded), policies.live_version(policy)
-    drafts.check_base(draft, live)
+    draft, live = draft_to_publish(drafts.versioned(policy), if_match)
+    document = drafts.check_document(draft.upgraded)
     if document == live.upgraded:
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to deliver")
     policy = draft.policy
@@ -55,7 +52,7 @@ def propose(
     check(change)
     unanswered = prometheus.problems(checked, policy.name, live.number + 1)
     if unanswered:
-        raise PolicyInvalid("Prometheus cannot answer a query of the plan", tuple(map(_below_plan, unanswered)))
+        raise InvalidInput("Prometheus cannot answer a query of the plan", tuple(map(_below_plan, unanswered)))
     try:
         with transaction.atomic():
             made = _store(change, live, draft, reason)
@@ -70,9 +67,8 @@ def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> De
     if plan is None:
         raise ValueError("a proposal needs a plan")
     versions.lock(policy.name)
-    if not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
-        raise drafts.moved(policy, draft.upgraded)
-    candidate = versions.add_version(policy, document, actor, reason, based_on=live.number, draft_etag=draft.etag)
+    draft_etag = claim(drafts.versioned(policy), draft)
+    candidate = versions.add_version(policy, document, actor, reason, based_on=live.number, draft_etag=draft_etag)
     ready = bool(emergency) or not plan.approvals.needed
     now = timezone.now()
     last = policy.deliveries.order_by("-pk").first()
@@ -113,15 +109,15 @@ def _in_the_way(policy: Policy) -> Conflict:
 
 
 def check_plan(policy: Policy, plan: object, now: datetime) -> Plan:
-    """Return the checked plan. PolicyInvalid has every problem; paths begin with `plan`."""
+    """Return the checked plan. InvalidInput has every problem; paths begin with `plan`."""
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
         checked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
-    except InvalidPlan as error:
-        raise PolicyInvalid("the plan is not valid", tuple(_below_plan(each) for each in error.problems)) from None
+    except InvalidInput as error:
+        raise InvalidInput("the plan is not valid", tuple(_below_plan(each) for each in error.problems)) from None
     if checked.start and _is_past(checked.start, now):
         message = "the start has passed"
-        raise PolicyInvalid("the plan is not valid", (Problem("plan.start.at", checked.start.at, message),))
+        raise InvalidInput("the plan is not valid", (Problem("plan.start.at", checked.start.at, message),))
     return checked
 
 

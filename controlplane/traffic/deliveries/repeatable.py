@@ -9,14 +9,16 @@ from controlplane.people.audit.services import Actor
 from controlplane.traffic.deliveries import selectors
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.plan.default import default_plan
-from controlplane.traffic.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.proposing import propose
 from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import services as drafts
+from controlplane.traffic.policies.drafts.versioned import check_live, draft_of_file
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy, PolicyVersion
 from router.contract.json_value import JsonObject
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 
@@ -46,12 +48,12 @@ def deliver_document(
     undone. NothingToPublish when the document is live.
     """
     document, again = drafts.check_document(document), again.strip()
-    drafts.check_live(policy, if_match, document)
+    check_live(drafts.versioned(policy), if_match, document)
     found = _made_before(policy, document, plan, based_on, again)
     if found is not None:
         return Proposed(found, is_new=False)
     with transaction.atomic():
-        draft = drafts.draft_of_file(policy, document, actor, based_on)
+        draft = draft_of_file(drafts.versioned(policy), document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
         if again and not made.again:  # A person aborted the last one: a repeated call sends the same `again`.
@@ -102,6 +104,6 @@ def _same_plan(found: Delivery, policy: Policy, plan: object) -> bool:
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
         asked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
-    except InvalidPlan:
+    except InvalidInput:
         return False  # The proposal reports what is wrong.
     return asked.sha256 == found.plan_sha256

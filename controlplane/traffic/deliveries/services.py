@@ -31,9 +31,9 @@ from controlplane.traffic.deliveries.proposing import check_plan, propose
 from controlplane.traffic.deliveries.states import Origin, State, Trigger
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import services as drafts
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 __all__ = [
     "Change",
@@ -184,7 +184,7 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
     high = int(NUMBERS["switchback.pairs"].range[1]) - len(delivery.blocks) // 2
     if isinstance(pairs, bool) or not 1 <= pairs <= high:
         allowed = f"1 to {high}" if high > 0 else "none: the switchback has as many as it may have"
-        raise PolicyInvalid("the pairs are not valid", (Problem("pairs", pairs, "out of range", allowed),))
+        raise InvalidInput("the pairs are not valid", (Problem("pairs", pairs, "out of range", allowed),))
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:

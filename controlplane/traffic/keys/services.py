@@ -10,7 +10,6 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from controlplane.common.as_seen import check, digest, held
-from controlplane.common.invalid_input import invalid
 from controlplane.people.accounts.models import can_expire_at
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
@@ -19,6 +18,7 @@ from controlplane.traffic.keys.models import ALL_POOLS, ApiKey, KeyedPool
 from fleet.models import Pool
 from fleet.services import hold_fleet
 from router.contract.models import LONGEST_NAME
+from router.contract.problem import invalid
 from router.contract.redis.api_keys import BAND_MAX
 
 LIMIT_MAX = 2_000_000_000

@@ -6,7 +6,6 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
@@ -14,6 +13,7 @@ from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.forms import KeyForm, RequiredForm
 from controlplane.traffic.keys.models import ApiKey
+from router.contract.problem import InvalidInput
 
 
 def keys(request: HttpRequest) -> HttpResponseBase:
@@ -35,7 +35,7 @@ def _make(request: HttpRequest) -> HttpResponse:
     try:
         row, secret = services.create_key(form.cleaned_data["name"], form.terms(), actor_of(request))
     except InvalidInput as error:
-        path = error.problem.path
+        path = error.problems[0].path
         form.add_error(path if path in form.fields else None, str(error).capitalize() + ".")
         return _page(request, form)
     # No redirect: the secret must not pass through the session.

@@ -1,8 +1,8 @@
 """Errors of policies.
 
+InvalidInput (router/contract/problem.py)
+└── NothingToPublish   the draft equals the live version
 PolicyError
-├── PolicyInvalid          bad input; `.errors` holds every Problem
-│   └── NothingToPublish   the draft equals the live version
 ├── RulesForbid            a fleet document gives pools a policy that the rules do not let go live
 ├── NoSuchPolicy           no such policy, version or draft
 └── Conflict               the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
@@ -13,29 +13,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 
 class PolicyError(Exception):
     """The message is addressed to the person who asked."""
 
 
-class PolicyInvalid(PolicyError):
-    def __init__(self, message: str, errors: tuple[Problem, ...] = ()) -> None:
-        super().__init__(message)
-        self.errors = errors
-
-
-class NothingToPublish(PolicyInvalid):
+class NothingToPublish(InvalidInput):
     pass
 
 
 class RulesForbid(PolicyError):
-    """The rules forbid joins; `errors` names the pools, `refusals` has the reason of each."""
+    """The rules forbid joins; `problems` names the pools, `refusals` has the reason of each."""
 
-    def __init__(self, errors: Sequence[Problem], refusals: Sequence[Exception]) -> None:
-        super().__init__("; ".join(str(problem) for problem in errors))
-        self.errors, self.refusals = tuple(errors), tuple(refusals)
+    def __init__(self, problems: Sequence[Problem], refusals: Sequence[Exception]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems, self.refusals = tuple(problems), tuple(refusals)
 
 
 class NoSuchPolicy(PolicyError):

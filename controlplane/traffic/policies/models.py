@@ -96,7 +96,6 @@ class PolicyVersion(PublishedVersion):
 
     @property
     def upgraded(self) -> JsonObject:
-        """The document in the current schema, for pages, comparisons and new drafts."""
         return upgrade_if_known(self.document)
 
 
@@ -112,5 +111,7 @@ class Draft(OpenDraft):
 
     @property
     def upgraded(self) -> JsonObject:
-        """The document in the current schema; the next save stores it."""
         return upgrade_if_known(self.document)
+
+    def saved_by(self, person: str) -> dict[str, object]:
+        return {"savers": sorted({*self.savers, person})}

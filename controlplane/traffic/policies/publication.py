@@ -1,22 +1,20 @@
-"""Policies in Redis: publishes them, collects the acknowledgements of routers, republishes missing ones.
+"""Policies in Redis: publishes them, says which routers run them, republishes missing ones.
 
 The database is authoritative; routers learn of it through Redis.
 """
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import redis
 import structlog
 from django.db.models import F, Q
 
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.rollout import rollout
-from controlplane.traffic.policies import selectors
+from controlplane.traffic.policies import acknowledged, selectors
+from controlplane.traffic.policies.acknowledged import Acknowledgement, RouterVersion
 from controlplane.traffic.policies.drafts.editor import strategy_of
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from controlplane.traffic.policies.selectors import Scope
@@ -25,15 +23,14 @@ from fleet.redis import connect, drop_unless, live_routers, ordered_write, value
 from fleet.redis.ordered_write import Published
 from fleet.tries import tries
 from router.contract.pools import is_ephemeral
-from router.contract.redis import codec, redis_keys
+from router.contract.redis import redis_keys
 from router.contract.redis.codec import OrderedValue
-from router.contract.redis.published import PolicyAck, PolicyValue
+from router.contract.redis.published import PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.policy.strategies import STRATEGIES, Strategy
 
 log = structlog.get_logger(__name__)
 
-WAIT_S = 1.0  # wait for the routers' acknowledgements
 STRAYS = "pools that are no longer declared"
 
 
@@ -121,122 +118,9 @@ def published(pools: list[str]) -> dict[str, PolicyValue]:
     return values_of(PolicyValue, redis_keys.policy_key, pools)
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
-    router: str
-    ms: float  # time from writing the version to Redis until the router acknowledged it for every pool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledged:
-    """The routers that a publication reached."""
-
-    acks: tuple[Ack, ...] = ()
-    missing: tuple[str, ...] = ()  # live routers that had not answered within a second
-    pools: tuple[str, ...] = ()
-    stored_only: bool = False  # whether Redis was away; routers take the version up when it is back
-    dry_run: bool = False
-
-    @property
-    def summary(self) -> str:
-        """The acknowledgements in one sentence."""
-        if self.dry_run:
-            return "would be published; nothing was changed"
-        if self.stored_only:
-            return "stored; routers will take it up when Redis is back"
-        if not self.pools:
-            return "no pool uses this policy yet"
-        routers = len(self.acks) + len(self.missing)
-        if not routers:
-            return "no router is running; the first one to start will take it up"
-        slowest = f", {max(ack.ms for ack in self.acks):.0f} ms" if self.acks else ""
-        late = f"; not heard from {', '.join(self.missing)}" if self.missing else ""
-        return f"{len(self.acks)}/{routers} routers{slowest}{late}"
-
-
-class AckWaiter:
-    """Collects acknowledgements; it subscribes before the version is published, so that none is missed."""
-
-    def __init__(self) -> None:
-        client: Any = connect()
-        self._pubsub = client.pubsub(ignore_subscribe_messages=True)
-        self._pubsub.subscribe(redis_keys.ACKS)
-
-    def close(self) -> None:
-        self._pubsub.close()
-
-    def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
-        """Return the routers that acknowledged `version` for all pools, until all did or WAIT_S after `since`
-        (monotonic)."""
-        missing = {router: set(pools) for router in routers}
-        acks: list[Ack] = []
-        while missing and (left := since + WAIT_S - time.monotonic()) > 0:
-            message = self._pubsub.get_message(timeout=left)
-            ack = codec.decode(PolicyAck, message["data"]) if message else None
-            if ack is None or ack.version < version:  # No acknowledgement, or one from an earlier publication.
-                continue
-            waiting = missing.get(ack.router)
-            if waiting is not None:
-                waiting.discard(ack.pool)
-                if not waiting:
-                    del missing[ack.router]
-                    acks.append(Ack(ack.router, round((time.monotonic() - since) * 1000, 1)))
-        return tuple(acks)
-
-
-def open_waiter() -> AckWaiter | None:
-    """Return a waiter; None when Redis is away."""
-    try:
-        return AckWaiter()
-    except redis.RedisError:
-        return None
-
-
-@contextmanager
-def subscribed() -> Iterator[AckWaiter | None]:
-    waiter = open_waiter()
-    try:
-        yield waiter
-    finally:
-        if waiter is not None:
-            waiter.close()
-
-
-@dataclass(frozen=True, slots=True)
-class RouterVersion:
-    """The version of a pool's policy that one live router runs."""
-
-    router: str
-    pool: str
-    version: int | None  # None if the router does not serve the pool yet
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """The number of routers that run a version."""
-
-    running: tuple[RouterVersion, ...]
-    behind: tuple[RouterVersion, ...]
-    redis_away: bool = False
-
-    @property
-    def routers(self) -> int:
-        return len({r.router for r in (*self.running, *self.behind)})
-
-    @property
-    def current(self) -> int:
-        return self.routers - len({r.router for r in self.behind})
-
-
 def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
-    """Return live routers and whether they run version `number` of the policy in each of `pools`, by their last
-    report."""
-    try:
-        rows = _router_versions(policy_name, list(pools))
-    except redis.RedisError:
-        return Acknowledgement((), (), redis_away=True)
-    running = tuple(row for row in rows if row.version == number)
-    return Acknowledgement(running, tuple(row for row in rows if row.version != number))
+    """Return live routers and whether they run version `number` of the policy in each of `pools`."""
+    return acknowledged.acknowledgement(number, partial(_router_versions, policy_name, list(pools)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from controlplane.traffic.policies import selectors
-from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
 from fleet.kinds import KINDS
 from fleet.kinds.external import SOURCES
@@ -12,21 +12,21 @@ from fleet.models import Instance, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import OBSERVE, PoolSpec
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 from router.policy.strategies import STRATEGIES
 from router.policy.types import ParsedPolicy
 
 
 def check(policy: Policy, document: JsonObject) -> None:
-    """Raise PolicyInvalid with every pool of the policy that the document could not serve."""
+    """Raise InvalidInput with every pool of the policy that the document could not serve."""
     problems = tuple(
         Problem("strategy.name", document.get("strategy"), f"cannot serve the pool {pool.name}: {why}")
         for pool in selectors.pools_of(policy)
         if (why := _why_not(document, pool_spec(pool)))
     )
     if problems:
-        raise PolicyInvalid("the policy cannot serve its pools", problems)
+        raise InvalidInput("the policy cannot serve its pools", problems)
 
 
 def why_not_by(policy: str, pool: PoolSpec) -> str:

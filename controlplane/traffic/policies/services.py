@@ -1,48 +1,39 @@
 """Creates, publishes and rolls back policies. The database decides; Redis is written afterwards."""
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 
-import redis
 import structlog
 from django.db import IntegrityError, transaction
 
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import SYSTEM, Actor
-from controlplane.people.notices.services import enqueue
 from controlplane.traffic.deliveries import services as deliveries
 from controlplane.traffic.deliveries.states import Trigger
 from controlplane.traffic.policies import publication, selectors, versions
+from controlplane.traffic.policies.acknowledged import AckWaiter, subscribed
+from controlplane.traffic.policies.drafts import versioned as drafts
 from controlplane.traffic.policies.drafts.services import (
     REASON_MAX,
-    check_base,
     check_document,
-    check_etag,
-    check_live,
     check_name,
     check_reason,
     default_document,
     discard_draft,
-    draft_of_file,
-    gone,
-    moved,
     open_draft,
     patch_draft,
     save_draft,
+    versioned,
 )
 from controlplane.traffic.policies.errors import Conflict, NothingToPublish, stale_if_overtaken
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
-from controlplane.traffic.policies.publication import Acknowledged, AckWaiter, republish_missing
-from fleet.events import announce
-from fleet.redis import live_routers, ordered_write
+from controlplane.traffic.policies.publication import republish_missing
 from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 
 __all__ = [
     "REASON_MAX",
     "Publication",
-    "check_base",
     "create_policy",
     "default_document",
     "discard_draft",
@@ -63,9 +54,7 @@ DEFAULT_POLICY = "default"
 OFFLOAD_POLICY = "prefill-decode"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication(Acknowledged):
-    version: PolicyVersion
+Publication = drafts.Publication[PolicyVersion]
 
 
 def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) -> Publication:
@@ -77,7 +66,7 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
             audit.record(actor, "policy.create", f"policy {name} v1", reason, None, document)
     except IntegrityError:
         raise Conflict(f"there is a policy {name} already", kind="exists") from None
-    with publication.subscribed() as waiter:
+    with subscribed() as waiter:
         return _tell_routers(version, waiter)
 
 
@@ -119,7 +108,7 @@ def publish(
     `abort_open`: end the open delivery, which is a conflict otherwise. `emergency`: why an administrator bypasses the
     rules.
     """
-    with publication.subscribed() as waiter:
+    with subscribed() as waiter:
         version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open, emergency=emergency)
         return _tell_routers(version, waiter)
 
@@ -139,10 +128,10 @@ def publish_document(
     """Make the document of a file the live version, under the same rules as a draft. `if_match`: the etag of the live
     version that the caller saw; `based_on`: the version that the file was made from. A dry run passes every check and
     is undone: no router hears of it."""
-    with publication.subscribed() as waiter:
+    with subscribed() as waiter:
         with stale_if_overtaken(if_match), transaction.atomic():
-            check_live(policy, if_match)
-            draft = draft_of_file(policy, document, actor, based_on)
+            drafts.check_live(versioned(policy), if_match)
+            draft = drafts.draft_of_file(versioned(policy), document, actor, based_on)
             version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open, emergency=emergency)
             transaction.set_rollback(dry_run)
         if dry_run:
@@ -155,13 +144,8 @@ def _publish(
     policy: Policy, actor: Actor, reason: str, *, if_match: str | None, abort_open: bool, emergency: str
 ) -> PolicyVersion:
     reason, emergency = check_reason(reason), emergency.strip()
-    draft = selectors.open_draft(policy)
-    if draft is None:
-        raise gone(policy, None)
-    check_etag(draft, if_match, draft.upgraded)
+    draft, live = drafts.draft_to_publish(versioned(policy), if_match)
     document = check_document(draft.upgraded)
-    live = selectors.live_version(policy)
-    check_base(draft, live)
     if documents.values_of(document) == documents.values_of(live.upgraded):  # Older documents may lack new parameters.
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     change = deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency)
@@ -176,12 +160,12 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
-    check_live(policy, if_match, target.upgraded)
+    drafts.check_live(versioned(policy), if_match, target.upgraded)
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
-    with publication.subscribed() as waiter:
+    with subscribed() as waiter:
         change = deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor, target=target)
         return _tell_routers(_store(change, live, document, reason, rollback_of=to_number), waiter)
 
@@ -204,8 +188,7 @@ def _store(
         with transaction.atomic():
             versions.lock(policy.name)
             deliveries.check(change)
-            if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
-                raise moved(policy, draft.upgraded)
+            draft_etag = drafts.claim(versioned(policy), draft)
             deliveries.overtake(policy, what, actor, reason, allowed=abort_open)
             version = versions.add_version(
                 policy,
@@ -214,45 +197,20 @@ def _store(
                 reason,
                 based_on=live.number,
                 rollback_of=rollback_of,
-                draft_etag=draft.etag if draft else "",
+                draft_etag=draft_etag,
             )
             if not versions.go_live(version, live.number):
                 raise IntegrityError("another version went live")
-            action = "policy.publish" if rollback_of is None else "policy.rollback"
-            subject = f"policy {policy.name} {version.label}"
-            audit.record(actor, action, subject, reason, live.upgraded, document)
-            event = "policy.published" if rollback_of is None else "policy.rolled_back"
-            facts: JsonObject = {"policy": policy.name, "version": version.number, "before": live.number}
-            enqueue(event, subject, f"{subject} by {actor.name}: {reason}", facts)
+            drafts.record(versioned(policy), version, live, actor)
             if emergency:
-                deliveries.record_emergency(policy, subject, actor, emergency)
+                deliveries.record_emergency(policy, f"policy {policy.name} {version.label}", actor, emergency)
     except IntegrityError:
-        winner = selectors.live_version(policy)
-        raise Conflict(
-            f"v{winner.number} was published by {winner.actor_name} a moment earlier",
-            kind="live",
-            base=live.upgraded,
-            theirs=winner.upgraded,
-            mine=document,
-            current=winner.etag,
-        ) from None
+        raise drafts.overtaken(versioned(policy), live, document) from None
     return version
 
 
 def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publication:
     policy = version.policy
     pools = tuple(pool.name for pool in selectors.pools_of(policy))
-    since = time.monotonic()
-    try:
-        if waiter is None:
-            raise redis.ConnectionError("no subscription")
-        routers = live_routers() if pools else []
-        publication.publish(policy)
-        acks = waiter.wait(version.number, pools, routers, since)
-    except ordered_write.FAILURES as error:
-        log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))
-        return Publication(version=version, pools=pools, stored_only=True)
-    missing = tuple(sorted(set(routers) - {ack.router for ack in acks}))
-    text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
-    announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time(), pools)
-    return Publication(version=version, acks=acks, missing=missing, pools=pools)
+    write = partial(publication.publish, policy)
+    return drafts.tell_routers(versioned(policy), version, waiter, write, acked=pools, concerned=pools)

@@ -5,6 +5,8 @@ from typing import Any, NoReturn
 from django.db import models
 from django.utils import timezone
 
+from router.contract.json_value import JsonObject
+
 
 class Immutable(Exception):
     """An attempt to change a published version."""
@@ -44,6 +46,12 @@ class PublishedVersion(models.Model):
     def etag(self) -> str:
         return self.label
 
+    @property
+    def upgraded(self) -> JsonObject:
+        """The document in the current schema, for pages, comparisons and new drafts."""
+        document: JsonObject = self.document
+        return document
+
 
 class OpenDraft(models.Model):
     """The one open draft. Each save is a new revision; publishing or discarding deletes the row."""
@@ -63,3 +71,13 @@ class OpenDraft(models.Model):
     def etag(self) -> str:
         """The etag, which includes the row's key, so that a later draft has another one."""
         return f"d{self.pk}.{self.revision}"
+
+    @property
+    def upgraded(self) -> JsonObject:
+        """The document in the current schema; the next save stores it."""
+        document: JsonObject = self.document
+        return document
+
+    def saved_by(self, person: str) -> dict[str, object]:
+        """Return what a save by this person changes beside the document."""
+        return {}

@@ -18,7 +18,7 @@ def next_number(policy: Policy) -> int:
 
 
 def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
-    """Add a version. IntegrityError if a concurrent call took the number, PolicyInvalid if the document could not serve
+    """Add a version. IntegrityError if a concurrent call took the number, InvalidInput if the document could not serve
     one of the policy's pools."""
     served.check(policy, document)
     return PolicyVersion.objects.create(

@@ -17,13 +17,14 @@ from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import publication, selectors, services, versions
 from controlplane.traffic.policies.drafts.editor import pretty, sections, shown
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.metrics import policy_metrics
 from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
 from controlplane.traffic.policies.publication import acknowledgement
 from controlplane.traffic.policies.selectors import scope_of
 from fleet.counted import counted
 from router.contract.json_value import JsonObject
+from router.contract.problem import InvalidInput
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
@@ -77,9 +78,9 @@ class PublishRefusal:
     reason_error: str = ""
 
 
-def refusal_of(error: PolicyInvalid) -> PublishRefusal:
-    reason = [fault.text for fault in error.errors if fault.path == "reason"]
-    others = [f"{named(fault.path)}: {fault.text}" for fault in error.errors if fault.path != "reason"]
+def refusal_of(error: InvalidInput) -> PublishRefusal:
+    reason = [fault.text for fault in error.problems if fault.path == "reason"]
+    others = [f"{named(fault.path)}: {fault.text}" for fault in error.problems if fault.path != "reason"]
     return PublishRefusal(others if reason or others else [str(error)], "; ".join(reason))
 
 
@@ -110,8 +111,8 @@ def create(request: HttpRequest) -> HttpResponse:
     try:
         document = services.default_document(typed["strategy"])
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
-    except PolicyInvalid as error:
-        errors = {fault.path.partition(".")[0]: fault.text for fault in error.errors}
+    except InvalidInput as error:
+        errors = {fault.path.partition(".")[0]: fault.text for fault in error.problems}
         context = _list_context(typed=typed, errors=errors)
         return render(request, "policies/list.html", context, status=422)
     except Conflict as error:
@@ -274,7 +275,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
             return redirect("policy-version", name=name, number=live.number)  # second press of the same button
         return _confirm_rollback(request, policy, live, target, PublishRefusal([str(error)]), status=412)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return _confirm_rollback(request, policy, live, target, refusal_of(error), status=422)
     remember_publication(request, made)
     return redirect("policy-version", name=name, number=made.version.number)

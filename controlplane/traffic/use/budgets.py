@@ -12,13 +12,13 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
-from controlplane.common.invalid_input import invalid
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.keys import publishing
 from controlplane.traffic.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
 from controlplane.traffic.keys.services import pool_names
 from controlplane.traffic.use import spending, step
+from router.contract.problem import invalid
 from router.contract.redis.budgets import MICRO
 
 log = structlog.get_logger(__name__)

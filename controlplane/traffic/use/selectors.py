@@ -9,9 +9,9 @@ from typing import Any
 from django.db.models import DateTimeField, Max, QuerySet, Sum, Value
 from django.db.models.functions import TruncDay, TruncHour, TruncMonth
 
-from controlplane.common.invalid_input import invalid
 from controlplane.traffic.use.ledger import HOURS_KEPT
 from controlplane.traffic.use.models import COUNTS, HELD, Use
+from router.contract.problem import invalid
 
 IDLE = "(idle)"
 BY = ("key", "pool", "model")

@@ -12,7 +12,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted, posted_of
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.accounts.decorators import admin_required, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
@@ -22,6 +21,7 @@ from controlplane.traffic.use.chart import PER, Chart, chart_of
 from controlplane.traffic.use.forms import BudgetForm
 from controlplane.traffic.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.traffic.use.spending import budgets_now
+from router.contract.problem import InvalidInput
 
 RANGES = {"day": "24 hours", "week": "7 days", "month": "this month", "last_month": "last month", "year": "12 months"}
 PERS = {"": "in all", "hour": "by hour", "day": "by day", "month": "by month"}
@@ -54,7 +54,7 @@ def add_budget(request: HttpRequest) -> HttpResponse:
         else:
             row = budgets.create_budget(key or pool, unit, per, form.terms(), actor_of(request))
     except InvalidInput as error:
-        path = error.problem.path
+        path = error.problems[0].path
         form.add_error(path if path in form.fields else None, str(error))
         return _page(request, form)
     messages.success(request, f"Budget set: {row}.")

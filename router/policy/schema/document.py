@@ -1,4 +1,4 @@
-"""The policy document: JSON in, `ParsedPolicy` out, or InvalidDocument with every problem.
+"""The policy document: JSON in, `ParsedPolicy` out, or InvalidInput with every problem.
 
 A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
 schema is one more function in `STEPS`.
@@ -11,7 +11,7 @@ from itertools import islice
 
 from router.contract.fields import accept, number, quoted, shown, suggestion
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import InvalidDocument, Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
@@ -30,10 +30,10 @@ _WEIGHTS = (
 
 
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
-    """Return the parameters of this strategy's documents, in the page's order. InvalidDocument if it is unknown."""
+    """Return the parameters of this strategy's documents, in the page's order. InvalidInput if it is unknown."""
     known = accept(STRATEGY_NAME, strategy)
     if isinstance(known, Problem):
-        raise InvalidDocument([known])
+        raise InvalidInput(problems=[known])
     return (STRATEGY_NAME, *STRATEGIES[known].parameters, *COMMON)
 
 
@@ -44,9 +44,9 @@ def default(strategy: str = STRATEGY_NAME.default) -> JsonObject:
 
 
 def parse(document: object) -> ParsedPolicy:
-    """Parse a document of any schema; missing keys take their defaults. InvalidDocument lists every problem."""
+    """Parse a document of any schema; missing keys take their defaults. InvalidInput lists every problem."""
     if not isinstance(document, dict):
-        raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
+        raise InvalidInput(problems=[Problem("", shown(document), "the document must be a JSON object")])
     document = upgrade(document)
     expected = _expected(document)
     accepted = {path: accept(parameter, _given(document, parameter)) for path, parameter in expected.items()}
@@ -56,7 +56,7 @@ def parse(document: object) -> ParsedPolicy:
     problems += _crossed(policy)
     problems += islice(_unknown(document, expected), PROBLEMS_SHOWN)
     if problems:
-        raise InvalidDocument(problems[:PROBLEMS_SHOWN])
+        raise InvalidInput(problems=problems[:PROBLEMS_SHOWN])
     return policy
 
 
@@ -209,11 +209,11 @@ STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
 
 
 def upgrade(document: JsonObject) -> JsonObject:
-    """Return the document in the current schema, values unchecked. InvalidDocument if its schema is unknown."""
+    """Return the document in the current schema, values unchecked. InvalidInput if its schema is unknown."""
     schema = document.get("schema", 1 if "route" in document else SCHEMA)
     if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
         message = f"{quoted(schema)} is not a schema of policy documents"
-        raise InvalidDocument([Problem("schema", shown(schema), message, f"{min(STEPS)} to {SCHEMA}")])
+        raise InvalidInput(problems=[Problem("schema", shown(schema), message, f"{min(STEPS)} to {SCHEMA}")])
     for step in range(schema, SCHEMA):
         document = {**STEPS[step](document), "schema": step + 1}
     return document
@@ -223,7 +223,7 @@ def upgrade_if_known(document: JsonObject) -> JsonObject:
     """Upgrade a document that may be wrong, to show it."""
     try:
         return upgrade(document)
-    except InvalidDocument:
+    except InvalidInput:
         return document
 
 

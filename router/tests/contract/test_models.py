@@ -4,6 +4,7 @@ import pytest
 
 from router.contract import models
 from router.contract.models import Adapter, Alias, Target
+from router.contract.problem import InvalidInput
 
 WHOLE = {
     "schema": 1,
@@ -22,9 +23,9 @@ WHOLE = {
 
 
 def wrong(**alias):
-    with pytest.raises(models.InvalidModels) as caught:
+    with pytest.raises(InvalidInput) as caught:
         models.parse({"models": {"m": alias}})
-    return [(problem.path.removeprefix("models.m"), problem.message) for problem in caught.value.errors]
+    return [(problem.path.removeprefix("models.m"), problem.message) for problem in caught.value.problems]
 
 
 def test_a_document_is_read_and_written_as_it_was():
@@ -66,18 +67,18 @@ def test_a_fault_is_named_by_its_path(alias, path, said):
 
 
 def test_a_name_that_looks_like_a_path_is_refused():
-    with pytest.raises(models.InvalidModels, match="not the name of a model"):
+    with pytest.raises(InvalidInput, match="not the name of a model"):
         models.parse({"models": {"/models/llama": {"pool": "a"}}})
 
 
 def test_one_adapter_has_one_source():
     both = {"a": "/lora/one", "b": "/lora/two"}
     document = {name: {"pool": "p", "adapter": {"name": "x", "source": source}} for name, source in both.items()}
-    with pytest.raises(models.InvalidModels, match="another source"):
+    with pytest.raises(InvalidInput, match="another source"):
         models.parse({"models": document})
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"models": []}, {"schema": 2, "models": {}}, {"models": {"m": 1}}])
 def test_anything_but_a_document_is_refused(document):
-    with pytest.raises(models.InvalidModels):
+    with pytest.raises(InvalidInput):
         models.parse(document)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
 
@@ -23,9 +23,9 @@ class Watched(dict[str, Any]):
 
 
 def faults(value: object) -> dict[str, str]:
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidInput) as caught:
         document.parse(value)
-    return {problem.path: problem.text for problem in caught.value.errors}
+    return {problem.path: problem.text for problem in caught.value.problems}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -96,9 +96,9 @@ def test_a_section_that_is_no_object_is_named() -> None:
 
 
 def test_all_faults_are_reported_at_once_with_path_value_and_range() -> None:
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidInput) as caught:
         document.parse({"classes": {"warm_hit_share": 1.5}, "failure": {"retries": -1}})
-    assert [(error.path, error.value) for error in caught.value.errors] == [
+    assert [(error.path, error.value) for error in caught.value.problems] == [
         ("classes.warm_hit_share", 1.5),
         ("failure.retries", -1),
     ]
@@ -142,9 +142,9 @@ def test_a_deep_document_is_refused_without_being_walked() -> None:
 
 
 def test_a_long_key_is_shortened() -> None:
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidInput) as caught:
         document.parse({"x" * 10_000: 1, "flow": {"y" * 10_000: 2}})
-    assert all(len(error.path) <= 60 for error in caught.value.errors)
+    assert all(len(error.path) <= 60 for error in caught.value.problems)
 
 
 def test_the_hash_is_that_of_the_content_not_of_the_order() -> None:
@@ -195,9 +195,9 @@ def test_an_override_makes_the_section_that_is_missing_or_no_object() -> None:
 
 
 def test_parameters_of_an_unknown_route_name_the_known_ones() -> None:
-    with pytest.raises(InvalidDocument, match="round_robin, random, least_requests"):
+    with pytest.raises(InvalidInput, match="round_robin, random, least_requests"):
         document.parameters_of("nope")
-    with pytest.raises(InvalidDocument):
+    with pytest.raises(InvalidInput):
         document.default("nope")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contract.fields import accept
-from router.contract.problem import InvalidDocument, Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter
@@ -71,11 +71,11 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def faults(value: object) -> list[Problem]:
-    """Empty when the document is taken; anything but InvalidDocument fails the test."""
+    """Empty when the document is taken; anything but InvalidInput fails the test."""
     try:
         document.parse(value)
-    except InvalidDocument as refused:
-        return refused.errors or [Problem("", None, "refused without a word")]
+    except InvalidInput as refused:
+        return refused.problems or [Problem("", None, "refused without a word")]
     return []
 
 

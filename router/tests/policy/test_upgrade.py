@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.contract.problem import InvalidDocument
+from router.contract.problem import InvalidInput
 from router.contract.redis.codec import read
 from router.contract.redis.receipt import Receipt
 from router.policy import replay
@@ -74,12 +74,12 @@ def test_a_document_without_a_schema_is_old_when_it_has_a_route() -> None:
 
 
 def test_a_document_with_both_names_is_refused() -> None:
-    with pytest.raises(InvalidDocument, match="route: unknown section"):
+    with pytest.raises(InvalidInput, match="route: unknown section"):
         document.parse({"route": {"name": "lpwl"}, "strategy": {"name": "lpwl"}})
 
 
 def test_a_current_document_with_the_old_name_is_refused() -> None:
-    with pytest.raises(InvalidDocument, match="route: unknown section"):
+    with pytest.raises(InvalidInput, match="route: unknown section"):
         document.parse({"schema": 2, "route": {"name": "lpwl"}})
 
 

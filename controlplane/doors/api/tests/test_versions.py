@@ -20,7 +20,7 @@ from controlplane.management.commands import openapi_export
 from controlplane.people.audit.differences import flatten
 from controlplane.testing import ApiCaller, api_caller
 from controlplane.tests.schedules.database import empty, shared_database, tables
-from controlplane.traffic.policies import publication
+from controlplane.traffic.policies import acknowledged
 
 # What makes something new, or changes nothing.
 CREATE = {
@@ -43,7 +43,7 @@ of_kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker is told, and no router is waited for."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda *_, **__: None)
-    monkeypatch.setattr(publication, "WAIT_S", 0.0)
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)
 
 
 def at(path: str, of: Path) -> str:

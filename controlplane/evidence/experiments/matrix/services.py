@@ -6,14 +6,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.matrix.body import RUNS_MAX, MatrixIn
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.people.audit.services import Actor, record
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 AGAIN = (FAILED, CANCELLED)
 
@@ -24,7 +23,9 @@ def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
         parts = (
             f"{len(asked.traces)} traces × {len(asked.loads)} loads × {len(asked.arms)} arms × {len(asked.seeds)} seeds"
         )
-        raise InvalidInput(Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}"))
+        raise InvalidInput(
+            problems=[Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}")]
+        )
     cells = _settled(asked, actor)
     with transaction.atomic():
         body = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -53,7 +54,7 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
                     (path, problem.text), Problem(path, problem.value, problem.message, problem.allowed)
                 )
     if problems:
-        raise InvalidInput(*problems.values())
+        raise InvalidInput(problems=problems.values())
     return cells
 
 

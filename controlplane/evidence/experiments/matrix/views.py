@@ -10,7 +10,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import summary
 from controlplane.evidence.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
@@ -29,7 +28,7 @@ from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
 from router.contract.fields import typed_number
 from router.contract.json_value import JsonObject
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 
 LABELS = {
     "name": "Name",

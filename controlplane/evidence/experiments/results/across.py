@@ -3,12 +3,12 @@
 import copy
 from collections.abc import Sequence
 
-from controlplane.common.invalid_input import invalid
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.results.assemble import make
 from controlplane.evidence.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
+from router.contract.problem import invalid
 
 MOST = 6  # arms distinguishable in a chart
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from controlplane.common.input_errors import problems_of
 from controlplane.evidence.experiments.models import AS_IT_IS, Arm, FleetChanges
 from controlplane.evidence.experiments.start.body import ARM_NAME, ArmIn
-from router.contract.problem import InvalidDocument, Problem
+from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 from router.policy.strategies import STRATEGIES
 
@@ -110,8 +110,8 @@ def _resolve(
         return [base, *problems]
     try:
         policy = documents.parse(documents.apply_overrides(base.document, asked.overrides))
-    except InvalidDocument as error:
-        wrong = [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.errors]
+    except InvalidInput as error:
+        wrong = [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.problems]
         return wrong + problems
     name = asked.name or _name(asked, base.number)
     if not ARM_NAME.fullmatch(name):

@@ -12,7 +12,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
@@ -27,7 +26,7 @@ from controlplane.traffic.policies import selectors as policies
 from fleet.selectors import pools
 from router.contract.fields import typed_number
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")

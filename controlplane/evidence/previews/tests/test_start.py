@@ -13,10 +13,11 @@ from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as policy_services
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.tests.conftest import edit
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 
 pytestmark = pytest.mark.usefixtures("sent")
@@ -104,9 +105,9 @@ def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, d
     ],
 )
 def test_an_invalid_choice_is_refused_with_the_allowed_ones(policy, draft, asked, path, told):
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         start(policy, **asked)
-    (fault,) = refused.value.errors
+    (fault,) = refused.value.problems
     assert fault.path == path
     assert told in fault.message
     assert not Preview.objects.exists()
@@ -114,25 +115,25 @@ def test_an_invalid_choice_is_refused_with_the_allowed_ones(policy, draft, asked
 
 def test_a_recording_without_an_answered_request_is_refused(policy, draft, record):
     record(3, outcome="refused")
-    with pytest.raises(PolicyInvalid, match="none of 3 entries"):
+    with pytest.raises(InvalidInput, match="none of 3 entries"):
         start(policy, trace="recorded:demo")
 
 
 def test_a_recording_cannot_be_named_while_redis_is_away(policy, draft, redis_away):
-    with pytest.raises(PolicyInvalid, match="Redis, which does not answer"):
+    with pytest.raises(InvalidInput, match="Redis, which does not answer"):
         start(policy, trace="recorded:demo")
     assert start(policy).trace_name == "agentic-demo"
 
 
 def test_a_policy_that_no_pool_routes_by_cannot_be_previewed(policy):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid, match="no pool uses policy default"):
+    with pytest.raises(InvalidInput, match="no pool uses policy default"):
         start(policy)
 
 
 def test_a_draft_that_equals_the_live_version_changes_nothing(policy, pool):
     policy_services.open_draft(policy, OTTO)
-    with pytest.raises(PolicyInvalid, match="equals v1"):
+    with pytest.raises(InvalidInput, match="equals v1"):
         start(policy)
 
 
@@ -262,5 +263,5 @@ def test_a_draft_that_only_upgrades_an_older_schema_changes_nothing(policy, live
     live.document = {**live.document, "schema": 1, "route": strategy}
     live.save()
     policy_services.open_draft(policy, OTTO)
-    with pytest.raises(PolicyInvalid, match="equals v1"):
+    with pytest.raises(InvalidInput, match="equals v1"):
         start(policy)

@@ -15,7 +15,6 @@ import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import running, services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results.records import read
@@ -30,6 +29,7 @@ from controlplane.people.audit.services import Actor
 from fleet import services as fleet
 from fleet.engine.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
+from router.contract.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -7,7 +7,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems import offload
@@ -17,6 +16,7 @@ from controlplane.evidence.traces import library
 from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet
+from router.contract.problem import InvalidInput
 
 pytestmark = pytest.mark.django_db
 OFFLOAD = SYSTEMS["offload"]

@@ -14,13 +14,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from bench import sheets
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.options.option import options_of
+from router.contract.problem import InvalidInput
 
 pytestmark = pytest.mark.django_db  # a page may read traces
 DOCS = Path(__file__).resolve().parents[4] / "docs"

@@ -6,7 +6,6 @@ from typing import cast
 import pytest
 
 from bench import sheets
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.evidence.systems.asking import ask, figures, inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Answer, Figure, Value
@@ -14,6 +13,7 @@ from controlplane.evidence.systems.templatetags.systems import cell, signed_perc
 from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
 from fleet.engine.tiers.devices import SSD_TUTTI
 from fleet.systems.tiers.published import TITLES
+from router.contract.problem import InvalidInput
 
 TUTTI = SYSTEMS["tutti"]
 QUICK = {"runs": 1, "requests": 200}

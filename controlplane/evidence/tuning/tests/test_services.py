@@ -14,11 +14,12 @@ from controlplane.evidence.tuning.space import Range
 from controlplane.evidence.tuning.tests.conftest import OTTO, started
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import services as policy_services
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.tests.conftest import ADA, edit
 from fleet import jobs, subprocess
 from fleet.models import Pool
+from router.contract.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("sent")
 
@@ -42,9 +43,9 @@ def test_it_is_sent_and_audited(policy, sent):
     ],
 )
 def test_bad_input_is_refused_with_its_path(policy, changes, path):
-    with pytest.raises(PolicyInvalid) as raised:
+    with pytest.raises(InvalidInput) as raised:
         started(policy, **changes)
-    assert [problem.path for problem in raised.value.errors] == [path]
+    assert [problem.path for problem in raised.value.problems] == [path]
     assert not Tuning.objects.exists()
 
 
@@ -59,13 +60,13 @@ def test_the_held_out_share_objectives_and_time_limit_are_kept(policy, here):
 
 def test_a_pool_that_the_twin_does_not_know_is_refused(policy):
     Pool.objects.update(replicas=0)
-    with pytest.raises(PolicyInvalid, match="no instance that should run"):
+    with pytest.raises(InvalidInput, match="no instance that should run"):
         started(policy)
 
 
 def test_without_optuna_the_install_command_is_the_answer(policy, monkeypatch):
     monkeypatch.setattr(search, "is_installed", lambda: False)
-    with pytest.raises(PolicyInvalid, match=r"pip install .+requirements-tune\.txt"):
+    with pytest.raises(InvalidInput, match=r"pip install .+requirements-tune\.txt"):
         started(policy)
 
 
@@ -205,11 +206,11 @@ def test_a_draft_that_another_person_opens_at_the_same_moment_is_kept(done, monk
 
 
 def test_only_a_winner_of_a_tuning_that_is_done_becomes_one(done):
-    with pytest.raises(PolicyInvalid) as raised:
+    with pytest.raises(InvalidInput) as raised:
         services.draft_of(done, 77, OTTO)
-    assert raised.value.errors[0].value == 77
+    assert raised.value.problems[0].value == 77
     type(done).objects.update(status="running")
-    with pytest.raises(PolicyInvalid, match="the tuning is running"):
+    with pytest.raises(InvalidInput, match="the tuning is running"):
         services.draft_of(done, 1, OTTO)
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from controlplane.pages.delivery_pages import plan_form
 from controlplane.traffic.deliveries.plan.default import default_plan
-from controlplane.traffic.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.types import PoolGuard, Start, Switchback
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 POOLS = ("chat", "code")
 OFFERED = default_plan(POOLS, shares={"warm": 0.5, "medium": 0.45, "heavy": 0.05})
@@ -44,7 +44,7 @@ def problems(changes, choices=None):
     found = typed(changes, choices)
     try:
         parse_plan(found.plan, pools=POOLS)
-    except InvalidPlan as error:
+    except InvalidInput as error:
         return plan_form.by_field(found, error.problems)
     return plan_form.by_field(found, ())
 

@@ -7,10 +7,10 @@ from django.core.management import call_command
 
 from controlplane.traffic.aliases import services
 from controlplane.traffic.aliases.tests.conftest import OTTO, WHY, document
-from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet.models import Pool
 from fleet.services import apply_fleet, export, export_yaml
+from router.contract.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("live_redis")
 JSON = "application/json"
@@ -97,7 +97,7 @@ def test_the_page_removes_a_pool_only_when_its_name_is_typed(named, operator):
 
 def test_a_name_is_not_published_for_a_pool_that_is_only_observed(named):
     apply_fleet({**export(), "spec": fleet("observe")["spec"]}, "ada")
-    with pytest.raises(PolicyInvalid) as caught:
+    with pytest.raises(InvalidInput) as caught:
         services.publish_document(document(chat={"pool": "used"}, more={"pool": "used"}), OTTO, WHY)
-    assert {problem.path for problem in caught.value.errors} == {"models.chat.pool", "models.more.pool"}
-    assert "observed only" in caught.value.errors[0].message
+    assert {problem.path for problem in caught.value.problems} == {"models.chat.pool", "models.more.pool"}
+    assert "observed only" in caught.value.problems[0].message

@@ -7,10 +7,10 @@ import logging
 from typing import Any
 from urllib.parse import urlsplit
 
-from controlplane.common.invalid_input import invalid
 from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.outgoing import BeyondReach, resolve
+from router.contract.problem import invalid
 
 # These schemes post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})

@@ -2,9 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from controlplane.common.invalid_input import InvalidInput, invalid
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.addresses import literal, refusal
+from router.contract.problem import InvalidInput, invalid
 
 URL_MAX = 2_000
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.notices import services, step
 from controlplane.people.notices.models import Notice, Status
 from controlplane.people.notices.senders import apprise_urls
 from controlplane.people.notices.services import ChannelTerms
 from controlplane.people.notices.tests.conftest import ADA
+from router.contract.problem import InvalidInput
 
 URL = "slack://s3cret/B0/C0"
 
@@ -84,7 +84,7 @@ def test_a_refusal_is_retried(db, apprise, monkeypatch) -> None:
 def test_without_the_package_a_channel_is_refused_with_the_command(db, without) -> None:
     with pytest.raises(InvalidInput, match=r"not installed: pip install .+requirements-notices\.txt") as raised:
         make()
-    assert raised.value.problem.path == "kind"
+    assert raised.value.problems[0].path == "kind"
 
 
 def test_a_worker_without_the_package_says_so_in_the_outcome(db, apprise, monkeypatch) -> None:
@@ -103,7 +103,7 @@ def test_urls_for_webhooks_or_this_machine_are_refused(db, apprise, scheme) -> N
 def test_a_url_that_apprise_cannot_read_is_not_repeated(db, apprise, url) -> None:
     with pytest.raises(InvalidInput) as raised:
         make(url)
-    assert raised.value.problem.path == "url"
+    assert raised.value.problems[0].path == "url"
     assert "s3cret" not in str(raised.value)
 
 

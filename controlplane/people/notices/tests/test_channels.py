@@ -2,12 +2,12 @@
 
 import pytest
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.notices import display, services
 from controlplane.people.notices.models import Channel
 from controlplane.people.notices.services import ChannelTerms
 from controlplane.people.notices.tests.conftest import ADA
+from router.contract.problem import InvalidInput
 
 URL = "https://hooks.example.com/services/T0/s3cret?key=s3cret"
 
@@ -62,9 +62,9 @@ def test_a_url_is_shown_without_parts_that_could_be_a_token(url, shown) -> None:
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> None:
     with pytest.raises(InvalidInput) as raised:
         services.create_channel("webhook", ChannelTerms(name="x", url=url), ADA)
-    assert raised.value.problem.path == "url"
+    assert raised.value.problems[0].path == "url"
     assert "s3cret" not in str(raised.value)
-    assert raised.value.problem.value is None
+    assert raised.value.problems[0].value is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_bad_terms_are_named(make_channel, kind, terms, path) -> None:
     make_channel("taken")
     with pytest.raises(InvalidInput) as raised:
         services.create_channel(kind, ChannelTerms(**{"name": "x", "url": URL, **terms}), ADA)
-    assert raised.value.problem.path == path
+    assert raised.value.problems[0].path == path
     assert Channel.objects.count() == 1
 
 

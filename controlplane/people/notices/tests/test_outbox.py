@@ -3,12 +3,12 @@
 import pytest
 from django.db import transaction
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.people.audit.services import Actor
 from controlplane.people.notices import services
 from controlplane.people.notices.events import EVENTS, choices, matches
 from controlplane.people.notices.models import Notice
 from fleet.models import InstanceEvent, Pool
+from router.contract.problem import InvalidInput
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
 

@@ -13,11 +13,12 @@ from controlplane.traffic.aliases import publication, selectors, services
 from controlplane.traffic.aliases.models import ModelsDraft, ModelsVersion
 from controlplane.traffic.aliases.tests.conftest import ADA, BOT, OTTO, SPLIT, WHY, document
 from controlplane.traffic.deliveries.models import Freeze
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.versioned import Immutable
 from fleet.models import Pool
 from router.contract import models
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.contract.redis.router_status import RouterStatus
 from router.tests.values import loaded, stored
@@ -30,9 +31,9 @@ def publish(made, actor=OTTO, **more):
 
 
 def refused(made, **more):
-    with pytest.raises(PolicyInvalid) as caught:
+    with pytest.raises(InvalidInput) as caught:
         publish(made, **more)
-    return [(problem.path, problem.message) for problem in caught.value.errors]
+    return [(problem.path, problem.message) for problem in caught.value.problems]
 
 
 def in_redis(client):
@@ -115,7 +116,7 @@ def test_a_rollback_to_a_pool_that_is_gone_is_refused(pools):
     publish(document(chat=SPLIT))
     publish(document(chat={"pool": "small"}))
     Pool.objects.filter(name="big").update(removed=True)
-    with pytest.raises(PolicyInvalid, match="cannot be served"):
+    with pytest.raises(InvalidInput, match="cannot be served"):
         services.rollback(1, OTTO, WHY)
 
 
@@ -157,7 +158,7 @@ def test_a_draft_below_a_newer_version_is_not_published_until_it_is_put_on_top(p
 def test_a_file_made_from_an_older_version_is_refused(pools):
     publish(document(chat=SPLIT))
     publish(document(chat={"pool": "big"}), based_on=1)
-    with pytest.raises(Conflict, match="v2 was published by otto meanwhile"):
+    with pytest.raises(Conflict, match="made from v1, and v2 by otto"):
         publish(document(chat={"pool": "small"}), based_on=1)
 
 

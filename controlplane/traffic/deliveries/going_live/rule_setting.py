@@ -7,10 +7,9 @@ from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.deliveries.plan.reader import NUMBERS
 from controlplane.traffic.policies.drafts import services as drafts
-from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.models import Direct, Policy
 from router.contract.fields import Field, accept
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 RULE_FIELDS: Mapping[str, Field] = {
     "direct": Field(name="direct", kind="text", fits=Direct.values.__contains__, words=", ".join(Direct.values)),
@@ -23,14 +22,14 @@ FIELDS = tuple(RULE_FIELDS)
 
 
 def set_rules(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, **rules: object) -> Policy:
-    """Set the given rules; rules that are None stay as they are. PolicyInvalid has every problem; raises
+    """Set the given rules; rules that are None stay as they are. InvalidInput has every problem; raises
     ChangedMeanwhile."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
     taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}
     problems = tuple(value for value in taken.values() if isinstance(value, Problem))
     if problems:
-        raise PolicyInvalid("the rules are not valid", problems)
+        raise InvalidInput("the rules are not valid", problems)
     with held(Policy.objects.filter(pk=policy.pk), f"policy {policy.name}", if_match) as row:
         before = {name: getattr(row, name) for name in FIELDS}
         Policy.objects.filter(pk=policy.pk).update(**taken)

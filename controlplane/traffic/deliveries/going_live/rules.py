@@ -24,10 +24,10 @@ from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.types import Full, Plan
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import services as drafts
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 
 class Way(StrEnum):
@@ -63,12 +63,12 @@ class Change:
     target: PolicyVersion | None = None  # version whose document would come back
 
 
-Refusal = PermissionDenied | Conflict | PolicyInvalid
-REFUSALS = (PermissionDenied, Conflict, PolicyInvalid)
+Refusal = PermissionDenied | Conflict | InvalidInput
+REFUSALS = (PermissionDenied, Conflict, InvalidInput)
 
 
 def check(change: Change) -> None:
-    """Raise the first refusal: PermissionDenied, Conflict or PolicyInvalid."""
+    """Raise the first refusal: PermissionDenied, Conflict or InvalidInput."""
     check_emergency(change.actor, change.emergency)
     for refusal in refusals(change):
         raise refusal
@@ -84,7 +84,7 @@ def refusals(change: Change) -> list[Refusal]:
 
 def said(refusal: Exception) -> str:
     """The refusal in one line."""
-    problems = refusal.errors if isinstance(refusal, PolicyInvalid) else ()
+    problems = refusal.problems if isinstance(refusal, InvalidInput) else ()
     return "; ".join(problem.message for problem in problems) or str(refusal)
 
 
@@ -140,7 +140,7 @@ def _least_plan(change: Change) -> Refusal | None:
         return _direct(change)
     pools = [pool.name for pool in policies.pools_of(change.policy)]
     problems = problems_of(plan, change.policy.least_plan, pools)
-    return PolicyInvalid(f"policy {change.policy.name} asks for more of a plan", problems) if problems else None
+    return InvalidInput(f"policy {change.policy.name} asks for more of a plan", problems) if problems else None
 
 
 def _by_right(change: Change) -> bool:
@@ -176,10 +176,10 @@ def _again(change: Change) -> Refusal | None:
     said = f"v{failed.candidate.number} decided alike and was {failed.state.replace('_', ' ')}: {failed.why}"
     if change.plan is None or not change.plan.from_shadow_on:
         message = f"{said}; deliver it from a shadow step on, with a canary"
-        return PolicyInvalid("this document has failed before", (Problem("plan.steps", None, message),))
+        return InvalidInput("this document has failed before", (Problem("plan.steps", None, message),))
     if not change.again.strip():
         problem = Problem("again", change.again, f"{said}; say why again")
-        return PolicyInvalid("this document has failed before", (problem,))
+        return InvalidInput("this document has failed before", (problem,))
     drafts.check_reason(change.again, "again")
     return None
 
@@ -192,7 +192,7 @@ def _was_live(change: Change) -> Refusal | None:
         return None
     number = change.target.number
     problem = Problem("to", number, f"v{number} was never live: only a delivery brings it there")
-    return PolicyInvalid("that version cannot come back", (problem,))
+    return InvalidInput("that version cannot come back", (problem,))
 
 
 def _delivery(change: Change) -> Delivery:

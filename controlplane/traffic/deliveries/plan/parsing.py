@@ -1,4 +1,4 @@
-"""Parses the document of a plan: JSON in, `Plan` out, or InvalidPlan with every problem. Pure."""
+"""Parses the document of a plan: JSON in, `Plan` out, or InvalidInput with every problem. Pure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,21 +32,15 @@ from controlplane.traffic.deliveries.plan.types import (
 )
 from controlplane.traffic.deliveries.timing.schedules import is_local_time, is_zone
 from router.contract.fields import number
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 STEPS_MAX, GUARDS_MAX = 20, 40
 QUERY_MAX, QUERIES_MAX = 2_000, 10
 MODES = ("shadow", "canary", "switchback", "full")
 
 
-class InvalidPlan(Exception):
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("the plan is not valid")
-        self.problems = tuple(problems)
-
-
 def parse_plan(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
-    """Parse a plan for a policy's pools, which needs at least `approvals_needed`. InvalidPlan has every problem."""
+    """Parse a plan for a policy's pools, which needs at least `approvals_needed`. InvalidInput has every problem."""
     problems: list[Problem] = []
     top = Reader(value, "", "", problems)
     if top.take("schema") not in (None, SCHEMA):
@@ -73,7 +67,7 @@ def parse_plan(value: object, *, pools: Sequence[str], approvals_needed: int = 0
     if not problems:
         problems += _crossed(plan, approvals_needed)
     if problems:
-        raise InvalidPlan(problems)
+        raise InvalidInput("the plan is not valid", problems)
     return plan
 
 

@@ -11,7 +11,8 @@ from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.deliveries.tests.conftest import ADA
 from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
-from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import NoSuchPolicy
+from router.contract.problem import InvalidInput
 
 WEEKLY = FreezeRule(
     "weekends",
@@ -65,7 +66,7 @@ def test_a_removed_freeze_does_not_change() -> None:
     ],
 )
 def test_a_field_that_is_refused_is_named(change: dict[str, Any], path: str) -> None:
-    with pytest.raises(PolicyInvalid) as raised:
+    with pytest.raises(InvalidInput) as raised:
         freezing.add_freeze(replace(WEEKLY, **change), ADA)
-    assert raised.value.errors[0].path == path
+    assert raised.value.problems[0].path == path
     assert not Freeze.objects.exists()

@@ -89,7 +89,7 @@ def test_the_rules_of_both_policies_hold_and_a_dry_run_says_so(careful, loose, r
     services.set_rules(Policy.objects.get(name=ruled), ADA, WHY, **RULES[text])
     with pytest.raises(RulesForbid, match=text) as refused:
         switch(dry_run=dry_run)
-    assert [problem.path for problem in refused.value.errors] == ["spec.pools[0].policy"]
+    assert [problem.path for problem in refused.value.problems] == ["spec.pools[0].policy"]
     assert routed() == "careful"
 
 

@@ -19,8 +19,9 @@ from controlplane.traffic.deliveries.states import Hold, State, Trigger
 from controlplane.traffic.deliveries.tests.conftest import CANARY, FULL, OLGA, OTTO, SHADOW, WHY, proposed
 from controlplane.traffic.policies import publication
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import PolicyVersion
+from router.contract.problem import InvalidInput
 from router.contract.redis.delivery import StopValue
 
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
@@ -192,9 +193,9 @@ def test_a_paused_switchback_that_is_extended_goes_on_with_what_it_counted(switc
 
 @pytest.mark.parametrize("pairs", [0, -1, 97, True])
 def test_a_switchback_has_a_hundred_pairs_at_most(switchback, pairs):
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.extend(switchback, OTTO, WHY, pairs)
-    assert [each.text for each in refused.value.errors] == ["out of range; allowed: 1 to 96"]
+    assert [each.text for each in refused.value.problems] == ["out of range; allowed: 1 to 96"]
 
 
 def test_a_canary_is_not_extended(canary):

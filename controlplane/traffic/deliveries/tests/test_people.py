@@ -30,9 +30,10 @@ from controlplane.traffic.deliveries.tests.conftest import (
 )
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as publishing
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.models import Draft, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import edit
+from router.contract.problem import InvalidInput
 
 PROPOSED = {"approvals": {"needed": 1}}
 
@@ -86,9 +87,9 @@ def test_the_next_delivery_can_come_once_it_has_ended(delivery, policy):
 @pytest.mark.parametrize("reason", ["", "short", "x" * 501])
 def test_a_proposal_needs_a_reason(redis_away, policy, pool, reason):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(), OTTO, reason)
-    assert refused.value.errors[0].path == "reason"
+    assert refused.value.problems[0].path == "reason"
 
 
 def test_a_proposal_needs_a_draft(redis_away, policy, pool):
@@ -121,19 +122,19 @@ def test_a_draft_that_changes_nothing_is_not_delivered(redis_away, policy, pool)
 
 def test_a_plan_that_is_not_valid_is_refused_with_paths_below_plan(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan({**CANARY, "share": 0.9}), OTTO, WHY)
-    assert [(problem.path, problem.value) for problem in refused.value.errors] == [("plan.steps[0].share", 0.9)]
-    with pytest.raises(PolicyInvalid) as refused:
+    assert [(problem.path, problem.value) for problem in refused.value.problems] == [("plan.steps[0].share", 0.9)]
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, [], OTTO, WHY)
-    assert refused.value.errors[0].path == "plan"
+    assert refused.value.problems[0].path == "plan"
 
 
 def test_a_start_that_has_passed_is_refused(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(start={"at": "2026-01-01T03:00", "zone": "UTC"}), OTTO, WHY)
-    assert refused.value.errors[0].path == "plan.start.at"
+    assert refused.value.problems[0].path == "plan.start.at"
 
 
 def test_generations_grow_over_the_deliveries_of_a_policy(delivery, policy):
@@ -158,9 +159,9 @@ def test_rules_are_set_and_audited(policy):
     ],
 )
 def test_rules_that_are_not_valid_are_refused(policy, rules, path):
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.set_rules(policy, ADA, WHY, **rules)
-    assert refused.value.errors[0].path == path
+    assert refused.value.problems[0].path == path
 
 
 @pytest.mark.parametrize(
@@ -208,23 +209,23 @@ def failed(policy: Any, what: str = "fail", state: str = "aborted") -> Delivery:
 def test_a_document_that_failed_needs_a_reason_and_a_plan_from_shadow_on(redis_away, policy, pool, what, state):
     failed(policy, what, state)
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(CANARY, FULL), OTTO, WHY, again="the engines are new")
-    assert refused.value.errors[0].path == "plan.steps"
-    assert "v2 decided alike" in refused.value.errors[0].message
-    with pytest.raises(PolicyInvalid) as refused:
+    assert refused.value.problems[0].path == "plan.steps"
+    assert "v2 decided alike" in refused.value.problems[0].message
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(), OTTO, WHY)
-    assert refused.value.errors[0].path == "again"
-    with pytest.raises(PolicyInvalid) as refused:
+    assert refused.value.problems[0].path == "again"
+    with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(), OTTO, WHY, again="why not")
-    assert refused.value.errors[0].path == "again"
+    assert refused.value.problems[0].path == "again"
     assert services.propose(policy, plan(), OTTO, WHY, again="the engines are new").again == "the engines are new"
 
 
 def test_it_is_not_published_directly_either(redis_away, policy, pool):
     failed(policy)
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid, match="failed before"):
+    with pytest.raises(InvalidInput, match="failed before"):
         publishing.publish(policy, OTTO, WHY)
     edit(policy, heavy_new_tokens=8000)
     assert publishing.publish(policy, OTTO, WHY).version.number == 3
@@ -314,7 +315,7 @@ def test_the_possible_approvers_are_known(waits):
 
 
 def test_a_rejection_needs_a_reason_and_ends_it(waits):
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         services.reject(waits, OLGA, "")
     assert services.reject(waits, OLGA, "the plan has no canary").state == "rejected"
 
@@ -340,9 +341,9 @@ def test_only_the_proposer_or_an_administrator_withdraws(waits):
 def test_an_administrator_goes_without_approvals_and_says_why(waits):
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.go_without(waits, OLGA, "the pool is on fire")
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.go_without(waits, ADA, "")
-    assert refused.value.errors[0].path == "emergency"
+    assert refused.value.problems[0].path == "emergency"
     done = services.go_without(waits, ADA, "the pool is on fire")
     assert (done.state, done.emergency) == ("ready", "the pool is on fire")
     assert services.start(done, ADA).state == "arming"
@@ -392,7 +393,7 @@ def test_a_start_asks_a_plan_for_the_least_that_the_policy_wants_by_now(redis_aw
     made = proposed(policy, CANARY, FULL)
     at(made, State.READY)
     services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=0, least_share=0.5)
-    with pytest.raises(PolicyInvalid, match="asks for more of a plan"):
+    with pytest.raises(InvalidInput, match="asks for more of a plan"):
         services.start(made, OTTO)
 
 
@@ -441,7 +442,7 @@ def test_resume_arms_again_and_the_step_begins_anew(delivery):
 
 def test_advance_takes_the_next_step_and_needs_a_reason(delivery):
     at(delivery, State.HOLDING, step=1, share=0.05, generation=4, step_clock_s=300.0)
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         services.advance(delivery, OTTO, "")
     done = services.advance(delivery, OTTO, WHY)
     assert (done.state, done.step, done.share, done.step_clock_s) == ("step", 2, 0.25, 0.0)

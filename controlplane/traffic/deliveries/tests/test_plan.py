@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.default import DEFAULT_GUARDS, default_plan
-from controlplane.traffic.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.reader import NUMBERS
 from controlplane.traffic.deliveries.plan.types import Canary, ComparisonGuard
 from controlplane.traffic.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
+from router.contract.problem import InvalidInput
 
 SWITCHBACK = {"mode": "switchback", "block_s": 300, "washout_s": 30, "pairs": 6}
 TTFT = {"metric": "ttft", "classes": ["heavy"], "worse": 0.1, "fine": 0.25}
@@ -31,7 +32,7 @@ WHOLE: dict[str, Any] = {
 
 
 def problems(value: object, **more: Any) -> dict[str, str]:
-    with pytest.raises(InvalidPlan) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse_plan(value, **{"pools": ("chat", "night"), **more})
     return {problem.path: problem.text for problem in refused.value.problems}
 
@@ -230,7 +231,7 @@ def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: st
         holder = holder[part]
     limit = NUMBERS[name].range[side]
     holder[place[-1]] = wrong = limit + 1 if side else limit - 1
-    with pytest.raises(InvalidPlan) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse_plan(value, pools=("chat",))
     found = next(problem for problem in refused.value.problems if problem.path == path_of(place))
     assert found.value == wrong
@@ -291,7 +292,7 @@ JSON = st.recursive(
 def test_whatever_is_sent_is_a_plan_or_a_list_of_problems(value: dict[str, Any]) -> None:
     try:
         made = parse_plan(value, pools=("chat",))
-    except InvalidPlan as error:
+    except InvalidInput as error:
         found = error.problems
     else:
         assert stored_plan.read(made.canonical) == made
@@ -312,5 +313,5 @@ def test_canaries_that_grow_are_accepted_and_any_other_order_is_not(shares: list
     assert [step.share for step in made.steps] == sorted(shares)
     assert stored_plan.read(made.canonical) == made
     if len(shares) > 1:
-        with pytest.raises(InvalidPlan):
+        with pytest.raises(InvalidInput):
             parse_plan({"steps": steps(sorted(shares, reverse=True))}, pools=("chat",))

@@ -3,7 +3,7 @@ import pytest
 from controlplane.traffic.deliveries import selectors, services
 from controlplane.traffic.deliveries.tests.conftest import ADA, OTTO, WHY, proposed
 from controlplane.traffic.policies import selectors as policies
-from controlplane.traffic.policies.errors import PolicyInvalid
+from router.contract.problem import InvalidInput
 
 
 def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_alone(redis_away, policy, pool):
@@ -35,6 +35,6 @@ def test_a_policy_that_never_goes_live_directly_asks_a_plan_for_its_least(
     try:
         proposed(policies.policy(policy.name), *steps)
         found = []
-    except PolicyInvalid as error:
-        found = [each.path for each in error.errors]
+    except InvalidInput as error:
+        found = [each.path for each in error.problems]
     assert found == lacks

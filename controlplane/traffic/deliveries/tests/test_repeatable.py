@@ -10,8 +10,9 @@ from controlplane.traffic.deliveries.states import Origin, State, Trigger
 from controlplane.traffic.deliveries.tests.conftest import ADA, CANARY, CI, FULL, OTTO, SHADOW, WHY, plan
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as publishing
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.tests.conftest import edit
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 CHANGED = documents.apply_overrides(documents.default(), {"classes.heavy_new_tokens": 9000})
@@ -55,9 +56,9 @@ def test_a_dry_run_passes_every_check_and_leaves_nothing(policy) -> None:
     assert policies.open_draft(policy) is None
     assert policy.versions.count() == 1
     assert not AuditEntry.objects.filter(action="delivery.propose").exists()
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         deliver(policy, document={"strategy": {"name": "bogus"}}, dry_run=True)
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         deliver(policy, wanted={"steps": []}, dry_run=True)
 
 

@@ -15,9 +15,9 @@ from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.deliveries.timing import freezes
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.drafts.services import check_reason
-from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
-from router.contract.problem import Problem
+from router.contract.problem import InvalidInput, Problem
 
 NAME_MAX = 80
 
@@ -30,7 +30,7 @@ def freeze(pk: int) -> Freeze:
 
 
 def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
-    """Add a freeze. PolicyInvalid names every problem."""
+    """Add a freeze. InvalidInput names every problem."""
     checked = asdict(_checked(rule))
     with transaction.atomic():
         row = Freeze.objects.create(**checked, created_by=actor.name)
@@ -39,7 +39,7 @@ def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
 
 
 def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, if_match: str | None = None) -> Freeze:
-    """Write the given fields of a rule. Raises Http404 once it was removed, ChangedMeanwhile, PolicyInvalid."""
+    """Write the given fields of a rule. Raises Http404 once it was removed, ChangedMeanwhile, InvalidInput."""
     with _held(row, if_match) as row:
         before = row.rule
         checked = asdict(_checked(convert({**asdict(before), **changes}, FreezeRule)))
@@ -66,5 +66,5 @@ def _checked(rule: FreezeRule) -> FreezeRule:
     if not 0 < len(name) <= NAME_MAX:
         problems.insert(0, Problem("name", name[:NAME_MAX], "a freeze needs a name", f"1 to {NAME_MAX} characters"))
     if problems:
-        raise PolicyInvalid("the freeze is not valid", tuple(problems))
+        raise InvalidInput("the freeze is not valid", tuple(problems))
     return replace(rule, name=name, reason=check_reason(rule.reason))

@@ -17,7 +17,9 @@ from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import selectors, services, versions
 from controlplane.traffic.policies.drafts import conflicts
 from controlplane.traffic.policies.drafts.editor import overrides, sections, strategy_of
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.drafts.services import versioned
+from controlplane.traffic.policies.drafts.versioned import check_base
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.metrics import policy_metrics
 from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.selectors import scope_of
@@ -32,7 +34,7 @@ from controlplane.traffic.policies.views import (
     remember_publication,
 )
 from router.contract.json_value import JsonObject
-from router.contract.problem import by_path
+from router.contract.problem import InvalidInput, by_path
 from router.policy.schema.document import apply_overrides, upgrade_path
 
 
@@ -58,7 +60,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
         draft = save(request, policy)
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return refused(request, policy, error)
     target = "draft-review" if request.POST.get("action") == "review" else "draft"
     if target == "draft":
@@ -81,11 +83,11 @@ def _flat(request: HttpRequest) -> dict[str, str]:
     return {upgrade_path(key): str(value)[:200] for key, value in request.POST.items()}
 
 
-def refused(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
+def refused(request: HttpRequest, policy: Policy, error: InvalidInput) -> HttpResponse:
     draft = selectors.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
-    errors = by_path(error.errors)
+    errors = by_path(error.problems)
     context = editor_context(request, draft, posted=_flat(request), errors=errors)
     return render(request, "policies/editor.html", context, status=422)
 
@@ -159,8 +161,8 @@ def saved(request: HttpRequest, policy: Policy) -> SavedDraft:
         draft = _save(request, policy, loaded)
     except Conflict as error:
         return SavedDraft(conflict=error)
-    except PolicyInvalid as error:
-        return SavedDraft(errors=by_path(error.errors))
+    except InvalidInput as error:
+        return SavedDraft(errors=by_path(error.problems))
     other_fields = loaded is not None and strategy_of(loaded) != strategy_of(draft.upgraded)
     return SavedDraft(draft, changes(selectors.live_version(policy).upgraded, draft.upgraded), other_fields)
 
@@ -234,7 +236,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
         )
     except Conflict as error:
         return _not_published(request, policy, error)
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         draft = selectors.open_draft(policy)
         if draft is None or isinstance(error, NothingToPublish):
             messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
@@ -270,7 +272,7 @@ def settle(request: HttpRequest, name: str) -> HttpResponse:
     if draft is None:
         return redirect("policy", name=name)
     try:
-        services.check_base(draft, selectors.live_version(policy))
+        check_base(versioned(policy), draft, selectors.live_version(policy))
     except Conflict as error:
         return conflicts.page(request, policy, error, error.base)
     return redirect("draft-review", name=name)
@@ -310,6 +312,6 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
         )
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.posted_document(request, "theirs"))
-    except PolicyInvalid as error:
+    except InvalidInput as error:
         return refused(request, policy, error)
     return redirect("draft-review", name=name)

@@ -2,9 +2,10 @@ import pytest
 
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import services
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.models import Draft
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, edit
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 pytestmark = pytest.mark.usefixtures("redis_away")
@@ -34,18 +35,18 @@ def test_saving_the_same_again_changes_nothing(policy):
 
 def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
     etag = edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.patch_draft(policy, {"classes.heavy_new_tokens": 5}, OTTO)
-    assert [(e.path, e.value) for e in refused.value.errors] == [("classes.heavy_new_tokens", 5)]
-    assert "256 to 1,000,000" in refused.value.errors[0].text
+    assert [(e.path, e.value) for e in refused.value.problems] == [("classes.heavy_new_tokens", 5)]
+    assert "256 to 1,000,000" in refused.value.problems[0].text
     assert Draft.objects.get().etag == etag
 
 
 def test_crossed_thresholds_are_reported_at_both_fields(policy):
     services.open_draft(policy, OTTO)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.patch_draft(policy, {"classes.warm_new_tokens": 50_000}, OTTO)
-    assert {e.path for e in refused.value.errors} == {"classes.warm_new_tokens", "classes.heavy_new_tokens"}
+    assert {e.path for e in refused.value.problems} == {"classes.warm_new_tokens", "classes.heavy_new_tokens"}
 
 
 def test_an_old_etag_is_a_conflict_that_carries_all_three_documents(policy):
@@ -82,7 +83,7 @@ def test_a_patch_without_an_etag_keeps_what_others_save_at_the_same_time(policy,
 
 def test_a_save_that_loses_the_race_for_the_row_is_a_conflict(policy, monkeypatch):
     draft = services.open_draft(policy, OTTO)
-    from controlplane.traffic.policies.drafts import services as drafting
+    from controlplane.traffic.policies.drafts import versioned as drafting
 
     def meanwhile(*_):
         Draft.objects.filter(pk=draft.pk).update(revision=7)
@@ -137,7 +138,7 @@ def test_without_an_open_draft_the_answer_names_what_is_live(policy, change):
 
 def test_a_draft_cannot_be_based_on_a_version_that_does_not_exist(policy):
     services.open_draft(policy, OTTO)
-    with pytest.raises(PolicyInvalid, match="cannot be based on"):
+    with pytest.raises(InvalidInput, match="cannot be based on"):
         services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, OTTO, based_on=9)
 
 

@@ -5,9 +5,10 @@ import pytest
 from controlplane.traffic.deliveries import services as deliveries
 from controlplane.traffic.deliveries.tests.conftest import ADA, proposed
 from controlplane.traffic.policies import selectors, services, versions
-from controlplane.traffic.policies.errors import Conflict, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.tests.conftest import OTTO, WHY, edit, published
+from router.contract.problem import InvalidInput
 
 
 @pytest.fixture
@@ -66,9 +67,9 @@ def test_a_rollback_ends_the_open_delivery_in_one_transaction(redis_away, policy
 
 def test_a_version_that_was_never_live_does_not_come_back_by_rollback(candidate, policy):
     deliveries.abort(candidate.delivery, OTTO)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.rollback(policy, 2, ADA, WHY)
-    assert refused.value.errors[0].path == "to"
+    assert refused.value.problems[0].path == "to"
 
 
 def test_the_history_shows_a_candidate_as_what_it_is(candidate, policy, vera_client):

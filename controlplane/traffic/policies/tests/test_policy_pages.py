@@ -14,9 +14,9 @@ def test_the_list_names_what_is_live_and_why(policy, pool, vera_client, routers)
 
 
 def test_a_router_that_is_behind_is_named(policy, pool, vera_client, routers, monkeypatch):
-    from controlplane.traffic.policies import publication
+    from controlplane.traffic.policies import acknowledged
 
-    monkeypatch.setattr(publication, "WAIT_S", 0.05)
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.05)
     router = routers("router-1")
     published(policy, heavy_new_tokens=9000)
     router.answers = False

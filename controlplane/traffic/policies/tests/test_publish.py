@@ -1,11 +1,12 @@
 import pytest
 
 from controlplane.people.audit.models import AuditEntry
-from controlplane.traffic.policies import publication, selectors, services
-from controlplane.traffic.policies.errors import Conflict, NothingToPublish, PolicyInvalid, stale_if_overtaken
+from controlplane.traffic.policies import acknowledged, publication, selectors, services
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish, stale_if_overtaken
 from controlplane.traffic.policies.models import Draft, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
 from fleet.models import Pool
+from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
@@ -42,7 +43,7 @@ def test_every_router_that_takes_it_up_is_listed_with_its_time(policy, pool, rou
 
 
 def test_a_straggler_is_named(policy, pool, routers, monkeypatch):
-    monkeypatch.setattr(publication, "WAIT_S", 0.2)
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.2)
     routers("router-1")
     routers("router-2", answers=False)
     made = published(policy, heavy_new_tokens=9000)
@@ -110,10 +111,10 @@ def test_without_routers_or_pools_the_answer_says_so(policy, live_redis):
 @pytest.mark.parametrize("reason", ["", "short", "   short   ", "x" * 501])
 def test_a_reason_is_asked_for(redis_away, policy, reason):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.publish(policy, OTTO, reason)
-    assert refused.value.errors[0].path == "reason"
-    assert "10 to 500" in refused.value.errors[0].message
+    assert refused.value.problems[0].path == "reason"
+    assert "10 to 500" in refused.value.problems[0].message
     assert selectors.live_version(policy).number == 1
 
 
@@ -135,7 +136,7 @@ def test_publishing_an_older_revision_than_the_draft_is_a_conflict(redis_away, p
 def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict(redis_away, policy, monkeypatch):
     """The second presses between the first's look at the draft and its claim of it."""
     edit(policy, heavy_new_tokens=9000)
-    open_waiter = publication.open_waiter
+    open_waiter = acknowledged.open_waiter
     winners = []
 
     def meanwhile():
@@ -144,7 +145,7 @@ def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict
             winners[0] = services.publish(policy, ADA, WHY)
         return open_waiter()
 
-    monkeypatch.setattr(publication, "open_waiter", meanwhile)
+    monkeypatch.setattr(acknowledged, "open_waiter", meanwhile)
     with pytest.raises(Conflict, match="v2 by ada is live"):
         services.publish(policy, OTTO, WHY)
     assert winners[0].version.number == 2
@@ -153,7 +154,7 @@ def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict
 
 def test_two_rollbacks_at_once_make_one_version(redis_away, policy, monkeypatch):
     published(policy, heavy_new_tokens=9000)
-    open_waiter = publication.open_waiter
+    open_waiter = acknowledged.open_waiter
     winners = []
 
     def meanwhile():
@@ -162,7 +163,7 @@ def test_two_rollbacks_at_once_make_one_version(redis_away, policy, monkeypatch)
             winners[0] = services.rollback(policy, 1, ADA, WHY)
         return open_waiter()
 
-    monkeypatch.setattr(publication, "open_waiter", meanwhile)
+    monkeypatch.setattr(acknowledged, "open_waiter", meanwhile)
     with pytest.raises(Conflict, match="v3 was published by ada a moment earlier") as conflict:
         services.rollback(policy, 1, OTTO, WHY)
     assert conflict.value.kind == "live"
@@ -209,9 +210,9 @@ def test_a_new_policy_starts_with_a_version(redis_away, db):
 
 @pytest.mark.parametrize("name", ["", "Night", "-night", "a b", "x" * 51, "schema", "new", "ä"])
 def test_a_policy_needs_a_usable_name(redis_away, db, name):
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         services.create_policy(name, services.default_document("lpwl"), OTTO, "for the batch window")
-    assert refused.value.errors[0].path == "name"
+    assert refused.value.problems[0].path == "name"
 
 
 def test_a_name_is_taken_once(redis_away, policy):

@@ -2,9 +2,10 @@ import pytest
 
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import selectors, services
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
+from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish
 from controlplane.traffic.policies.models import Immutable, Policy, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, published
+from router.contract.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("redis_away")
 
@@ -68,7 +69,7 @@ def test_a_rollback_to_a_version_that_does_not_exist_is_refused(policy):
 
 def test_without_a_reason(policy):
     published(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         services.rollback(policy, 1, OTTO, "")
 
 
@@ -80,7 +81,7 @@ def test_a_version_that_is_no_longer_valid_does_not_come_back(policy):
         policy=policy, number=3, document=selectors.version(policy, 1).document, sha256="y", reason=WHY
     )
     Policy.objects.update(live=3)
-    with pytest.raises(PolicyInvalid, match="not valid"):
+    with pytest.raises(InvalidInput, match="not valid"):
         services.rollback(policy, 2, OTTO, WHY)
     assert selectors.live_version(policy) == published_again
 

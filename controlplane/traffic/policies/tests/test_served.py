@@ -7,7 +7,6 @@ from controlplane.pages.fleet_ops import actions
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.deliveries.proposing import propose
 from controlplane.traffic.policies import served, services
-from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.models import Policy, PolicyVersion
 from fleet.control.rollback import rollback_failed
 from fleet.kinds.options import option
@@ -15,6 +14,7 @@ from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.json_value import JsonObject
+from router.contract.problem import InvalidInput
 from router.policy.schema import document as documents
 
 ADA = Actor("user", "ada")
@@ -43,8 +43,8 @@ def drafted(policy: Policy, document: JsonObject) -> None:
     services.save_draft(policy, document, ADA, if_match=draft.etag)
 
 
-def refused(error: pytest.ExceptionInfo[PolicyInvalid], version: int) -> None:
-    problem = error.value.errors[0]
+def refused(error: pytest.ExceptionInfo[InvalidInput], version: int) -> None:
+    problem = error.value.problems[0]
     assert problem.path == "strategy.name"
     assert "cannot serve the pool pd: 1 of its 3 instances only compute prompts" in problem.message
     assert Policy.objects.get(name="chat").live == version
@@ -52,14 +52,14 @@ def refused(error: pytest.ExceptionInfo[PolicyInvalid], version: int) -> None:
 
 def test_it_is_not_published(pool: Pool, policy: Policy) -> None:
     drafted(policy, NEVER)
-    with pytest.raises(PolicyInvalid) as error:
+    with pytest.raises(InvalidInput) as error:
         services.publish(policy, ADA, WHY)
     refused(error, 1)
 
 
 def test_it_is_not_delivered_step_by_step(pool: Pool, policy: Policy) -> None:
     drafted(policy, NEVER)
-    with pytest.raises(PolicyInvalid) as error:
+    with pytest.raises(InvalidInput) as error:
         propose(policy, {"steps": [{"mode": "full", "bake_s": 600}]}, ADA, WHY)
     refused(error, 1)
 
@@ -71,14 +71,14 @@ def test_it_does_not_come_back(pool: Pool, policy: Policy) -> None:
     drafted(policy, OFFLOADS)
     services.publish(policy, ADA, WHY)
     Pool.objects.update(engine=PD)
-    with pytest.raises(PolicyInvalid) as error:
+    with pytest.raises(InvalidInput) as error:
         services.rollback(policy, 2, ADA, WHY)
     refused(error, 3)
 
 
 def test_it_is_not_made_for_a_pool_that_waits_for_it(pool: Pool) -> None:
     Pool.objects.update(policy="day")
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         services.create_policy("day", NEVER, ADA, WHY)
     assert not PolicyVersion.objects.filter(policy__name="day").exists()
 

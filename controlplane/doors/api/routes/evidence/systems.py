@@ -6,7 +6,6 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
-from controlplane.common.invalid_input import InvalidInput
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
@@ -16,6 +15,7 @@ from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import options_of
 from fleet.systems.basis import Basis
 from router.contract import fields
+from router.contract.problem import InvalidInput
 
 router = Router(tags=["systems"])
 Cell = float | int | str | None

@@ -8,7 +8,6 @@ from django.utils import timezone
 from ninja import Field, Router, Status
 
 from controlplane.common.as_seen import etag
-from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned
@@ -19,6 +18,7 @@ from controlplane.people.audit.services import actor_of
 from controlplane.traffic.keys.models import ApiKey, Budget
 from controlplane.traffic.use import budgets
 from controlplane.traffic.use.spending import BudgetNow, budgets_now
+from router.contract.problem import invalid
 from router.contract.redis.budgets import Per, Unit
 
 router = Router(tags=["use"])

@@ -6,7 +6,6 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Status
 
-from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned
@@ -17,6 +16,7 @@ from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ApiKey
+from router.contract.problem import invalid
 from router.contract.redis.api_keys import BAND_MAX
 
 router = Router(tags=["keys"])

@@ -120,7 +120,7 @@ def get_models(request: HttpRequest, response: HttpResponse) -> Any:
     return {
         "version": live.number,
         "document": live.document,
-        "live": live.version,
+        "live": live if live.number else None,
         "draft": selectors.open_draft(),
         "routers": ack.routers,
         "routers_current": ack.current,

@@ -8,11 +8,11 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
-from controlplane.common.invalid_input import invalid
 from controlplane.doors.api import tables
 from controlplane.doors.api.auth import needs
 from controlplane.traffic.use.export import csv_of
 from controlplane.traffic.use.selectors import BY, COLUMNS, UseQuery, lines
+from router.contract.problem import invalid
 
 router = Router(tags=["use"])
 WEEK = timedelta(days=7)

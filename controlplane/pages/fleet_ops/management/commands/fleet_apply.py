@@ -8,11 +8,11 @@ from django.core.management.base import BaseCommand
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import StartPreview, start_of
 from controlplane.people.audit.services import on_host
-from controlplane.traffic.policies.errors import PolicyInvalid, RulesForbid
+from controlplane.traffic.policies.errors import RulesForbid
 from fleet.services import Applied
 from fleet.spec.changes import FleetChange
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.problem import InvalidInput
 
 OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
 
@@ -39,12 +39,8 @@ class Command(BaseCommand):
             applied = actions.apply(text, on_host(), **given)
         except UnreadableDocument as error:
             self._end(f"{options['file']}: {error}", FAILED)
-        except InvalidFleet as error:
+        except (InvalidInput, RulesForbid) as error:
             self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
-        except PolicyInvalid as error:
-            self._end("\n".join(map(str, error.errors)), FAILED)
-        except RulesForbid as error:
-            self._end("\n".join(f"{options['file']}: {problem}" for problem in error.errors), FAILED)
         self._print(applied)
         if not applied.drift:
             self.stdout.write("the fleet matches the document")

@@ -21,13 +21,13 @@ from controlplane.traffic.deliveries.judge.tests.test_step import TENTH, Fleet, 
 from controlplane.traffic.deliveries.judge.tests.traffic import cells
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.plan import stored_plan
-from controlplane.traffic.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.types import PrometheusGuard
 from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.deliveries.tests.conftest import FULL, proposed
-from controlplane.traffic.policies.errors import PolicyInvalid
 from controlplane.traffic.policies.models import Policy
 from fleet.models import Pool
+from router.contract.problem import InvalidInput
 from router.tests.ports import free_port
 
 TTFT = {"metric": "ttft", "classes": ["warm"], "worse": 0.5, "fine": 0.6}
@@ -117,11 +117,11 @@ def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> Non
         ({"for_looks": 0}, "for_looks"),
         ({"url": "http://169.254.169.254/"}, "url"),
     ):
-        with pytest.raises(InvalidPlan) as refused:
+        with pytest.raises(InvalidInput) as refused:
             parse_plan({"steps": steps, "guards": [TTFT, {**GUARD, **changes}]}, pools=["demo"])
         assert [problem.path for problem in refused.value.problems] == [f"guards[1].{path}"]
     for guards in ([TTFT, GUARD, GUARD], [TTFT, *({**GUARD, "query": f"up + {n}"} for n in range(11))]):
-        with pytest.raises(InvalidPlan):
+        with pytest.raises(InvalidInput):
             parse_plan({"steps": steps, "guards": guards}, pools=["demo"])
 
 
@@ -237,9 +237,9 @@ def test_a_query_that_cannot_be_judged_is_refused_before_it_is_saved(
     policy: Policy, pool: Pool, server: Prometheus, status: int, body: str, why: str
 ) -> None:
     server.status, server.body = status, body
-    with pytest.raises(PolicyInvalid) as refused:
+    with pytest.raises(InvalidInput) as refused:
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
-    (problem,) = refused.value.errors
+    (problem,) = refused.value.problems
     assert problem.path == "plan.guards[1].query"
     assert why in problem.message
     assert not Delivery.objects.exists()
@@ -247,11 +247,11 @@ def test_a_query_that_cannot_be_judged_is_refused_before_it_is_saved(
 
 def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, settings: Any) -> None:
     settings.PROMETHEUS_URL = ""
-    with pytest.raises(PolicyInvalid, match="Prometheus") as refused:
+    with pytest.raises(InvalidInput, match="Prometheus") as refused:
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
-    assert refused.value.errors[0].message == "WEIR_PROMETHEUS_URL is not set"
+    assert refused.value.problems[0].message == "WEIR_PROMETHEUS_URL is not set"
     settings.PROMETHEUS_URL = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(PolicyInvalid):
+    with pytest.raises(InvalidInput):
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
 
 
