@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from controlplane.tests.real_up import RealUp, running
+from controlplane.tests.real_up import RealUp, new_folder, running
 
 
 def watch(weir: RealUp, began: float, label: str) -> None:
@@ -29,7 +29,7 @@ def again(weir: RealUp, label: str) -> None:
 
 def main() -> None:
     began = time.monotonic()
-    with running() as weir:
+    with running(folder=new_folder()) as weir:
         watch(weir, began, "empty data folder")
         print(f"{'stop':<24} {weir.stop():10.1f} s   {len(weir.everything())} processes left")
         again(weir, "second start")

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from controlplane.doors.up import record
+from controlplane.tests.migrated import migrated
 from fleet.node import process
 from router.tests.ports import engine_ports, free_port, free_ports
 
@@ -146,8 +147,12 @@ class RealUp:
 
 @contextlib.contextmanager
 def running(*flags, folder=None, command=MANAGE, **extra):
-    """Started and answering; whatever happens, nothing of it is left behind."""
-    folder = folder or new_folder()
+    """Started and answering; whatever happens, nothing of it is left behind. A folder of its own has a migrated
+    database, which `up` else makes for seconds."""
+    if folder is None:
+        folder = new_folder()
+        if "DATABASE_URL" not in extra:
+            migrated(folder)
     weir = RealUp(folder, *flags, command=command, **extra).start()
     try:
         yield weir

@@ -15,7 +15,6 @@ HELD = [
     ("kill -9", "redis"),
     ("SIGTERM", "control"),
     ("all values corrupted", "redis"),
-    ("disk full for 20 s", "data folder"),
     ("disk full for 20 s, router-1, web and control killed", "data folder"),
     ("read-only for 20 s", "data folder"),
     ("an hour forward for 20 s, then back", "clock"),

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.doors.cli.command import PIPELINES
 from controlplane.doors.cli.weir.main import parser
-from controlplane.tests.real_up import CODE, FLEET, running
+from controlplane.tests.real_up import CODE, FLEET, new_folder, running
 from router.contract.installation import VERSION
 
 FOLDERS = ("templates", "static", "examples")
@@ -62,7 +62,8 @@ def test_the_wheel_holds_every_file_that_runs_and_no_tests(wheels):
 def test_an_installed_wheel_shows_the_page_and_starts_engines(wheels, tmp_path):
     programs = installed(wheels["weir"], tmp_path / "environment")
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    with running("--fleet", str(tmp_path / "fleet.yaml"), command=[programs / "weir"]) as weir:
+    command = [programs / "weir"]
+    with running("--fleet", str(tmp_path / "fleet.yaml"), folder=new_folder(), command=command) as weir:
         weir.wait_for("2/2 instances of pool demo are ready", patience_s=200)
         assert (weir.get("/login"), weir.get("/static/css/weir.css")) == (200, 200)
 
