@@ -122,15 +122,7 @@ def running() -> Iterator[Running]:
             made.close()
 
 
-def test_a_preview_is_computed_by_the_control_worker(running: Running) -> None:
-    number = running.preview(1)
-    running.until(lambda: running.row(number)[0] not in ("queued", "running"), "it ends")
-    status, cause, done, total = running.row(number)
-    assert (status, cause) == ("done", "")
-    assert done == total > 3_000
-
-
-def test_a_killed_worker_leaves_no_preview_that_runs_and_no_process_that_computes(running: Running) -> None:
+def test_a_killed_worker_leaves_no_preview_that_runs_and_the_next_worker_computes_another(running: Running) -> None:
     number = running.preview(1, 2, 3, 4, 5)
     running.until(lambda: running.row(number)[2] > 0, "it makes progress")
     computing = running.computing()
@@ -141,3 +133,9 @@ def test_a_killed_worker_leaves_no_preview_that_runs_and_no_process_that_compute
     running.start_worker()
     running.until(lambda: running.row(number)[0] == "failed", "it is told to have failed")
     assert "worker lost" in running.row(number)[1]
+
+    number = running.preview(1)
+    running.until(lambda: running.row(number)[0] not in ("queued", "running"), "it ends")
+    status, cause, done, total = running.row(number)
+    assert (status, cause) == ("done", "")
+    assert done == total > 3_000
