@@ -224,7 +224,7 @@ class LiarMachine(RuleBasedStateMachine):
         few = all(self.forgiven[name] < MOST_FORGIVEN for name in engines)
         if asked.is_poison:
             if len(engines) > 1 and few:
-                assert result in (oracle.ALIKE, oracle.CLIENTS), f"{result}, though it failed on {sorted(engines)}"
+                assert result in (oracle.ALIKE, oracle.CLIENTS), f"{result}, though it failed on {self.tried(asked)}"
             self.is_poisoned = self.is_poisoned or result == oracle.BEFORE or not few
         for name in engines:
             self.forgiven[name] += result != "served"
@@ -235,7 +235,9 @@ class LiarMachine(RuleBasedStateMachine):
         self.alike |= {one.engine: 0 for one in serving}
 
     def tried(self, asked: Asked) -> str:
-        return ", ".join(attempt.engine for attempt in asked.attempts) or "none"
+        """Say what each engine did and what the router made of it."""
+        did = [f"{one.engine} ({one.plan}, {one.state}, sent {one.sent})" for one in asked.attempts]
+        return f"{', '.join(did) or 'none'}; outcome: {asked.outcomes[0]['attempts'] if asked.outcomes else 'none'}"
 
     # The promises
 

@@ -185,11 +185,18 @@ def judge(asked: Asked) -> None:
         assert (told["actual_prompt_tokens"], told["output_tokens"]) == said, "tokens are not those of the engine"
 
 
+def _logs(asked: Asked, instance: str) -> list[Attempt]:
+    return [attempt for attempt in asked.attempts if attempt.engine == instance]
+
+
 def _log(asked: Asked, instance: str) -> Attempt:
-    return [attempt for attempt in asked.attempts if attempt.engine == instance][-1]
+    return _logs(asked, instance)[-1]
 
 
 def _judge_attempt(asked: Asked, attempt: dict[str, Any], *, is_last: bool) -> None:
+    if asked.got.has_left and is_last and not _logs(asked, attempt["instance"]):
+        assert attempt["result"] == "cancelled", f"{attempt['instance']}, which read no request: {attempt['result']}"
+        return
     true = results(_log(asked, attempt["instance"]))
     if is_last:
         true |= {"cancelled"} if asked.got.has_left else set()
@@ -212,7 +219,7 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
         assert result == "refused" or asked.got.has_left, f"{result} without an attempt: {told['error']}"
         return
     last = attempts[-1]["result"]
-    died = [place for place, attempt in enumerate(attempts) if _died(_log(asked, attempt["instance"]))]
+    died = [place for place, tried in enumerate(attempts) if any(map(_died, _logs(asked, tried["instance"])[-1:]))]
     after = [attempt for attempt in attempts[died[0] + 1 :] if attempt["result"] != "refused"] if died else []
     assert len(after) <= 1, f"it ended {attempts[died[0]]['instance']}, and was sent to {len(after)} others"
     assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or asked.got.has_left, (
