@@ -40,7 +40,8 @@ def run(folder: Path, *words: str) -> str:
     """The tests of `folder`, with the options of the Makefile that count, and without the plugins of others."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "controlplane.testing"]
     named = {"PYTHONPATH": CODE, "WEIR_SECOND_CHANCES": folder / "list", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1}
-    env = os.environ | {name: str(value) for name, value in named.items()}
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    env = alone | {name: str(value) for name, value in named.items()}
     done = subprocess.run(
         [*argv, "--rootdir", str(folder), *words, str(folder)],
         cwd=folder, env=env, capture_output=True, text=True, timeout=120,

@@ -73,7 +73,7 @@ def _value(option: Field, value: Any) -> str:
         return ", ".join(f"{name} {ms(each) if option.unit == 'ms' else f'= {each}'}" for name, each in value.items())
     if option.unit == "share":
         return percent(value)
-    if isinstance(value, list):
+    if option.choices and isinstance(value, list):
         return " + ".join(value)
     if option.choices:
         return str(value).replace("_", " ")

@@ -10,6 +10,8 @@ from router.tests.engine import events, stream
 from router.upstream.connection import HIGH_WATER
 from router.upstream.connection_pool import ConnectionPool
 
+ENDING = b'{"choices": [{"index": 0}]}'
+
 
 async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):
     monkeypatch.setattr("router.upstream.connection_pool.IDLE_S", 0.1)
@@ -101,10 +103,11 @@ async def test_an_engine_that_speaks_unasked_loses_the_connection(world):
 @pytest.mark.parametrize(
     "raw",
     [
-        b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\nuntil the end",
-        b"HTTP/1.0 200 OK\r\ncontent-length: 13\r\n\r\nuntil the end",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;x=y\r\nuntil\r\n8\r\n the end\r\n0\r\nx-t: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n%b" % ENDING,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 27\r\n\r\n%b" % ENDING,
+        b"HTTP/1.0 200 OK\r\ncontent-length: 27\r\n\r\n%b" % ENDING,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;x=y\r\n%b\r\n16\r\n%b\r\n0\r\nx-t: 1\r\n\r\n"
+        % (ENDING[:5], ENDING[5:]),
     ],
 )
 async def test_an_answer_may_end_in_each_way_that_http_knows(world, raw):
@@ -115,7 +118,7 @@ async def test_an_answer_may_end_in_each_way_that_http_knows(world, raw):
 
     w = await world(behave)
     response = await w.ask()
-    assert (response.status_code, response.content) == (200, b"until the end")
+    assert (response.status_code, response.content) == (200, ENDING)
     assert (await w.ask()).status_code == 200
 
 

@@ -47,7 +47,7 @@ class DraftedDocument(Generic[V, D]):
         return self.drafts.first()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: Publication[V](...) sets an attribute of typing's, which may fail
 class Publication(Acknowledged, Generic[V]):
     version: V
 

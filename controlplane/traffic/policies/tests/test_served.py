@@ -94,7 +94,7 @@ def test_a_policy_is_published_without_building_engines(
     document: JsonObject, engine: JsonObject, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Pool.objects.update(engine=engine)
-    monkeypatch.setattr(option, "_types_of", None)
+    monkeypatch.setattr(option, "_by_name", None)
     drafted(policy, document)
     assert services.publish(policy, ADA, WHY).version.number == 2
 
