@@ -4,7 +4,7 @@
       └───────cancel─────┴───────────► cancelled
 
     failed, cancelled ──resume──► queued, where the job keeps its finished parts
-    running ──give_way──► queued, where it keeps them, too, and another actor's job is next
+    running ──give_way──► queued, where it keeps them, too, and another owner's job is next
 
 Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
 writes nothing more, and the first end counts.
@@ -37,7 +37,7 @@ ALIVE_S = 5.0  # interval between two heartbeats of the thread that runs beside 
 LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known to be gone earlier
 MOST_LOOKED_AT = 1_000  # most queued jobs considered for the next turn: each actor's oldest before any other's second
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-TURN_S = 30.0  # running time after which a resumable job gives way to another actor's
+TURN_S = 30.0  # running time after which a resumable job gives way to another owner's
 SENT_AGAIN_S = 10.0  # time after which a queued job may have lost its message, as in a Redis that came back empty
 
 log = logging.getLogger(__name__)
@@ -110,23 +110,30 @@ def send_next(model: type[Job], waited_s: float = 0.0) -> None:
                 send(job)
 
 
+def owner_of(actor: str) -> str:
+    """Return the user behind an actor. Tokens are written "ci (ada)", and no user's name has a bracket."""
+    return actor[actor.rfind("(") + 1 : -1] if actor.endswith(")") else actor
+
+
 def _in_turn(model: type[J], leaving: J | None = None) -> list[J]:
-    """Return queued jobs, those of the actor with the fewest running or earlier ones first; among equals, of the actor
+    """Return queued jobs, those of the owner with the fewest running or earlier ones first; among equals, of the owner
     whose last start is longest ago. `leaving`: a running job, counted as if it were queued."""
     rows, left = model._default_manager.all(), [leaving.pk] if leaving else []
-    ahead = Counter(rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True))
+    running = rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True)
+    ahead = Counter(owner_of(actor) for actor in running)
     queued = rows.filter(Q(status=QUEUED) | Q(pk__in=left))
     place = Window(RowNumber(), partition_by="actor", order_by="pk")
     read = queued.annotate(place=place).order_by("place", "pk").only("actor", *model.TURN_FIELDS)[:MOST_LOOKED_AT]
-    turns = [(ahead[job.actor] + job.place, job) for job in read]
-    began = dict(
-        rows.filter(actor__in={job.actor for _, job in turns}, started_at__isnull=False)
-        .order_by()
-        .values_list("actor")
-        .annotate(Max("started_at"))
-    )
-    turns.sort(key=lambda turn: (turn[0], began.get(turn[1].actor, LONG_AGO), turn[1].pk))
-    return [job for _, job in turns]
+    started = rows.filter(started_at__isnull=False).order_by().values_list("actor")
+    began: dict[str, datetime] = {}
+    for actor, at in started.annotate(Max("started_at")):
+        began[owner_of(actor)] = max(at, began.get(owner_of(actor), LONG_AGO))
+    turns: list[tuple[int, datetime, int, J]] = []
+    for job in sorted(read, key=lambda job: job.pk):
+        owner = owner_of(job.actor)
+        ahead[owner] += 1
+        turns.append((ahead[owner], began.get(owner, LONG_AGO), job.pk, job))
+    return [job for *_, job in sorted(turns, key=lambda turn: turn[:3])]
 
 
 def _startable(model: type[J], leaving: J | None = None) -> list[J]:
@@ -198,14 +205,14 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
 
 
 def give_way(job: Job) -> bool:
-    """Queue a job again after its turn if another actor's is next. True if the work stops here, and goes on at its next
+    """Queue a job again after its turn if another owner's is next. True if the work stops here, and goes on at its next
     turn."""
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
-    # The start remains: it tells when its actor was last served.
-    mine = of_this_start(job).filter(status=RUNNING)
-    if following.actor == job.actor or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
+    # The start remains: it tells when its owner was last served.
+    mine, ours = of_this_start(job).filter(status=RUNNING), owner_of(following.actor) == owner_of(job.actor)
+    if ours or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
         return False
     send_next(type(job))
     return True

@@ -17,6 +17,7 @@ from controlplane.people.permissions import ROLE_SCOPES, Principal, role_of, sco
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+NAME_MAX = 200  # characters of an actor's name in the database
 LAST_USED_STEP = timedelta(minutes=1)  # The last use of a busy token is written once a minute.
 
 
@@ -42,7 +43,9 @@ def principal_by_token(header: str) -> Principal | None:
     allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())
     owner = row.user.get_username()
     scopes = frozenset(row.scopes) & allowed
-    return Principal("token", f"{row.name} ({owner})", role_of(row.user), scopes, row.user.pk, owner, token_id=row.pk)
+    # A long name is cut, never the owner's: jobs take turns by owner (fleet/jobs).
+    name = f"{row.name[: NAME_MAX - len(owner) - 3]} ({owner})"
+    return Principal("token", name, role_of(row.user), scopes, row.user.pk, owner, token_id=row.pk)
 
 
 def _touch(row: ApiToken) -> None:

@@ -1,5 +1,6 @@
 """Reads experiments and their progress."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.evidence.experiments.modes import MODES
-from fleet.jobs import DONE, ENDED, QUEUED, RUNNING
+from fleet.jobs import DONE, ENDED, QUEUED, RUNNING, owner_of
 
 LARGE = ("record", "summary")  # fields that lists do not read
 
@@ -54,9 +55,10 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
 
 
 def _queued_behind(experiment: Experiment) -> int:
-    active = Experiment.objects.order_by()
-    queued: dict[str, int] = dict(active.filter(status=QUEUED).values_list("actor").annotate(Count("pk")))
-    place: int = active.filter(status=QUEUED, actor=experiment.actor, pk__lt=experiment.pk).count()
-    others = sum(min(count, place + 1) for actor, count in queued.items() if actor != experiment.actor)
+    active, mine = Experiment.objects.order_by(), owner_of(experiment.actor)
+    waiting = [(pk, owner_of(actor)) for pk, actor in active.filter(status=QUEUED).values_list("pk", "actor")]
+    place = sum(pk < experiment.pk and owner == mine for pk, owner in waiting)
+    queued = Counter(owner for _, owner in waiting if owner != mine)
+    others = sum(min(count, place + 1) for count in queued.values())
     running: int = active.filter(status=RUNNING).count()
     return running + place + others

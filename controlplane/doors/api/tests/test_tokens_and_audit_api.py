@@ -3,10 +3,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.doors.api.auth import principal_by_token
+from controlplane.evidence.experiments.models import Experiment
 from controlplane.people.accounts.models import ApiToken
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import Actor, record
 from controlplane.testing import ApiCaller
+from fleet.jobs import owner_of
 
 
 def test_an_administrator_makes_lists_and_revokes_tokens(ada_api):
@@ -53,6 +56,19 @@ def test_a_token_can_expire(ada_api):
     at = timezone.now() + timedelta(days=1)
     ada_api.post("/tokens", {"name": "x", "scopes": ["admin"], "expires_at": at.isoformat()})
     assert ApiToken.objects.get(name="x").expires_at == at
+
+
+@pytest.mark.parametrize(("token", "user"), [("x (y) (", "u"), ("x" * 80, "u" * 150)])
+def test_an_actor_is_named_by_its_token_and_owned_by_its_user(ada, token, user):
+    ada.username = user
+    ada.save()
+    _, secret = ApiToken.issue(user=ada, name=token, scopes=["policy:read"])
+    caller = principal_by_token(f"Bearer {secret}")
+    assert caller is not None
+    assert caller.name.startswith(token[:40])
+    assert len(caller.name) <= Experiment._meta.get_field("actor").max_length
+    assert owner_of(caller.name) == user
+    assert owner_of(user) == user
 
 
 def test_an_unknown_token_is_404(ada_api):

@@ -93,17 +93,17 @@ def test_jobs_of_a_node_that_is_away_hold_up_none_of_another_node(sent: list[int
 def test_owners_take_turns_though_one_runs_at_a_time(
     sent: list[int], data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The messages arrive in the order of requests."""
+    """The messages arrive in the order of requests. A token's jobs are its owner's."""
     monkeypatch.setattr(Preview, "AT_ONCE", 1)
-    messages = [preview(actor="anna").pk for _ in range(4)]
-    messages += [preview(actor=actor).pk for actor in ("otto", "vera", "otto")]
+    annas = ("anna", "ci (anna)", "night (2) (anna)", "anna")
+    messages = [preview(actor=actor).pk for actor in (*annas, "otto", "vera", "ci (otto)")]
     served = []
     for message in messages:
         job = jobs.claim_next(Preview, message)
         assert job is not None
         served.append(job.actor)
         jobs.end(job, jobs.DONE)
-    assert served == ["anna", "otto", "vera", "anna", "otto", "anna", "anna"]
+    assert served == ["anna", "otto", "vera", "ci (anna)", "ci (otto)", "night (2) (anna)", "anna"]
 
 
 @pytest.mark.django_db
@@ -115,7 +115,7 @@ def test_an_experiment_of_many_runs_makes_room_between_two_of_them(sent: list[in
     assert not jobs.give_way(mine)  # its turn has just begun
     mine.started_at = timezone.now() - timedelta(seconds=jobs.TURN_S)
     Experiment.objects.filter(pk=mine.pk).update(started_at=mine.started_at)
-    Experiment.objects.filter(pk=other.pk).update(actor="anna")
+    Experiment.objects.filter(pk=other.pk).update(actor="ci (anna)")
     assert not jobs.give_way(mine)  # for one's own there is no hurry
     Experiment.objects.filter(pk=other.pk).update(actor="otto")
     assert jobs.give_way(mine)

@@ -211,6 +211,7 @@ def test_a_queued_experiment_says_behind_how_many(asked, ci, vera_client):
     first, second = asked(), asked()
     third = asked()
     Experiment.objects.filter(pk=first.pk).update(status="running", heartbeat_at=timezone.now())
+    Experiment.objects.filter(pk=third.pk).update(actor="night (otto)")  # another token of the same owner
 
     def behind() -> list[int | None]:
         return [
