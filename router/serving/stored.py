@@ -5,7 +5,9 @@ request: nobody finds a response of another key.
 """
 
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Iterator
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
 
 from router.contract import lax
 from router.contract.redis.api_keys import PublishedKey
@@ -26,18 +28,60 @@ WHOLE = "send the whole conversation as input, without previous_response_id"
 class SharedResponses(Protocol):
     """The responses that routers share (router/sync/response_directory.py)."""
 
-    def kept(self, name: str, owner: StoredResponse, *, replaces: bool = False) -> None: ...
+    def kept(self, key_id: str, name: str, owner: StoredResponse, *, replaces: bool = False) -> None: ...
 
     async def look_up(self, name: str) -> StoredResponse | None: ...
 
-    async def forget(self, name: str) -> None: ...
+    async def forget(self, key_id: str, name: str) -> None: ...
+
+
+V = TypeVar("V")
+
+
+class FairlyKept(Generic[V]):
+    """Values by API key and name. When they are too many, the key that has most loses its oldest."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._of_keys: dict[str, OrderedDict[str, V]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key_id: str, name: str) -> V | None:
+        return self._of_keys[key_id].get(name) if key_id in self._of_keys else None
+
+    def put(self, key_id: str, name: str, value: V) -> None:
+        mine = self._of_keys.setdefault(key_id, OrderedDict())
+        self._count += name not in mine
+        mine[name] = value
+        mine.move_to_end(name)
+        if self._count > self._most:
+            largest = max(self._of_keys, key=lambda each: len(self._of_keys[each]))
+            self.remove(largest, next(iter(self._of_keys[largest])))
+
+    def remove(self, key_id: str, name: str) -> None:
+        mine = self._of_keys.get(key_id)
+        if mine is not None and name in mine:
+            del mine[name]
+            self._count -= 1
+            if not mine:
+                del self._of_keys[key_id]
+
+    def first(self, count: int) -> list[tuple[str, str, V]]:
+        """Return some of them, a key's oldest first."""
+        return list(islice(self._each(), count))
+
+    def _each(self) -> Iterator[tuple[str, str, V]]:
+        return ((key_id, name, value) for key_id, mine in self._of_keys.items() for name, value in mine.items())
 
 
 class StoredResponses:
     def __init__(self, pools: Pools, shared: SharedResponses | None = None) -> None:
         self._pools = pools
         self._shared = shared
-        self._owners: OrderedDict[str, StoredResponse] = OrderedDict()
+        self._owners = FairlyKept[StoredResponse](KEPT)
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -49,29 +93,25 @@ class StoredResponses:
         owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch)
 
         def note(response_id: str) -> None:
-            name = name_of(_id_of(call.key), response_id)
-            known = self._owners.get(name, owner)
+            key_id = _id_of(call.key)
+            name = name_of(key_id, response_id)
+            known = self._owners.get(key_id, name) or owner
             if known != owner and self.endpoints(known):
                 return  # an engine that names another's response gets nothing of what continues it
-            self._keep(name, owner)
+            self._owners.put(key_id, name, owner)
             if self._shared is not None:
-                self._shared.kept(name, owner, replaces=known != owner)
+                self._shared.kept(key_id, name, owner, replaces=known != owner)
 
         return IdNoted(client, note, streams=streams)
 
-    def _keep(self, name: str, owner: StoredResponse) -> None:
-        self._owners[name] = owner
-        self._owners.move_to_end(name)
-        if len(self._owners) > KEPT:
-            self._owners.popitem(last=False)
-
     async def owner(self, key: PublishedKey | None, response_id: str) -> StoredResponse | None:
-        name = name_of(_id_of(key), response_id)
-        owner = self._owners.get(name)
+        key_id = _id_of(key)
+        name = name_of(key_id, response_id)
+        owner = self._owners.get(key_id, name)
         if owner is None and self._shared is not None:
             owner = await self._shared.look_up(name)
         if owner is not None:
-            self._keep(name, owner)
+            self._owners.put(key_id, name, owner)
         return owner or self._only_instance(key)
 
     def _only_instance(self, key: PublishedKey | None) -> StoredResponse | None:
@@ -85,10 +125,11 @@ class StoredResponses:
         return StoredResponse(pool=pools[0].name, instance=alone[0].instance, epoch=alone[0].epoch)
 
     async def forget(self, key: PublishedKey | None, response_id: str) -> None:
-        name = name_of(_id_of(key), response_id)
-        self._owners.pop(name, None)
+        key_id = _id_of(key)
+        name = name_of(key_id, response_id)
+        self._owners.remove(key_id, name)
         if self._shared is not None:
-            await self._shared.forget(name)
+            await self._shared.forget(key_id, name)
 
     def endpoints(self, owner: StoredResponse) -> list[Endpoint]:
         """Return the endpoints of the process that stores the response; empty once it is gone."""

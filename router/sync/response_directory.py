@@ -7,7 +7,7 @@ import msgpack
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.stored_response import StoredResponse
-from router.serving.stored import KEPT
+from router.serving.stored import KEPT, FairlyKept
 from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.5
@@ -15,52 +15,72 @@ WRITE_S = 0.2
 AGAIN_S = 0.3  # wait for another router's recent answer that is not written yet
 BATCH = 500  # responses in one command
 
-# ARGV: number kept, time to live in s, now, then packed (key, value, 1 if it replaces). KEYS[1]: their keys by age
+# ARGV: number kept, time to live in s, now, then packed (set of the API key, key, value, 1 if it replaces). KEYS[1]:
+# sizes of those sets of keys by age. Beyond the number the largest set loses its oldest and a few more.
 _KEEP = """
-local words = cmsgpack.unpack(ARGV[4])
-for i = 1, #words, 3 do
-  if words[i + 2] == 1 or redis.call('EXISTS', words[i]) == 0 then
-    redis.call('SET', words[i], words[i + 1], 'EX', ARGV[2])
-    redis.call('ZADD', KEYS[1], ARGV[3], words[i])
+local most, ttl, now, words = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
+for i = 1, #words, 4 do
+  local set, key = words[i], words[i + 1]
+  if words[i + 3] == 1 or redis.call('EXISTS', key) == 0 then
+    redis.call('SET', key, words[i + 2], 'EX', ttl)
+    redis.call('ZADD', set, now, key)
+    redis.call('EXPIRE', set, ttl)
+    redis.call('ZADD', KEYS[1], redis.call('ZCARD', set), set)
   end
 end
-local most = redis.call('ZCARD', KEYS[1]) - ARGV[1]
-if most > 0 then
-  for _, key in ipairs(redis.call('ZRANGE', KEYS[1], 0, most - 1)) do
+redis.call('EXPIRE', KEYS[1], ttl)
+local sets, total = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'), 0
+for i = 2, #sets, 2 do total = total + sets[i] end
+if total <= most then return end
+total = 0
+for i = 1, #sets, 2 do
+  redis.call('ZREMRANGEBYSCORE', sets[i], 0, now - ttl)
+  local size = redis.call('ZCARD', sets[i])
+  redis.call('ZADD', KEYS[1], size, sets[i])
+  total = total + size
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, 0)
+while total > most - math.floor(most / 100) do
+  local largest = redis.call('ZREVRANGE', KEYS[1], 0, 1, 'WITHSCORES')
+  local size, second = tonumber(largest[2]), tonumber(largest[4] or 0)
+  local gone = math.min(total - most + math.floor(most / 100), math.max(1, size - second))
+  for _, key in ipairs(redis.call('ZRANGE', largest[1], 0, gone - 1)) do
     redis.call('DEL', key)
   end
-  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, most - 1)
+  redis.call('ZREMRANGEBYRANK', largest[1], 0, gone - 1)
+  redis.call('ZADD', KEYS[1], size - gone, largest[1])
+  total = total - gone
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, ARGV[3] - ARGV[2])
-redis.call('EXPIRE', KEYS[1], ARGV[2])
 """
 
 
 class ResponseDirectory:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._changed: dict[str, tuple[StoredResponse, bool]] = {}  # not yet written, and whether they replace others
+        # Not yet written, and whether they replace others
+        self._changed = FairlyKept[tuple[StoredResponse, bool]](KEPT)
 
-    def kept(self, name: str, owner: StoredResponse, *, replaces: bool = False) -> None:
-        self._changed[name] = owner, replaces
-        if len(self._changed) > KEPT:
-            del self._changed[next(iter(self._changed))]
+    def kept(self, key_id: str, name: str, owner: StoredResponse, *, replaces: bool = False) -> None:
+        self._changed.put(key_id, name, (owner, replaces))
 
     async def write(self) -> None:
         """Write the changes, every WRITE_S."""
         while self._changed:
-            batch = dict(list(self._changed.items())[:BATCH])
+            batch = self._changed.first(BATCH)
             words = [
                 part
-                for name, (owner, replaces) in batch.items()
-                for part in (redis_keys.response_key(name), codec.encode(owner), int(replaces))
+                for key_id, name, (owner, replaces) in batch
+                for part in (
+                    *(redis_keys.responses_key(key_id), redis_keys.response_key(name)),
+                    *(codec.encode(owner), int(replaces)),
+                )
             ]
             packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
             limits = (redis_keys.RESPONSES_KEPT, redis_keys.RESPONSE_TTL_S, int(time.time()))
             await self._link.client.eval(_KEEP, 1, redis_keys.RESPONSES, *limits, packed)
-            for name, change in batch.items():
-                if self._changed.get(name) is change:
-                    del self._changed[name]
+            for key_id, name, change in batch:
+                if self._changed.get(key_id, name) is change:
+                    self._changed.remove(key_id, name)
 
     async def look_up(self, name: str) -> StoredResponse | None:
         if not self._link.up:
@@ -81,8 +101,8 @@ class ResponseDirectory:
             self._link.failed(error)
             return None
 
-    async def forget(self, name: str) -> None:
-        self._changed.pop(name, None)
+    async def forget(self, key_id: str, name: str) -> None:
+        self._changed.remove(key_id, name)
         try:
             await self._link.client.delete(redis_keys.response_key(name))
         except FAILURES as error:

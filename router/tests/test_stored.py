@@ -3,16 +3,17 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from router.contract.redis import redis_keys
 from router.contract.redis.stored_response import StoredResponse, name_of
-from router.serving import stored
 from router.serving.response_id import LARGEST, IdNoted
-from router.serving.stored import StoredResponses
+from router.serving.stored import FairlyKept
 from router.sync import response_directory
+from router.sync.redis_link import RedisLink
 from router.tests.conftest import entry, key_entry, running
 from router.tests.engine import Behaviour, Engine, Received, Writer, engine, reply, stream
 from router.tests.test_aliases import known, second
@@ -249,18 +250,34 @@ async def test_an_engine_that_names_a_response_of_another_gets_nothing_of_what_c
     assert four.published.client.get(key) == there
 
 
-async def test_what_is_in_redis_is_bounded_and_expires(four, monkeypatch):
-    monkeypatch.setattr(redis_keys, "RESPONSES_KEPT", 3)
-    client = four.published.client
-    names = []
-    for _ in range(6):
-        names.append(redis_keys.response_key(name_of("", await first(four))))
-        await four.until(lambda: client.exists(names[-1]))
-        await asyncio.sleep(1.0 if len(names) == 3 else 0)  # their age counts in seconds
-    assert client.zcard(redis_keys.RESPONSES) == 3
-    assert sum(client.exists(name) for name in names) == 3
-    assert 0 < client.ttl(names[-1]) <= redis_keys.RESPONSE_TTL_S
-    assert 0 < client.ttl(redis_keys.RESPONSES) <= redis_keys.RESPONSE_TTL_S
+async def test_what_is_in_redis_is_shared_out_among_keys_and_expires(live_redis, redis_url, monkeypatch):
+    monkeypatch.setattr(redis_keys, "RESPONSES_KEPT", 4)
+    clock = itertools.count(1_700_000_000)
+    monkeypatch.setattr(response_directory, "time", SimpleNamespace(time=lambda: next(clock)))
+    link = RedisLink(redis_url)
+    link.answered()
+    directory, place = response_directory.ResponseDirectory(link), StoredResponse(pool="demo", instance="d", epoch=1)
+
+    async def found() -> list[str]:
+        return [name for name in ("a0", "b0", "c0", *(f"m{n}" for n in range(7))) if await directory._read(name)]
+
+    for key, name in [("a", "a0"), ("", "b0"), *(("m", f"m{n}") for n in range(7))]:
+        directory.kept(key, name, place)
+        await directory.write()
+    assert await found() == ["a0", "b0", "m5", "m6"]
+    for key, name in [("c", "c0"), ("m", "m0"), ("m", "m1")]:
+        directory.kept(key, name, place)
+    await directory.write()
+    assert await found() == ["a0", "b0", "c0", "m1"]
+    sizes = dict(await link.client.zrange(redis_keys.RESPONSES, 0, -1, withscores=True))
+    assert sizes == {redis_keys.responses_key(key).encode(): 1 for key in ("a", "", "c", "m")}
+    for key in (redis_keys.RESPONSES, redis_keys.responses_key("m"), redis_keys.response_key("m1")):
+        assert 0 < await link.client.ttl(key) <= redis_keys.RESPONSE_TTL_S
+    clock = itertools.count(1_700_000_000 + redis_keys.RESPONSE_TTL_S + 60)
+    directory.kept("n", "n0", place)
+    await directory.write()
+    assert await link.client.zrange(redis_keys.RESPONSES, 0, -1) == [redis_keys.responses_key("n").encode()]
+    await link.close()
 
 
 async def test_without_redis_a_router_goes_on_with_what_it_knows(four, monkeypatch):
@@ -412,25 +429,21 @@ def test_an_answer_that_is_too_large_is_passed_on_without_being_kept() -> None:
     assert (names, len(sent), through) == ([], 2 * len(part) + 14, True)
 
 
-def test_what_one_router_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "KEPT", 3)
-    responses = StoredResponses(None)  # type: ignore[arg-type]
-    for number in range(5):
-        responses._keep(str(number), StoredResponse(pool="demo", instance="demo-0", epoch=1))
-    assert list(responses._owners) == ["2", "3", "4"]
+def test_a_key_with_many_responses_pushes_out_none_of_other_keys() -> None:
+    kept = FairlyKept[int](4)
+    names = [("a", "a0"), ("", "b0"), *(("m", f"m{n}") for n in range(5)), ("m", "m3"), ("c", "c0")]
+    for number, (key, name) in enumerate(names):
+        kept.put(key, name, number)
+    assert [(key, name) for key, name, _ in kept.first(9)] == [("a", "a0"), ("", "b0"), ("m", "m3"), ("c", "c0")]
+    assert (len(kept), kept.get("m", "m3"), kept.get("m", "m4"), kept.get("c", "m3")) == (4, 7, None, None)
+    for key, name in [("m", "m3"), ("m", "m3"), ("x", "x0")]:
+        kept.remove(key, name)
+    assert (len(kept), len(kept.first(2))) == (3, 2)
 
 
 def test_no_two_keys_share_a_name() -> None:
     names = [name_of(key, response) for key, response in (("", "a"), ("a", ""), ("a", "b"), ("", "a\0b"), ("a\0b", ""))]
     assert len(set(names)) == len(names)
-
-
-def test_changes_that_cannot_be_written_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_directory, "KEPT", 3)
-    directory = response_directory.ResponseDirectory(None)  # type: ignore[arg-type]
-    for number in range(5):
-        directory.kept(str(number), StoredResponse(pool="demo", instance="demo-0", epoch=1))
-    assert list(directory._changed) == ["2", "3", "4"]
 
 
 async def test_a_stored_response_of_an_engine_with_a_key_is_asked_for_with_it(world, monkeypatch):

@@ -25,7 +25,7 @@ API_KEYS = PREFIX + "keys"
 MODELS = PREFIX + "models"
 API_KEYS_USED = PREFIX + "keys:used"
 USE = PREFIX + "use"
-RESPONSES = PREFIX + "responses"
+RESPONSES = PREFIX + "responses:counts"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
 FRAME = PREFIX + "frame:3"  # numbered by schema, as pages of an older web process cannot read newer frames
@@ -112,6 +112,10 @@ def affinity_key(pool: str, session: str) -> str:
 
 def response_key(name: str) -> str:
     return f"{PREFIX}response:{name}"
+
+
+def responses_key(key_id: str) -> str:
+    return f"{PREFIX}responses:of:{key_id}"
 
 
 def receipt_key(request_id: str) -> str:
