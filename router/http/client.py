@@ -18,6 +18,7 @@ class IncomingRequest(Struct):
     headers: list[tuple[bytes, bytes]]  # names in lower case
     peer: str  # client's address
     method: str = "POST"
+    key_id: str = ""  # its API key, once known
 
 
 class ClientConnection(Protocol):

@@ -8,6 +8,8 @@ from typing import Any
 
 STALL_S = 60.0  # without progress until a stalled client is disconnected
 BODIES = 1024 * 1024 * 1024  # bytes of all request bodies, each held until the end of its response
+SHARED_FROM = 64 * 1024  # bytes beyond which a body counts as a client's
+PART_OF_FREE = 4  # most that the bodies of one client may hold, as a multiple of what is free
 UNREAD = 256 * 1024 * 1024  # bytes of answers that clients have not read
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
 PER_CLIENT = 2  # descriptors: the client's connection and the engine's
@@ -21,6 +23,7 @@ class ClientConnections:
     stall_s: float = STALL_S
     most_body_bytes: int = BODIES
     body_bytes: int = 0  # body bytes of unanswered requests
+    shares: dict[str, int] = field(default_factory=dict)  # bytes of large bodies by API key, else by address
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # connections refused at the limit
     closed: int = 0  # idle connections closed to make room
@@ -29,6 +32,19 @@ class ClientConnections:
     unread: int = 0  # clients disconnected for the memory of unread answers
     joined: bool = True  # listens on all of its ports
     _full_at: float = -RECENT_S  # s, monotonic
+
+    def take_share(self, client: str, size: int) -> bool:
+        """Count a body as the client's, whose first one always fits. False if others would have too little room."""
+        others = self.shares.get(client, 0)
+        if others and others + size > PART_OF_FREE * (self.most_body_bytes - self.body_bytes):
+            return False
+        self.shares[client] = others + size
+        return True
+
+    def leave_share(self, client: str, size: int) -> None:
+        self.shares[client] -= size
+        if not self.shares[client]:
+            del self.shares[client]
 
     def full(self, *, refused: bool) -> None:
         self._full_at = time.monotonic()

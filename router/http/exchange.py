@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from router.http import errors
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
-from router.http.clients import ClientConnections
+from router.http.clients import SHARED_FROM, ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.half_closed import COMMENT, CONTINUE
 
@@ -66,6 +66,8 @@ class HttpExchange:
         self._rest: BytesIO | None = None  # later chunks; not a list, as each may be one byte long
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
+        self._share = 0  # bytes that count as a client's
+        self._client = ""  # API key or address to which they count
         self._crowded_out = False  # other requests' bodies fill the limit
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
@@ -87,6 +89,8 @@ class HttpExchange:
         finally:
             self.flow.clients.body_bytes -= self._held  # inlined `release`
             self._held = 0
+            if self._share:
+                self._leave_share()
             if self.task is not None:
                 tasks.discard(self.task)
             if not self.response_complete and not self.gone:
@@ -96,17 +100,22 @@ class HttpExchange:
         """Stop holding the body."""
         self.flow.clients.body_bytes -= self._held
         self._held = 0
+        if self._share:
+            self._leave_share()
 
     def feed(self, data: bytes, *, is_last: bool = False) -> None:
         size, clients = len(data), self.flow.clients
+        held = self._held + size
         self._size += size
         self.request_complete = is_last
         if self._size > MAX_BODY or self.response_complete or self._crowded_out:
             self._body, self._rest = b"", None
-        elif clients.body_bytes + size > clients.most_body_bytes:
+        elif clients.body_bytes + size > clients.most_body_bytes or (
+            held > SHARED_FROM and not self._takes_share(held)
+        ):
             self._crowded_out = True
         else:
-            self._held += size
+            self._held = held
             clients.body_bytes += size
             if is_last and not self._body:
                 self.received = data
@@ -114,6 +123,20 @@ class HttpExchange:
                 self._keep(data, is_last=is_last)
         if self._waiter is not None and (is_last or not self._is_held):
             self._wake()
+
+    def _takes_share(self, size: int) -> bool:
+        """Count the body as its client's, again with each part: the API key is known only after the first."""
+        if self._share:
+            self._leave_share()
+        self._client = self.incoming.key_id or self.incoming.peer
+        if not self.flow.clients.take_share(self._client, size):
+            return False
+        self._share = size
+        return True
+
+    def _leave_share(self) -> None:
+        self.flow.clients.leave_share(self._client, self._share)
+        self._share = 0
 
     @property
     def _is_held(self) -> bool:
@@ -165,7 +188,7 @@ class HttpExchange:
             if self.gone:
                 raise ClientGone
             if self._crowded_out:
-                message = "this router holds as many bytes of requests as it may: retry in 1 s"
+                message = "this router holds as many bytes of requests as it may, in all or of one client: retry in 1 s"
                 raise ErrorResponse(503, "too_many_bodies", message, retry_after_s=1)
             if self._size > MAX_BODY:
                 raise too_large()

@@ -126,6 +126,7 @@ class ApiKeyAuth:
         if key.expires_at is not None and now >= key.expires_at:
             raise ErrorResponse(401, "expired_api_key", f"the API key {key.name} has expired")
         incoming.headers = [header for header in incoming.headers if MARK not in header[1]]
+        incoming.key_id = key.id
         return key
 
     def require(self, pools: Sequence[str]) -> None:

@@ -298,15 +298,40 @@ async def test_bodies_beyond_the_limit_of_all_together_are_refused_until_others_
     assert (await late.answer())[0] == 200
 
 
+async def test_a_client_with_many_large_bodies_leaves_room_for_those_of_others(limited):
+    served = await limited(most_body_bytes=1_000_000)
+
+    async def handle(incoming, client):
+        incoming.key_id = incoming.query.decode()
+        await served.app.handle(incoming, client)
+
+    async def sent(target, size):
+        client = await served.connect()
+        client.send(post(target, b"x" * size))
+        return client
+
+    served.server.handle = handle
+    holding = [await sent("/wait?a", 160_000) for _ in range(5)]
+    clients = served.server.clients
+    await served.until(lambda: clients.shares == {"a": 800_000})
+    status, _, body = await (await sent("/wait?a", 160_000)).answer()
+    assert (status, code(body)) == (503, "too_many_bodies")
+    assert (await (await sent("/small?a", 10_000)).answer())[0] == 200
+    assert (await (await sent("/other?b", 160_000)).answer())[0] == 200
+    served.app.may.set()
+    assert [(await client.answer())[0] for client in holding] == [200] * 5
+    await served.until(lambda: (clients.body_bytes, clients.shares) == (0, {}))
+
+
 @pytest.mark.parametrize("sent", [1, 2, 7])
 async def test_bodies_of_clients_that_leave_are_held_no_longer(limited, sent):
     served = await limited()
     client = await served.connect()
-    client.send(post("/wait", b"x" * 50_000) * sent + post("/half", b"x" * 50_000)[:-1])
+    client.send(post("/wait", b"x" * 70_000) * sent + post("/half", b"x" * 70_000)[:-1])
     await served.until(lambda: served.server.clients.body_bytes >= 50_000)
     client.writer.close()
     await served.until(lambda: not served.server.clients.open and not served.server.tasks)
-    assert served.server.clients.body_bytes == 0
+    assert (served.server.clients.body_bytes, served.server.clients.shares) == (0, {})
 
 
 async def test_the_body_of_a_request_that_is_refused_early_is_not_held(limited):
