@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from fleet import beside
 from fleet.engine.compiled import use_compiled
+from router.contract.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.25
@@ -29,7 +30,7 @@ GONE = (EOFError, ConnectionError)  # the other end of the pipe has closed
 
 
 class SubprocessFailed(Exception):
-    """The computation failed; the message names the error."""
+    """The computation failed; the message is that of refused input, or names the error."""
 
 
 def run_in_subprocess(
@@ -94,6 +95,8 @@ def _result(pipe: Connection) -> tuple[str, object]:
         return "result", function(job, lambda value: pipe.send(("sent", value)))
     except GONE:
         raise
+    except InvalidInput as error:
+        return "error", str(error)
     except Exception as error:
         return "error", f"{type(error).__name__}: {error}"
 

@@ -8,6 +8,7 @@ import pytest
 
 from fleet.beside import beside
 from fleet.subprocess import SubprocessFailed, run_in_subprocess
+from router.contract.problem import InvalidInput
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nothing runs beside")
 
@@ -32,6 +33,10 @@ def failing(job: None, send: Callable[[object], None]) -> None:
     values = beside(found, lambda: None)
     next(values)
     next(values)
+
+
+def refusing(job: None, send: Callable[[object], None]) -> None:
+    raise InvalidInput("12 fleets (at most 9)")
 
 
 def killed(job: None, send: Callable[[object], None]) -> None:
@@ -60,5 +65,7 @@ def test_elsewhere_they_are_found_here_when_they_are_asked_for() -> None:
 def test_an_error_there_and_the_end_of_its_process_are_reported() -> None:
     with pytest.raises(SubprocessFailed, match="RuntimeError: ValueError: no second one"):
         run_in_subprocess(failing, None, lambda: None, lambda sent: None)
+    with pytest.raises(SubprocessFailed, match=r"^12 fleets"):
+        run_in_subprocess(refusing, None, lambda: None, lambda sent: None)
     with pytest.raises(SubprocessFailed, match="is there enough memory"):
         run_in_subprocess(killed, None, lambda: None, lambda sent: None)

@@ -15,12 +15,12 @@ from controlplane.evidence.plan.replay import ReplayArm, replay
 from controlplane.evidence.plan.search import LATENCIES
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.generated import BUILT_IN
-from controlplane.evidence.traces.types import BadTrace, LoadedTrace
+from controlplane.evidence.traces.types import LoadedTrace
 from fleet import subprocess
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, parse_fleet
 from fleet.systems.prices import Prices
 from router.contract.problem import InvalidInput
 from router.policy.schema import document
@@ -33,7 +33,7 @@ REQUESTS = 12_000  # an hour of a busy fleet; seven policies take about a minute
 MOST_REQUESTS = 200_000
 MOST = 1e9
 USAGE, INTERRUPTED = 2, 130
-REFUSED = (BadTrace, InvalidFleet, UnreadableDocument, InvalidInput, fleets.NotPlayable, subprocess.SubprocessFailed)
+REFUSED = (UnreadableDocument, InvalidInput, subprocess.SubprocessFailed)
 SIMULATED = "sim"  # kind of the pools of a plan
 T = TypeVar("T")
 
