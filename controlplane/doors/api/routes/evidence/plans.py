@@ -49,7 +49,7 @@ class PlanResultOut(Schema):
     """As `weir plan --json` writes it."""
 
     simulated: bool
-    fingerprint: str = Field(description="Of the inputs: the same give the same bytes")
+    fingerprint: str = Field(description="Of the inputs: the same give the same answer")
     requests: int
     fleets: int = Field(description="Played")
     too_small: int = Field(description="Left out by their arithmetic")
