@@ -10,7 +10,7 @@ from controlplane.evidence.plan.search import HEADROOM, PlanAnswer, PlanRow, pla
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.expected_error import described
 from fleet.counted import counted
-from fleet.spec import document
+from fleet.spec import document, masking
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, dump_fleet
 
 HEAD = ("row", "$ an hour", "GPUs", "fleet", "policy", "within", "if slower", *(f"×{at:g}" for at in HEADROOM[1:]))
@@ -71,11 +71,11 @@ def document_of(question: PlanQuestion, row: Row) -> str:
 
 def draft(answer: Answer, row: Row, current: FleetSpec, name: str) -> tuple[str, str]:
     """Return (the fleet document in which the pool of that name is as in the row, the difference from the current
-    one). The pool has the kind of the plan."""
+    one without secrets). The pool has the kind of the plan."""
     pools = tuple(_changed(pool, answer, row) if pool.name == name else pool for pool in current.pools)
-    before, after = (document.dump(dump_fleet(one)) for one in (current, replace(current, pools=pools)))
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "fleet", "draft")
-    return after, "".join(lines)
+    both = [dump_fleet(one) for one in (current, replace(current, pools=pools))]
+    before, after = (document.dump(masking.shown(one)).splitlines(True) for one in both)
+    return document.dump(both[1]), "".join(difflib.unified_diff(before, after, "fleet", "draft"))
 
 
 def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:

@@ -14,7 +14,7 @@ from controlplane.evidence.plan.tests.test_replay import FLEET
 from controlplane.evidence.traces.generated import generate
 from fleet import subprocess
 from fleet.spec.document import load
-from fleet.spec.fleet_spec import PoolSpec, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec, parse_fleet
 
 SLO = {"all": {"ttft_ms": 3_000, "tpot_ms": 60}}
 QUESTION = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 5.0}, SLO, 0.9, ("priced",), 2)
@@ -138,6 +138,14 @@ def test_the_autoscaler_may_add_what_holds_the_slo_at_more_load():
     ]
     rows.append({**rows[-1], "replicas": 9, "engine": {"tp": 2}})
     assert [planned.most_instances({"rows": rows, "share": 0.9}, row) for row in rows] == [2, 2, 4, 9]
+
+
+def test_the_difference_shows_no_secret():
+    pool = PoolSpec("chat", "m", "vllm", 1, "p", engine={"environment": {"HF_TOKEN": "s3cret"}})
+    row = {"replicas": 2, "engine": {"tp": 1}}
+    made, changes = planned.draft({"rows": [row]}, row, FleetSpec("f", (pool, replace(pool, name="code"))), "chat")
+    assert "-        HF_TOKEN: (hidden)" in changes
+    assert ("s3cret" in changes, made.count("s3cret")) == (False, 1)
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch, capsys):

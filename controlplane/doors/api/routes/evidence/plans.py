@@ -82,7 +82,7 @@ class PlanOut(Schema):
 
 class FleetDraftOut(Schema):
     document: str = Field(description="YAML, as PUT /fleet takes it")
-    difference: str = Field(description="From the current fleet, as a unified diff")
+    difference: str = Field(description="From the current fleet, as a unified diff without secrets")
 
 
 @router.post("", response={200: PlanOut, 202: PlanOut}, auth=needs("experiments:write"))
