@@ -121,17 +121,28 @@ def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
 
 def judged(slo: Slo, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
     """Return the limits by class, without classes of few requests. `names`: the class of each request."""
-    counts = Counter(name for name in names if name in slo or "all" in slo)
+    counts = Counter(name for name in names if limits_of(slo, name))
     many = [name for name, count in counts.items() if count >= FEW] or counts
-    return {name: slo[name if name in slo else "all"] for name in many}
+    return {name: limits_of(slo, name) for name in many}
+
+
+def limits_of(slo: Slo, name: str) -> Mapping[str, float]:
+    """Return the limits of a class; empty if it has none."""
+    return slo.get(name, slo.get("all", {}))
 
 
 def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanBound:
-    """Return the bound. There is none in a closed loop, whose clients wait for slow answers."""
+    """Return the bound. There is none in a closed loop, whose clients wait for slow answers. Raises NotPlayable."""
     hits = ideal_hits(requests)
     names = [classify(one.input_tokens, hit) for one, hit in zip(requests, hits, strict=True)]
     parts, allowed_s = [], math.inf if pacing == "closed_loop" else 0.0
-    for judged_name, limits in judged(question.slo, names).items():
+    limited = judged(question.slo, names)
+    if not limited:
+        raise NotPlayable(
+            f"the SLO has limits for {', '.join(question.slo)} (of the classes of the requests: "
+            f"{', '.join(sorted(set(names)))}; or all)"
+        )
+    for judged_name, limits in limited.items():
         at = [at for at, name in enumerate(names) if name == judged_name]
         parts.append(([requests[one] for one in at], [hits[one] for one in at]))
         allowed_s = max(allowed_s, *(_allowed_s(limits, requests[one]) for one in at))

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, Slo, fingerprint, judged, space_of
+from controlplane.evidence.plan.question import (
+    FEW,
+    PlanCandidate,
+    PlanQuestion,
+    Slo,
+    fingerprint,
+    judged,
+    limits_of,
+    space_of,
+)
 from controlplane.evidence.traces.formats.registry import faster
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import TraceRequest
@@ -68,14 +77,14 @@ def plan(
     plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
     left: Sequence[PlanCandidate] = space.candidates
     for part, slack, most in ((FIRST, SLACK[0], GO_ON), (SECOND, SLACK[1], FINAL)):
-        count = min(len(requests), max(LEAST, len(requests) // part))
+        count = min(len(requests), max(LEAST, len(requests) // part, plays.fewest))
         scored = zip(plays.shares(left, count), left, strict=True)
         left = best(scored, question.share - slack, most)
-    rows = sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low))
+    rows = frontier(sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low)))
     holds = next((row for row in rows if row.low >= question.share and row.if_slower >= question.share), None)
     mark = fingerprint(question, requests, pacing)
     counts = len(space.candidates), space.too_small
-    return PlanAnswer(frontier(rows), holds, *counts, space.left_out, len(requests), mark)
+    return PlanAnswer(rows, holds, *counts, space.left_out, len(requests), mark)
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
@@ -94,11 +103,12 @@ def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int)
 
 
 def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
-    """Return the rows, by cost, for which no other is as cheap and holds more at every load."""
+    """Return the rows, by cost, for which no other is as cheap and holds as much at every load, also if slower."""
 
     def beats(other: PlanRow, row: PlanRow) -> bool:
         cheap = other.candidate.per_hour <= row.candidate.per_hour
-        return cheap and all(other.at_load[at] >= share for at, share in row.at_load.items())
+        holds = other.low >= row.low and other.if_slower >= row.if_slower
+        return cheap and holds and all(other.at_load[at] >= share for at, share in row.at_load.items())
 
     return tuple(
         row
@@ -129,6 +139,8 @@ class _Scoring:
     ) -> None:
         self._question, self._requests, self._pacing, self._on_play = question, requests, pacing, on_play
         self._classes, self._prompts = trace_classes(requests), prompts_of(requests)
+        limited = (at for at, name in enumerate(self._classes.values(), start=1) if limits_of(question.slo, name))
+        self.fewest = next(islice(limited, FEW - 1, None), len(requests))  # a window with fewer says nothing
         self._done = 0
 
     def shares(self, candidates: Sequence[PlanCandidate], count: int) -> list[float]:

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.evidence.plan import planned, question, search
 from controlplane.evidence.plan.command import main
+from controlplane.evidence.plan.fleets import NotPlayable
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
 from controlplane.evidence.plan.search import best, plan
 from controlplane.evidence.plan.tests.test_replay import FLEET
@@ -87,6 +88,29 @@ def test_no_fleet_is_left_out_for_work_that_may_wait(requests, few):
     assert too_small("timestamps", "medium") < too_small("timestamps", "all")
     sizes = [one.pool.replicas for one in space_of(replace(QUESTION, most_gpus=512), dense, "closed_loop").candidates]
     assert min(sizes) == 1 < 4 < max(sizes), "small fleets and those that the work keeps busy"
+
+
+def test_a_window_is_long_enough_for_what_the_slo_limits(requests, few, monkeypatch):
+    monkeypatch.setattr(search, "LEAST", 1)
+    played, simulate = [], search.simulate
+    monkeypatch.setattr(
+        search, "simulate", lambda *given, **more: played.append(len(given[2])) or simulate(*given, **more)
+    )
+    small = replace(requests[0], input_tokens=100, blocks=())
+    late = [*(replace(small, index=at) for at in range(4)), replace(small, index=4, input_tokens=60_000)]
+    of_heavy = replace(QUESTION, slo={"heavy": {"ttft_ms": 60_000}}, most_gpus=1)
+    assert plan(of_heavy, late, "closed_loop").holds is not None
+    assert {*played} == {5}
+    with pytest.raises(NotPlayable, match=r"limits for heavy \(of the classes of the requests: warm; or all\)"):
+        plan(of_heavy, late[:4], "closed_loop")
+
+
+def test_a_fleet_that_holds_is_a_row_though_another_of_its_cost_is_better_until_engines_are_slower():
+    loads = dict.fromkeys(search.HEADROOM, 0.95)
+    holds = search.PlanRow(candidate(2, 5), 0.95, 0.95, 0.92, loads, "", ())
+    barely = replace(holds, if_slower=0.5, at_load=dict.fromkeys(search.HEADROOM, 1.0))
+    worse = replace(holds, at_load={**loads, 1.5: 0.9})
+    assert search.frontier([barely, holds, worse, holds]) == (barely, holds)
 
 
 def test_the_cheapest_of_each_shape_goes_on_first():
