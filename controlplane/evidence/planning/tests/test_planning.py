@@ -50,7 +50,7 @@ def text(answer: Any) -> str:
     return str(answer.content.decode())
 
 
-def test_a_plan_over_rest_has_the_answer_of_the_command_and_is_computed_once(
+def test_a_plan_asked_over_rest_has_the_answer_of_the_command_and_is_computed_once(
     ci: ApiCaller, vera: Any, sent: Any
 ) -> None:
     viewer = api_caller(vera)
@@ -109,6 +109,9 @@ def test_a_plan_is_started_watched_and_cancelled_on_its_pages(otto_client: Any, 
     assert FleetPlan.objects.get().asked == PlanIn.model_validate(ASKED).model_dump(mode="json")
     assert "every 1s" in text(vera_client.get(f"{page}state"))
     assert "Cancel plan" not in text(vera_client.get(page))
+    FleetPlan.objects.update(done=1_200, total=1_500)
+    for part in ('<progress value="1200" max="1500"', "1,200 of 1,500 plays"):
+        assert part in text(vera_client.get(page))
     assert vera_client.post(f"{page}cancel").status_code == 403
     assert otto_client.post(f"{page}cancel").headers["Location"] == page
     shown = text(vera_client.get(page))
