@@ -259,17 +259,30 @@ def usage_of(event: Said) -> JsonObject | None:
 
 
 def payload(event: bytes) -> bytes:
-    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. A text of an event
-    named `error` becomes JSON."""
+    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. What an event named
+    `error` says becomes a JSON object with the field `error`."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
         return b""
-    data = event[start + 5 :].strip()
+    data = event[start + 5 :].rstrip()
     if b"\n" in data:  # further data, or other fields, which may stand in any order
-        data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data))).strip()
-    if not data.startswith(b"{") and _NAMED_ERROR.search(event) is not None:
-        return orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
+        data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data)))
+    data = data.strip()
+    if b"error" in event and _NAMED_ERROR.search(event) is not None:
+        return _as_error(data)
     return data
+
+
+def _as_error(data: bytes) -> bytes:
+    event = said(data)
+    if event is not None and sign_of(event) == "error":
+        return data
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = None
+    text = data.decode("utf-8", "replace") or "an event named error"
+    return orjson.dumps({"error": found if found and isinstance(found, dict) else text})
 
 
 def events(stream: bytes) -> Iterator[bytes]:

@@ -122,12 +122,15 @@ def test_a_beginning_that_is_the_end_has_no_content_unless_it_holds_the_answer(e
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-@pytest.mark.parametrize("said", [b"EngineCore died", b"", b"[1]"])
-def test_an_event_named_error_is_one_whatever_it_says(end, said):
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [(b"It died", "It died"), (b"", ""), (b"[1]", "[1]"), (b'{"message": "dead"}', "dead"), (b"{}", "{}")],
+)
+def test_an_event_named_error_is_one_whatever_it_says(end, said, message):
     event = (b"event: error\ndata: %b" % said).replace(b"\n", end[: len(end) // 2]) + end
     beginning = Beginning()
     assert (beginning.feed(event), beginning.error.is_clients) == ("error", False)
-    assert said.decode() in beginning.error.message
+    assert message in beginning.error.message
     text = b"data: " + written(CONTENT[0]) + end
     for stream in (text + event, text + event + b"data: [DONE]" + end):
         assert answers.ending(stream).error.message == beginning.error.message
@@ -135,7 +138,12 @@ def test_an_event_named_error_is_one_whatever_it_says(end, said):
 
 @pytest.mark.parametrize(
     "event",
-    [b"data: %b\nid: 1\n\n", b"id: 1\r\ndata:%b\r\nevent: x\r\n\r\n", b": a\ndata: %b\nretry: 9\n: note\n\n"],
+    [
+        b"data: %b\nid: 1\n\n",
+        b"id: 1\r\ndata:%b\r\nevent: x\r\n\r\n",
+        b": a\ndata: %b\nretry: 9\n: note\n\n",
+        b"data:\nid: 1\ndata: %b\n\n",
+    ],
 )
 def test_the_fields_of_an_event_may_stand_in_any_order(event):
     chunk = event % written({"choices": [], "usage": {"prompt_tokens": 9}})
