@@ -48,14 +48,15 @@ class Wakes:
             self.since = now
         so_far_s, expected_s = now - self.since, self.expected_s
         left_s = max(1, math.ceil(expected_s - so_far_s if so_far_s < expected_s else expected_s))
-        is_full = waiting >= rule.max_held
+        is_full, fits = waiting >= rule.max_held, not waiting or self.waiting_bytes + size <= MOST_BYTES
         if is_full:
             why = f"{waiting} requests wait for it already"
-        elif waiting and self.waiting_bytes + size > MOST_BYTES:
+        elif not fits:
             why = f"requests of {self.waiting_bytes / 2**20:.0f} MiB wait for it already"
         else:
             why = ""
-        return Hold(rule.max_wait_s, left_s, why and f"no instance is ready: the pool wakes, and {why}", is_full)
+        refused = why and f"no instance is ready: the pool wakes, and {why}"
+        return Hold(rule.max_wait_s, left_s, refused, is_full and fits)
 
     def ready(self, now: float) -> None:
         """Note that an instance takes requests."""

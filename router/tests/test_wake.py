@@ -36,6 +36,7 @@ def test_neither_too_many_nor_too_large_requests_wait():
     assert "2 requests wait for it already" in wakes.hold(2, 1, 0.0).refused
     wakes.waiting_bytes = MOST_BYTES - 10
     assert "256 MiB wait for it already" in wakes.hold(1, 11, 0.0).refused
+    assert [wakes.hold(2, size, 0.0).is_full for size in (10, 11)] == [True, False]
     assert not wakes.hold(1, 10, 0.0).refused
     wakes.waiting_bytes = 0
     assert not wakes.hold(0, MOST_BYTES + 1, 0.0).refused

@@ -7,7 +7,7 @@ time is an argument.
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from math import inf
 
@@ -78,7 +78,7 @@ class AdmissionQueue:
             self._now = now
         if entry.offer is None:
             if self.waiting[entry.request_class] >= limit and not (
-                limit and self._displace(entry, entry.request_class)
+                limit and self._displace(entry, (entry.request_class,))
             ):
                 raise QueueFull
             entry.lift_at = self._now + self.band_max_wait_s
@@ -183,27 +183,31 @@ class AdmissionQueue:
 
     def makes_room(self, entry: QueueEntry) -> bool:
         """Displace a request of any class for this one, as `join` does one of its class; False if none may be."""
-        return any(self._displace(entry, name) for name in CLASSES)
+        return self._displace(entry, CLASSES)
 
-    def _displace(self, entry: QueueEntry, name: RequestClass) -> bool:
-        """Remove the newest request of the class in the lowest band below; without one, the newest in its own band of
+    def _displace(self, entry: QueueEntry, names: Sequence[RequestClass]) -> bool:
+        """Remove the newest request of a class in the lowest band below; without one, the newest in its own band of
         the tenant that has most waiting there, so that no tenant keeps the others out."""
         self._lift()
         for queue in reversed(self._highest_first):
             if queue.band > entry.band:
                 return False
-            waiting = queue.classes[name]
-            newest = waiting.newest() if queue.band < entry.band else waiting.newest_beyond(entry.tenant)
-            if newest is not None and newest.on_wakeup is not None:
-                waiting.drop(newest)
-                queue.over(newest)
-                queue.count(newest, -1)
-                self._count(newest, -1)
-                newest.displaced = True
-                self.displaced[newest.band] += 1
-                newest.on_wakeup()
-                return True
+            for waiting in (queue.classes[name] for name in names):
+                newest = waiting.newest() if queue.band < entry.band else waiting.newest_beyond(entry.tenant)
+                if newest is not None and newest.on_wakeup is not None:
+                    self._remove(newest, queue, newest.on_wakeup)
+                    return True
         return False
+
+    def _remove(self, entry: QueueEntry, queue: BandQueue, on_wakeup: Callable[[], None]) -> None:
+        """Take the place of a waiting entry away from it."""
+        queue.classes[entry.request_class].drop(entry)
+        queue.over(entry)
+        queue.count(entry, -1)
+        self._count(entry, -1)
+        entry.displaced = True
+        self.displaced[entry.band] += 1
+        on_wakeup()
 
     def _lift(self) -> None:
         """Raise entries that have waited long enough to the next band."""

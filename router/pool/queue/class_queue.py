@@ -50,7 +50,7 @@ class QueueEntry:
     lift_at: float = 0.0  # s, time at which its band rises
     queue: "BandQueue | None" = None  # current or latest queue
     account: Tenant | None = None  # charged tenant
-    displaced: bool = False  # displaced by a request of a higher band
+    displaced: bool = False  # another request has its place
 
     @property
     def is_waiting(self) -> bool:

@@ -142,6 +142,12 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
     assert not await asks("a 2", "a")  # of two requests and one each, nobody has two more
     assert not await asks("low", "c", band=-1)  # of a lower band it displaces nobody
     assert (len(queue), queue.displaced) == (4, {0: 2})
+    low = asyncio.ensure_future(wait(queue, queue.entry("heavy", "d", band=-1), 4))
+    await settle()
+    assert queue.makes_room(queue.entry("warm", "c"))  # of any class, the lowest band goes first
+    await settle()
+    assert (low.done(), queue.displaced) == (True, {0: 2, -1: 1})
+    await asyncio.gather(low, return_exceptions=True)
     queue.wake_all()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
