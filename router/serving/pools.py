@@ -132,6 +132,13 @@ class Pools:
         own = {pool.name: Alias((Target(pool.name),)) for pool in served if pool.model not in ("", pool.name)}
         self.names = {**own, **self.aliases}
 
+    def alias(self, name: str) -> Alias | None:
+        """Return what the name stands for; None for a model's own name, such as a pool's if its engines list it."""
+        alias = self.names.get(name)
+        if alias is None or name in self.aliases:
+            return alias
+        return None if any(name in listed for listed in self._listed_by(name)) else alias
+
     def barred(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
         """Return why a request with the key cannot use the pool."""
         if pool not in self._pools:

@@ -20,7 +20,7 @@ from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt
 from router.request.call import Call
 from router.request.chosen import Chosen, Hashed
-from router.request.request import ProxiedRequest
+from router.request.request import NOT_READ, ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
@@ -79,16 +79,32 @@ def prepare(
 ) -> None:
     """Set the call's pool and request; `by_name` holds the request's headers. Raise ErrorResponse, and InvalidBody
     for one that cannot be written anew."""
+    forwarded = headers.forwarded(incoming.headers, by_name)
+    try:
+        _choose(call, incoming, forwarded, by_name, read, body, pools)
+    except ErrorResponse:  # its form depends on the request
+        call.request = replace(NOT_READ, forwarded=forwarded, prompt=read)
+        raise
+
+
+def _choose(
+    call: Call,
+    incoming: IncomingRequest,
+    forwarded: bytes,
+    by_name: dict[bytes, bytes],
+    read: Prompt,
+    body: bytes,
+    pools: Pools,
+) -> None:
     header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
     if call.owner is not None and named is None and read.model in pools.aliases:
         named = call.owner.pool
     session = _session(call, by_name, read, pools)
-    alias = pools.names.get(read.model)
+    alias = pools.alias(read.model)
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
     target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
-    forwarded = headers.forwarded(incoming.headers, by_name)
     if call.alias is not None:
         _aim(call, call.alias, target, forwarded, session, pools)
         return

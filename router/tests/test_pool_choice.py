@@ -97,6 +97,10 @@ async def test_engines_know_no_name_of_a_pool_and_the_client_is_answered_by_it(w
     assert (answer.status_code, '"model":"demo"' in answer.text, "llama" in answer.text) == (200, True, False)
     assert (await w.receipt(answer))["model"] == "llama"
     assert [one["id"] for one in (await w.client.get("/v1/models")).json()["data"]] == ["llama"]
+    for endpoint in w.router.pools.get("demo").endpoints.values():
+        endpoint.models = {"demo": None}
+    await w.ask(model="demo", stream=streamed)
+    assert w.engines[0].received[-1].document["model"] == "demo"  # the engines list it themselves
 
 
 def test_a_name_of_the_document_goes_before_a_pools():

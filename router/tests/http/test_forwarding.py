@@ -145,3 +145,13 @@ async def test_codex_hears_by_an_event_of_what_it_would_repeat_or_must_compact(w
     failed = json.loads(data.removeprefix("data: "))["response"]
     assert (kind, failed["status"], failed["error"]["code"]) == ("event: response.failed", "failed", code)
     assert re.search("context length|another mistake|closed the connection", failed["error"]["message"])
+
+
+async def test_codex_hears_by_an_event_that_nobody_serves_the_model_that_it_names(world):
+    w = await world(None)
+    body = {"model": "gpt-5", "input": "hello", "stream": True}
+    response = await w.client.post("/v1/responses", json=body, headers=CODEX)
+    failed = json.loads(response.text.partition("data: ")[2])["response"]
+    assert (response.status_code, failed["model"], failed["error"]["code"]) == (200, "gpt-5", GIVES_UP)
+    assert "known: llama" in failed["error"]["message"]
+    assert (await w.receipt(response))["code"] == "model_not_found"
