@@ -118,8 +118,8 @@ def test_prefill_instances_have_their_own_tensor_parallel() -> None:
     assert sides == [4, 2]
 
 
-def test_colocated_instances_of_neuron_move_nothing() -> None:
-    assert SIM.wire(build(SimSpec, {"kv": "neuron"}), LAUNCH).connector == ""
+def test_colocated_instances_of_neuron_and_sglang_move_nothing() -> None:
+    assert {SIM.wire(build(SimSpec, {"kv": kv}), LAUNCH).connector for kv in ("neuron", "sglang")} == {""}
 
 
 def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:

@@ -22,6 +22,7 @@ class KvConnector:
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
     is_shared: bool = False  # instances read others' blocks by themselves, without pulls
+    needs_prefill_role: bool = False  # an instance that does both would compute the whole answer, not the prompt
     continues_token: bool = False  # the prefill samples the answer's first token, with all options
     counts_fetched: bool = True  # cached tokens of an answer include those from the prefill
 
@@ -37,7 +38,14 @@ CONNECTORS: dict[str, KvConnector] = {
         KvConnector(MOONCAKE_P2P, needs_bootstrap=True),
         KvConnector(NEURON, api_paths=_OPENAI),
         KvConnector(TRTLLM, api_paths=_OPENAI, counts_fetched=False),
-        KvConnector(SGLANG, needs_bootstrap=True, api_paths=_OPENAI_NOW, continues_token=True, counts_fetched=False),
+        KvConnector(
+            SGLANG,
+            needs_bootstrap=True,
+            api_paths=_OPENAI_NOW,
+            needs_prefill_role=True,
+            continues_token=True,
+            counts_fetched=False,
+        ),
     )
 }
 # The decoder pulls, and the usage of the KV cache that the prefill instance tells falls once it has

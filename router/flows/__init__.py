@@ -168,6 +168,8 @@ def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:
         return "the prefill instance has left the fleet"
     if endpoint.connector not in OFFLOADS or prefiller.connector != endpoint.connector:
         return f"{prefiller.id} cannot transfer KV to {endpoint.id}"
+    if prefiller.role != "prefill" and connectors.CONNECTORS[endpoint.connector].needs_prefill_role:
+        return f"{prefiller.id} does not only prefill, as {endpoint.connector} needs it"
     if endpoint.kv.pair not in ("", prefiller.id):
         return f"{endpoint.id} takes KV from {endpoint.kv.pair} only"
     return ""

@@ -43,7 +43,7 @@ from fleet.simengine.model import (
     model_of,
     served,
 )
-from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, TRTLLM
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, SGLANG, TRTLLM
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
 from router.contract.redis.published import DataParallel, InstanceRole
@@ -119,7 +119,7 @@ class SimSpec:
         NONE,
         title="KV connector",
         choices=CONNECTOR_CHOICES,
-        help="How KV blocks move between instances: as with this connector of vLLM, Neuron or TensorRT-LLM.",
+        help="How KV blocks move between instances: as with this connector of real engines.",
     )
     prefill_instances: int = option(
         0,
@@ -419,7 +419,7 @@ def hardware(spec: SimSpec, role_: str) -> Hardware:
 
 def wire(spec: SimSpec, launch: Launch) -> Wire:
     url = base_url(launch)
-    if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
+    if spec.kv == NONE or (spec.kv in (NEURON, SGLANG) and not spec.prefill_instances):
         dp = data_parallel.published(spec, launch, moe=profile_of(spec).has_experts)
         return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(

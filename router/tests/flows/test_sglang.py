@@ -21,7 +21,7 @@ def answer(words: str = "one") -> Any:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    for _ in range(500):
+    for _ in range(1500):
         if true():
             return
         await asyncio.sleep(0.02)
@@ -144,3 +144,13 @@ async def test_a_prefill_without_a_bootstrap_server_is_named(servers: Any) -> No
     made.world.publish()
     await made.world.until(lambda: not made.world.pool.endpoints["prefill-0"].kv.bootstrap)
     assert "prefill-0: its fleet entry has no kv.bootstrap" in (await made.world.ask()).json()["error"]["message"]
+
+
+async def test_a_server_that_does_both_is_asked_for_no_prompt_since_it_would_compute_the_answer(servers: Any) -> None:
+    made = await servers([answer()], [answer()], "sglang")
+    made.world.entries = [one | {"role": "both"} for one in made.world.entries]
+    made.world.publish()
+    await made.world.until(lambda: {one.role for one in made.world.pool.endpoints.values()} == {"both"})
+    receipt = await made.world.receipt(await made.world.ask())
+    assert (receipt["flow"], receipt["offload"]) == ("colocated", "ineligible")
+    assert len(made.context[0].received) + len(made.generation[0].received) == 1
