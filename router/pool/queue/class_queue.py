@@ -67,7 +67,7 @@ class CapacityOffer:
 
 
 class ClassQueue:
-    __slots__ = ("_clock", "_heap", "_size", "_tenants", "_with_requests", "arrived", "time")
+    __slots__ = ("_by_number", "_clock", "_heap", "_most", "_size", "_tenants", "_with_requests", "arrived", "time")
 
     def __init__(self) -> None:
         self.time = 0.0  # clock of the class: requests by share
@@ -76,6 +76,8 @@ class ClassQueue:
         self._tenants: dict[str, Tenant] = {}
         self._heap: list[Turn] = []  # includes outdated turns
         self._with_requests = 0  # number of tenants with requests
+        self._by_number: dict[int, dict[str, None]] = {}  # names of tenants by the number of their waiting entries
+        self._most = 0  # greatest of these numbers
         self._size = 0
 
     def __len__(self) -> int:
@@ -88,6 +90,7 @@ class ClassQueue:
         self._size += 1
         self.arrived[entry] = None  # an entry that joins again keeps its place
         waiting, order = tenant.waiting, entry.order
+        self._count(entry.tenant, len(waiting), len(waiting) + 1)
         if waiting and waiting[-1][0] < order:  # nearly always true: a later entry changes no turn
             waiting.append((order, entry))
             tenant.cost += entry.cost
@@ -106,6 +109,7 @@ class ClassQueue:
         waiting = tenant.waiting
         del waiting[0 if waiting[0][1] is entry else bisect_left(waiting, entry.order, key=_order)]
         self._size -= 1
+        self._count(entry.tenant, len(waiting) + 1, len(waiting))
         if tenant.waiting:
             tenant.cost -= entry.cost
             self._place(entry.tenant, tenant)
@@ -113,6 +117,18 @@ class ClassQueue:
         tenant.cost, tenant.turn = 0.0, None
         self._with_requests -= 1
         self._forget()
+
+    def _count(self, name: str, before: int, now: int) -> None:
+        """Note how many entries of the tenant wait; all tenants are too many to look at for each refused request."""
+        if before:
+            alike = self._by_number[before]
+            del alike[name]
+            if not alike:
+                del self._by_number[before]
+        if now:
+            self._by_number.setdefault(now, {})[name] = None
+        if now > self._most or (before == self._most and before not in self._by_number):
+            self._most = now
 
     def _forget(self) -> None:
         """Forget tenants' debts when the queue is empty, or when too many idle tenants have one."""
@@ -158,8 +174,10 @@ class ClassQueue:
     def newest_beyond(self, name: str) -> QueueEntry | None:
         """Return the newest waiting entry of the tenant with most, if it has at least two more than this tenant."""
         own = self._tenants.get(name)
-        most = max((one.waiting for one in self._tenants.values()), key=len, default=[])
-        return most[-1][1] if len(most) > (len(own.waiting) if own is not None else 0) + 1 else None
+        if self._most <= (len(own.waiting) if own is not None else 0) + 1:
+            return None
+        most = next(reversed(self._by_number[self._most]))
+        return self._tenants[most].waiting[-1][1]
 
     def due(self, now: float) -> list[QueueEntry]:
         """Return the entries that have waited long enough for the next band."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
-from router.pool.queue.class_queue import IDLE_TENANTS
+from router.pool.queue.class_queue import IDLE_TENANTS, ClassQueue, QueueEntry
 from router.tests.pool.waiting import wait
 
 CLASSES = ("warm", "medium", "heavy")
@@ -150,6 +150,23 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
     await asyncio.gather(low, return_exceptions=True)
     queue.wake_all()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40))
+@settings(max_examples=50)
+def test_the_newest_request_of_a_tenant_with_most_is_found_after_any_arrivals_and_departures(changes):
+    queue, waiting = ClassQueue(), {name: [] for name in "abcdx"}
+    for order, (name, arrives) in enumerate(changes):
+        if arrives:
+            waiting[name].append(QueueEntry(order, "warm", name, 1.0))
+            queue.put(waiting[name][-1])
+        elif waiting[name]:
+            queue.drop(waiting[name].pop(order % len(waiting[name])))
+        most = max(map(len, waiting.values()))
+        for own, entries in waiting.items():
+            found = queue.newest_beyond(own)
+            assert (found is not None) == (most > len(entries) + 1)
+            assert found is None or found in [one[-1] for one in waiting.values() if len(one) == most]
 
 
 async def test_unannounced_capacity_is_found_by_looking_again():
