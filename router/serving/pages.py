@@ -123,7 +123,10 @@ class Pages:
 
 
 def _indexes(pool: Pool) -> list[JsonObject]:
-    """Count the instances, or ranks, by prefix index in force and by the reason against a better one."""
+    """Count the instances, or ranks, by prefix index in force and by the reason against a better one.
+
+    The reason in words has addresses and folders, so the log, receipts and signed-in pages have it alone.
+    """
     groups: dict[tuple[str, str, str], list[Endpoint]] = {}
     for endpoint in pool.endpoints.values():
         belief = endpoint.belief
@@ -135,7 +138,6 @@ def _indexes(pool: Pool) -> list[JsonObject]:
             "but_for": but_for,
             "n": len(alike),
             "first": alike[0].id,
-            "why": alike[0].belief.why,
         }
         for (index, reason, but_for), alike in sorted(groups.items(), key=lambda group: group[0])
     ]

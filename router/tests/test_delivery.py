@@ -77,8 +77,12 @@ async def test_each_generation_is_acknowledged_once_it_is_served(world):
         acks = [await w.message(channel) for _ in range(2)]
     assert [(ack["generation"], ack["split"], ack["version"]) for ack in acks] == [(3, "on", 42), (4, "", 42)]
     await split(w, 0.25, generation=5)
-    served = loaded(w.published.client.get(redis_keys.router_key("router-1")))["pools"]["demo"]
-    assert (served["generation"], served["split"]) == (5, "on")
+
+    def served() -> tuple[int, str]:
+        told = loaded(w.published.client.get(redis_keys.router_key("router-1")))["pools"]["demo"]
+        return told["generation"], told["split"]
+
+    await w.until(lambda: served() == (5, "on"), "its report has the fifth generation")
     health = (await w.client.get("/healthz")).json()["pools"]["demo"]["split"]
     assert (health["state"], health["delivery"], health["generation"], health["share"]) == ("on", 7, 5, 0.25)
 
