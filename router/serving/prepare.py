@@ -101,7 +101,7 @@ def _choose(
     if call.owner is not None and named is None and read.model in pools.aliases:
         named = call.owner.pool
     session = _session(call, by_name, read, pools)
-    alias = pools.alias(read.model)
+    alias = pools.alias(read.model) if read.model in pools.names else None
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
     target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
