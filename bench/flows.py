@@ -1,6 +1,6 @@
 """What a fault costs under offloads: prefill and decode instances killed or suspended while requests pass through both.
 
-    .venv/bin/python -m bench.flows [--flows "trtllm,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
+    .venv/bin/python -m bench.flows [--flows "trtllm,sglang,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
 
 For each flow it starts a router and four simulated engines, two that prefill and two that decode, does one fault after
 another under load and prints a table; `--write` puts it into docs/findings/tables/offloads.csv. 1P1D: each decoder is
@@ -73,6 +73,8 @@ class Engine:
     @property
     def option(self) -> str:
         known = f"http://127.0.0.1:{self.port};id={self.name};role={self.role};connector={self.connector}"
+        if CONNECTORS[self.connector].needs_bootstrap:
+            known += f";kv.bootstrap=http://127.0.0.1:{self.port}"
         return f"{known};kv.pair={self.pair.name}" if self.pair is not None else known
 
     def stop(self) -> None:
@@ -243,7 +245,7 @@ def write(lines: list[str], rate: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--flows", default="trtllm,neuron,neuron 1P1D", help=f"of {', '.join(CONNECTORS)}, or neuron 1P1D"
+        "--flows", default="trtllm,sglang,neuron,neuron 1P1D", help=f"of {', '.join(CONNECTORS)}, or neuron 1P1D"
     )
     parser.add_argument("--seconds", type=float, default=6.0, help="of each row")
     parser.add_argument("--rate", type=float, default=6.0, help="requests per second")

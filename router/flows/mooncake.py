@@ -10,7 +10,7 @@ import orjson
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
-from router.flows.together import Together
+from router.flows.together import bootstrap, both_halves
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
@@ -33,21 +33,16 @@ async def through_store(
 
 
 async def from_peer(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
-    bootstrap = prefiller.kv.bootstrap
-    if not bootstrap:
-        raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
+    server = bootstrap(prefiller).geturl()
     if not prefiller.engine_id:
-        prefiller.engine_id = await _engine_id(prefiller, bootstrap)
+        prefiller.engine_id = await _engine_id(prefiller, server)
     transfer = {"transfer_id": f"xfer-{call.pair_id}"}
     hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
-    where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": prefiller.engine_id}
+    where = {"remote_bootstrap_addr": server, "remote_engine_id": prefiller.engine_id}
     fetch = {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where
     asked = bodies.prefill(call.request.prompt.document, call.api_path, hold)
-    both = Together(
-        offload,
-        prefill(call, prefiller, offload, asked, tokens),
-        decode(call, decoder, offload, bodies.decode(call.request.body, fetch)),
-    )
+    halves = asked, bodies.decode(call.request.body, fetch)
+    both = both_halves(call, prefiller, decoder, offload, tokens, halves)
     try:
         await both.prefilled()
         return await both.decoded()
@@ -56,12 +51,12 @@ async def from_peer(call: Call, prefiller: Endpoint, decoder: Endpoint, offload:
             prefiller.engine_id = ""
 
 
-async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
+async def _engine_id(endpoint: Endpoint, server: str) -> str:
     """Return the engine id of the data-parallel rank."""
     try:
-        _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST, tls=endpoint.upstream.tls)
+        _, raw = await get(server, "/query", QUERY_S, LARGEST, tls=endpoint.upstream.tls)
         return str(orjson.loads(raw[:LARGEST])[str(endpoint.rank or 0)]["engine_id"])[:LONGEST_ID]
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(
-            f"{endpoint.id}: its bootstrap server {bootstrap} did not return an engine id: {error}"
+            f"{endpoint.id}: its bootstrap server {server} did not return an engine id: {error}"
         ) from None

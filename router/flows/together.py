@@ -3,9 +3,33 @@
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
-from router.request.offload import Offload
+from router.flows.decode import decode
+from router.flows.prefill import prefill
+from router.pool.endpoint import Endpoint
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import Connection
+
+
+def both_halves(
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int, bodies: tuple[bytes, bytes]
+) -> "Together":
+    """Send the first body to the prefill instance, the second to the decoder."""
+    asked, body = bodies
+    return Together(offload, prefill(call, prefiller, offload, asked, tokens), decode(call, decoder, offload, body))
+
+
+def bootstrap(prefiller: Endpoint) -> SplitResult:
+    """Return the URL of the server at which the two engines meet. Raise PrefillFailed."""
+    try:
+        url = urlsplit(prefiller.kv.bootstrap)
+        if url.hostname and url.port:
+            return url
+    except ValueError:
+        pass  # a port beyond the range
+    raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
 
 
 class Together:

@@ -12,11 +12,19 @@ from typing import Any
 
 import httpx
 
+from router.policy.schema import document
+from router.tests.picker.sidecar import sidecar
 from router.tests.ports import free_ports
 
 TYPES = "type.googleapis.com/envoy.extensions"
 HCM = "filters.network.http_connection_manager.v3.HttpConnectionManager"
 SUBSET_HEADER = "x-test-subset"
+MODES = {
+    "request_header_mode": "SEND",
+    "request_body_mode": "FULL_DUPLEX_STREAMED",
+    "request_trailer_mode": "SEND",
+    "response_header_mode": "SEND",
+}
 INSURED = {"retry_on": "connect-failure", "num_retries": 2}
 
 
@@ -82,31 +90,43 @@ def config(port: int, engines: list[int], picker: int, modes: dict[str, str]) ->
     return {"static_resources": {"listeners": [listener], "clusters": clusters}}
 
 
-def _sim(port: int) -> tuple[str, ...]:
-    given = ("--model", "llama", "--time-scale", "50", "--max-model-len", "1000000")
+def _sim(port: int, *more: str) -> tuple[str, ...]:
+    given = ("--model", "llama", "--time-scale", "50", "--max-model-len", "1000000", *more)
     return sys.executable, "-m", "fleet.simengine", "--port", str(port), *given
 
 
 class Gateway:
-    def __init__(self, folder: Path, stack: ExitStack, modes: dict[str, str]) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, modes: dict[str, str], *, divided: bool = False) -> None:
+        """`divided`: two engines prefill, two decode behind sidecars."""
         first, *rest = free_ports(7)
         self.engines, (self.grpc, self.http) = [first, *rest[:3]], rest[3:5]
         self.port = rest[5]
         self.url, self.pages = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.http}"
         self.modes = modes
+        self.sidecars = [stack.enter_context(sidecar(port)) for port in self.engines[2:]] if divided else []
         self._stack = stack
         self._folder = folder
-        self.sims = [self._start(f"sim-{port}", *_sim(port)) for port in self.engines]
+        kv = ("--kv", "nixl") if divided else ()
+        self.sims = [self._start(f"sim-{port}", *_sim(port, *kv)) for port in self.engines]
         self.start_picker()
         found = importlib.util.find_spec("envoy")
         assert found is not None, "Envoy is not installed: make test-deploy installs it (requirements-deploy.txt)"
         assert found.origin is not None
         written = folder / "envoy.json"
-        written.write_text(json.dumps(config(self.port, self.engines, self.grpc, modes)))
+        written.write_text(json.dumps(config(self.port, self.addressed, self.grpc, modes)))
         envoy = str(Path(found.origin).parent / "_bin" / "envoy")
         quiet = ("--concurrency", "1", "-l", "error", "--disable-hot-restart")
         self._start("envoy", envoy, "-c", str(written), *quiet)
         self.until(lambda: self.status() == 200)
+
+    @property
+    def addressed(self) -> list[int]:
+        """Ports at which the gateway reaches the instances."""
+        return [*self.engines[: 4 - len(self.sidecars)], *(one.server_port for one in self.sidecars)]
+
+    def at(self, number: int) -> str:
+        """The URL of an engine itself."""
+        return f"http://127.0.0.1:{self.engines[number]}"
 
     def stop_sim(self, at: int) -> None:
         self.sims[at].kill()
@@ -117,9 +137,15 @@ class Gateway:
         self.until(lambda: is_up(f"http://127.0.0.1:{self.engines[at]}/health"))
 
     def start_picker(self) -> None:
-        engines = ",".join(f"http://127.0.0.1:{port}" for port in self.engines)
-        ports = ("--port", str(self.grpc), "--http-port", str(self.http))
-        self.picker = self._start("picker", sys.executable, "-m", "router.picker", *ports, "--instances", engines)
+        given = ["--port", str(self.grpc), "--http-port", str(self.http)]
+        parts = [""] * 4
+        if self.sidecars:
+            parts = [f";role={role};connector=nixl" for role in ("prefill", "prefill", "decode", "decode")]
+            policy = self._folder / "policy.json"
+            policy.write_text(json.dumps(document.default("round_robin_pd")))
+            given += ["--sidecars", "--policy", str(policy)]
+        engines = ",".join(f"http://127.0.0.1:{port}{part}" for port, part in zip(self.addressed, parts, strict=True))
+        self.picker = self._start("picker", sys.executable, "-m", "router.picker", *given, "--instances", engines)
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         log = self._stack.enter_context((self._folder / f"{name}.log").open("ab"))
@@ -158,11 +184,10 @@ def is_up(url: str) -> bool:
 @contextmanager
 def gateway(folder: Path, **modes: str) -> Iterator[Gateway]:
     with ExitStack() as stack:
-        chosen = {
-            "request_header_mode": "SEND",
-            "request_body_mode": "FULL_DUPLEX_STREAMED",
-            "request_trailer_mode": "SEND",
-            "response_header_mode": "SEND",
-            **modes,
-        }
-        yield Gateway(folder, stack, chosen)
+        yield Gateway(folder, stack, MODES | modes)
+
+
+@contextmanager
+def divided(folder: Path) -> Iterator[Gateway]:
+    with ExitStack() as stack:
+        yield Gateway(folder, stack, MODES, divided=True)

@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from router.tests.picker.gateway import SUBSET_HEADER, Gateway, gateway, is_up
+from router.tests.picker.gateway import SUBSET_HEADER, Gateway, divided, gateway, is_up
 
 pytestmark = pytest.mark.deploy
 SERVED = "x-gateway-destination-endpoint-served"
@@ -31,6 +33,14 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     of_response = {"response_body_mode": BODIES, "response_trailer_mode": "SEND"}
     with gateway(tmp_path_factory.mktemp("other"), **of_request, **of_response) as made:
         yield made
+
+
+ASKED: tuple[tuple[str, Callable[[str], dict[str, Any]], Callable[[dict[str, Any]], Any]], ...] = (
+    ("/v1/chat/completions", lambda text: body(text, max_tokens=9), lambda said: said["choices"][0]["message"]),
+    ("/v1/completions", lambda text: {"model": "llama", "prompt": text}, lambda said: said["choices"][0]["text"]),
+    ("/v1/responses", lambda text: {"model": "llama", "input": text}, lambda said: said["output"][0]["content"]),
+    ("/v1/messages", lambda text: body(text, max_tokens=9), lambda said: said["content"]),
+)
 
 
 def body(text: str = "hi", **further: Any) -> dict[str, Any]:
@@ -125,6 +135,38 @@ def test_without_the_picker_requests_are_refused_until_it_is_back(plain: Gateway
     plain.start_picker()
     plain.until(lambda: is_up(f"{plain.pages}/healthz"))
     assert plain.until(lambda: ask(plain).status_code == 200) <= 2
+
+
+def test_a_decoders_sidecar_fetches_the_prompt_from_the_prefill_instance_that_the_picker_names(
+    tmp_path: Path,
+) -> None:
+    with divided(tmp_path) as made:
+        prefills = {f"127.0.0.1:{port}" for port in made.addressed[:2]}
+        for path, asked, said in ASKED:
+            for turn in range(2):
+                prompt = f"{path} {turn} " + "word " * 500
+                forged = {"x-prefiller-host-port": "127.0.0.1:1"}  # the client's own
+                response = httpx.post(made.url + path, json=asked(prompt), headers=forged, timeout=30)
+                assert response.status_code == 200, response.text[:300]
+                assert said(response.json()) == said(httpx.post(made.at(0) + path, json=asked(prompt)).json())
+                receipt = receipt_called(made, response.headers["x-request-id"])
+                assert (receipt["flow"], receipt["outcome"]) == ("offload_nixl", "ok")
+                assert receipt["instance"] == response.headers[SERVED]
+                assert receipt["prefill_instance"] in prefills
+        told = [each for one in made.sidecars for each in one.prefillers]
+        assert Counter(path for path, _ in told) == {path: 2 for path, *_ in ASKED}
+        assert {prefiller for _, prefiller in told} == prefills
+        pages = [httpx.get(made.at(at) + "/metrics").text for at in (2, 3)]
+        assert all(
+            re.search(r'prompt_tokens_by_source_total\{.*"external_kv_transfer"\} [1-9]', page) for page in pages
+        )
+        # The other prefill instance computes the prompts once one is gone
+        made.stop_sim(0)
+        made.until(lambda: all(ask(made, f"{n}").status_code == 200 for n in range(4)))
+
+
+def receipt_called(at: Gateway, name: str) -> dict[str, Any]:
+    return receipt_of(at, lambda one: bool(one["request_id"] == name))
 
 
 def receipt_of(gateway: Gateway, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
