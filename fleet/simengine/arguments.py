@@ -70,6 +70,7 @@ def parse_arguments(words: list[str]) -> Arguments:
     )
     parser.add_argument("--context-model", choices=tuple(MOES), default=next(iter(MOES)), help="of context servers")
     parser.add_argument("--context-gpu", choices=tuple(CONTEXT_GPUS), default=next(iter(CONTEXT_GPUS)))
+    parser.add_argument("--context-hot-experts", type=float, default=0.0, help="Zipf exponent of the router's choice")
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")

@@ -50,6 +50,7 @@ class SimOptions:
     context_servers: str  # one of CONTEXT_SERVERS; other than plain, it replaces the five options before it
     context_model: str  # mixture of experts: one of MOES
     context_gpu: str  # one of GPUS
+    context_hot_experts: float  # Zipf exponent of the router's choice
     group: int  # number of data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
@@ -154,7 +155,7 @@ def _server(options: SimOptions, role: str) -> Server:
     if role != PREFILL:
         return generation_server(gpus, of)
     if options.context_servers == DEP:
-        return dep_server(gpus, 0, of)
+        return dep_server(gpus, 0, of, options.context_hot_experts)
     return dwdp_server(gpus, sliced=options.context_servers == DWDP_SLICES, of=of)
 
 

@@ -147,7 +147,8 @@ def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
     asked = parse_arguments(SIM.command(spec, LAUNCH)[3:])
     assert (asked.context_servers, asked.role, asked.kv) == ("dwdp", "prefill", "trtllm")
     assert not {"--gpu", "--model-profile"} & {*SIM.command(spec, LAUNCH)}, "they serve DeepSeek-R1 on GB200"
-    together = build(SimSpec, {**GROUPS, "context_servers": "dep", "prefill_tp": 8})
+    together = build(SimSpec, {**GROUPS, "context_servers": "dep", "prefill_tp": 8, "context_hot_experts": 1.2})
+    assert parse_arguments(SIM.command(together, LAUNCH)[3:]).context_hot_experts == 1.2
     assert SIM.wire(together, LAUNCH).dp.ranks == 1
     assert SIM.hardware(together, "prefill").gpus == 8
     assert SIM.twin_model is not None

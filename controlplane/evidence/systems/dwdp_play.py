@@ -55,7 +55,8 @@ def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
     if machine is None or inputs.generation_gpus > MOST_GPUS:
         return
     for pool in pools:
-        for point in curve_of(inputs) if fits(pool, machine) else ():
+        knows = pool.kind == "sim" or not inputs.hot_experts
+        for point in curve_of(inputs) if knows and fits(pool, machine) else ():
             load = point.demand.prompts_per_s * inputs.prompt_tokens / MEAN_TOKENS / PER_S
             if LOADS[0] <= load <= LOADS[1] and point.sequences * inputs.generation_gpus <= IN_FLIGHT:
                 yield _play(inputs, point, pool, round(load, 3))
@@ -99,11 +100,12 @@ def _play(inputs: DwdpInputs, point: Point, pool: PoolFacts, load: float) -> Pla
 
 def _sim_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool) -> str:
     mode = ("dwdp-slices" if inputs.slices else "dwdp") if is_dwdp else "dep"
+    hot = f"fleet.context_hot_experts={inputs.hot_experts:g} " if inputs.hot_experts else ""
     return (
         f"{POLICY} fleet.replicas={groups.count + 1} fleet.prefill_instances={groups.count} "
         f"fleet.context_servers={mode} fleet.prefill_tp={groups.gpus} fleet.tp={inputs.generation_gpus} "
         f"fleet.context_model={inputs.model} fleet.context_gpu={inputs.gpu} "
-        f"fleet.max_num_batched_tokens={inputs.max_tokens} name={name}"
+        f"{hot}fleet.max_num_batched_tokens={inputs.max_tokens} name={name}"
     )
 
 

@@ -7,11 +7,19 @@ from typing import Any
 from controlplane.evidence.experiments.matrix.presets import disaggregated, tiers
 from controlplane.evidence.systems.system import Play, Playable, PoolFacts
 from controlplane.evidence.traces import prompts_8k, questions
+from fleet.engine.tiers.devices import DRAM, DRIVES, SSD_TUTTI
+from fleet.kinds.options.option import options_of
 from fleet.systems.tiers.load import Load
 from router.contract.json_value import Json, JsonObject
 
 LOADS = (0.05, 20.0)  # factors that an experiment takes
 TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s
+# Values of Tutti's page that no option of an engine takes
+OF_THE_PAGE = (
+    *("attention", "free_gb", "api_s", "tokenize_us", "mode", "write_gb_s", "setup_s", "layer_setup_ms", "object_us"),
+    *("staging_share", "contention", "read_share", "decode_share", "backlog_share"),
+)
+HBM = "hbm"  # the page's tier without a device
 NEEDS = "It takes a pool of the kind sim, as examples/fleet-demo.yaml has, and arrivals that an experiment can play."
 
 
@@ -27,26 +35,56 @@ def _body(name: str, question: str, pool: PoolFacts, trace: str, load: float, ar
     }
 
 
-def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents
-    again."""
+def _sizes(inputs: Any) -> JsonObject:
+    """Return the options of all tiers."""
     sizes: JsonObject = {"dram_gb": inputs.dram_gb, "ssd_gb": inputs.ssd_gb, "dram_gb_per_s": inputs.dram_read_gb_s}
     if inputs.floor_s:
         sizes["tier_law"] = "published"
-    alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": "always"}
+    return {"block_size": inputs.object_tokens, **sizes}
+
+
+def _of_tier(inputs: Any) -> JsonObject:
+    """Return the options of the page's tier alone: the given rate of its medium, and the given commands."""
+    own: JsonObject = {}
+    if inputs.read_gb_s and inputs.tier == DRAM.name:
+        own["dram_gb_per_s"] = inputs.read_gb_s
+    elif inputs.read_gb_s and inputs.tier != HBM:
+        own["ssd_read_gb_s"] = inputs.read_gb_s / DRIVES
+    if inputs.metadata == "prp" and inputs.tier == SSD_TUTTI.name:
+        own["ssd_metadata"] = inputs.metadata
+    return own
+
+
+def _kept(inputs: Any) -> Iterator[str]:
+    """Yield which of the given values are no options of engines."""
+    own = options_of(type(inputs))
+    titles = [one.title for one in own if one.name in OF_THE_PAGE and getattr(inputs, one.name) != one.default]
+    if titles:
+        yield f"Engines keep their own: {', '.join(titles)}."
+
+
+def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
+    """Yield five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents
+    again."""
+    sizes = _sizes(inputs)
+    loads = "if_faster" if inputs.picks_faster else "always"
+    alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}
+    if inputs.hbm_tokens:
+        alone["kv_blocks"] = inputs.hbm_tokens // inputs.object_tokens
     load = Load(**{name: getattr(inputs, name) for name in asdict(Load())})
-    question = "What does each tier below HBM change?"
+    question = " ".join(("What does each tier below HBM change?", *_kept(inputs)))
     for pool in pools:
         if pool.kind != "sim":
             continue
         for trace, of in questions.LOADS.items():
             if of == load and LOADS[0] <= inputs.rate / questions.PER_S <= LOADS[1]:
                 title = f"{trace} at {inputs.rate:g} requests/s on one engine, five tiers"
-                arms = tiers({"replicas": 1}, {**alone, **sizes})
+                arms = tiers({"replicas": 1}, {**alone, **sizes}, inputs.tier, _of_tier(inputs))
                 body = _body(title, question, pool, trace, inputs.rate / questions.PER_S, arms)
                 yield Play(title, pool.name, body)
         title = "Documents that are read again, twice their rate, five tiers"
-        body = _body(title, question, pool, "documents-reread", 2.0, tiers({}, sizes)) | {"duration_s": TIERS_S}
+        arms = tiers({}, sizes, inputs.tier, _of_tier(inputs))
+        body = _body(title, question, pool, "documents-reread", 2.0, arms) | {"duration_s": TIERS_S}
         yield Play(title, pool.name, body)
 
 

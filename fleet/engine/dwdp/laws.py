@@ -1,5 +1,6 @@
 """Step times of context and generation servers, for the engine model of the twin."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.machine import Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
+from fleet.engine.dwdp.routing import spread_of_ranks
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 
@@ -41,6 +43,7 @@ class DepLaw(Law):
     reached: Efficiencies
     ranks: int
     seed: int
+    hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
 
     def plan_s(self, plan: StepPlan) -> float:
         chunks = [(tokens, chunk_pairs(tokens, request.computed)) for request, tokens in plan.prefill]
@@ -55,10 +58,19 @@ class DepLaw(Law):
     def _step_s(self, chunks: Sequence[tuple[float, float]], draw: str) -> float:
         """Return the duration of a step. An empty `draw`: no spread besides that of the prompts."""
         moe, dealt = self.moe, self._dealt(chunks)
-        skew = self.reached.skew_ms_per_token * sum(tokens for tokens, _ in dealt) / self.ranks / moe.moe_layers
+        mean = sum(tokens for tokens, _ in dealt) / self.ranks
+        skew = math.hypot(self.reached.skew_ms_per_token * mean / moe.moe_layers, self._hot_ms(mean))
         normal = random.Random(draw)  # noqa: S311 - a model, no secret
         late_ms = [normal.gauss(0.0, skew) if draw else 0.0 for _ in dealt]
         return self.fixed_s + dep_layer_ms(moe, self.gpu, self.reached, dealt, late_ms) * moe.moe_layers / 1e3
+
+    def _hot_ms(self, tokens: float) -> float:
+        """Return the spread between the GPUs that hold popular experts and those that do not."""
+        if not self.hot_experts:
+            return 0.0
+        moe = self.moe
+        routed = computing(moe, self.gpu, self.reached, tokens, 0.0, moe.experts / self.ranks).routed(moe)
+        return routed * spread_of_ranks(moe.experts, moe.top_k, self.hot_experts, self.ranks)
 
     def _dealt(self, chunks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Return (tokens, pairs) of each GPU: prompts go, in order of arrival, to the GPU with the fewest tokens."""

@@ -75,9 +75,9 @@ def generation_server(gpus: int, of: Machine = R1) -> Server:
     return Server(_plain(gpus, of), gpus, gpus, of.moe.experts / gpus, of)
 
 
-def dep_server(gpus: int, seed: int, of: Machine = R1) -> Server:
+def dep_server(gpus: int, seed: int, of: Machine = R1, hot_experts: float = 0.0) -> Server:
     """Return the server of all its GPUs. `seed`: seed of the spread of an iteration."""
-    law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed)
+    law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed, hot_experts=hot_experts)
     return Server(law, gpus, gpus, of.moe.experts / gpus, of)
 
 

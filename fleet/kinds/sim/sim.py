@@ -91,6 +91,13 @@ class SimSpec:
     context_gpu: str = option(
         next(iter(CONTEXT_GPUS)), title="GPU of the groups", choices=tuple(CONTEXT_GPUS), help="With context servers."
     )
+    context_hot_experts: float = option(
+        0.0,
+        title="Hot experts",
+        minimum=0.0,
+        maximum=3.0,
+        help="With context servers dep: Zipf exponent of the router's choice, for which a group waits; 0: uniform.",
+    )
     data_parallel_size: int = data_parallel_size_option(
         "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
     )
@@ -315,8 +322,11 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
     return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec) | loras)]
 
 
+_GROUP_DETAILS = ("context_servers", "context_model", "context_gpu", "context_hot_experts")
+
+
 def _groups(spec: SimSpec) -> dict[str, object]:
-    return _changed(spec, ("context_servers", "context_model", "context_gpu")) if _has_groups(spec) else {}
+    return _changed(spec, _GROUP_DETAILS) if _has_groups(spec) else {}
 
 
 def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
@@ -519,6 +529,7 @@ SIM = Kind(
         "context_servers",
         "context_model",
         "context_gpu",
+        "context_hot_experts",
         "enable_lora",
         "max_loras",
         "max_cpu_loras",

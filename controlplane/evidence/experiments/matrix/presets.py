@@ -94,14 +94,17 @@ _BELOW_HBM: dict[str, JsonObject] = {
 _TIER_SIZES = ("dram_gb", "ssd_gb")
 
 
-def tiers(fleet: Mapping[str, Json], engine: Mapping[str, Json]) -> list[Json]:
+def tiers(
+    fleet: Mapping[str, Json], engine: Mapping[str, Json], one: str = "", of_one: Mapping[str, Json] | None = None
+) -> list[Json]:
     """Compare HBM alone with four tiers below it. `engine`: options of all arms; sizes of the tiers replace the usual
-    ones."""
+    ones. `of_one`: further options of the arm of the device `one`."""
     arms: list[Json] = []
     for name, below in _BELOW_HBM.items():
         own = {option: engine.get(option, value) for option, value in below.items()}
+        device = below.get("ssd_access", "dram" if below else "hbm")
         shared = {option: value for option, value in engine.items() if option not in _TIER_SIZES}
-        made: JsonObject = {"block_size": 64, **shared, **own}
+        made: JsonObject = {"block_size": 64, **shared, **own, **((of_one or {}) if device == one else {})}
         arms.append({"name": name, "strategy": "priced", "fleet": {**fleet, "engine": made}})
     return arms
 

@@ -209,9 +209,10 @@ def test_a_point_of_each_model_of_the_catalogue_is_played_on_simulated_groups(
     pool = PoolFacts("r1", "sim", "deepseek-r1", {"context_servers": "dwdp"})
     real = PoolFacts("real", "trtllm", "deepseek-r1", {"prefill_instances": 4})
     assert DWDP.playable is not None
-    inputs = DwdpInputs(model=model, gpu=gpu, ranks=ranks, dep_ranks=ranks, max_tokens=16_384)
+    inputs = DwdpInputs(model=model, gpu=gpu, ranks=ranks, dep_ranks=ranks, max_tokens=16_384, hot_experts=1.2)
     first, *_ = DWDP.playable.plays(inputs, [pool, real])
     assert first.pool == "r1"
+    assert all("fleet.context_hot_experts=1.2" in str(arm) for arm in cast("list[str]", first.body["arms"]))
     body = ExperimentIn.model_validate({**first.body, "duration_s": 8})
     number = services.start_experiment(body, Actor("user", "otto")).pk
     running.run_experiment(number)

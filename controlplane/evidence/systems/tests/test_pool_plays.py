@@ -10,7 +10,7 @@ from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems.asking import inputs_of
 from controlplane.evidence.systems.registry import SYSTEMS
-from controlplane.evidence.systems.system import PoolFacts
+from controlplane.evidence.systems.system import Play, PoolFacts
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet
 
@@ -42,6 +42,37 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
     for play in plays:
         body = ExperimentIn.model_validate(play.body)
         assert [arm["name"] for arm in services.settled(body, Actor("user", "otto")).arms] == arms
+
+
+@pytest.mark.parametrize(
+    ("given", "arm", "engine"),
+    [
+        ({"tier": "dram", "read_gb_s": 25}, "DRAM", {"dram_gb_per_s": 25}),
+        ({"tier": "ssd-gds", "read_gb_s": 20}, "GDS", {"ssd_read_gb_s": 10, "dram_gb_per_s": 50}),
+        ({"metadata": "prp", "hbm_tokens": 64_000}, "Tutti", {"ssd_metadata": "prp", "kv_blocks": 1_000}),
+        ({"object_tokens": 32, "picks_faster": True}, "HBM", {"block_size": 32, "tier_load": "if_faster"}),
+    ],
+)
+def test_a_play_of_tutti_takes_the_given_values_of_its_tier(
+    given: dict[str, object], arm: str, engine: dict[str, object]
+) -> None:
+    body = tutti_play(given).body
+    arms = {one["name"]: one["fleet"]["engine"] for one in body["arms"]}  # type: ignore[call-overload, index, union-attr]
+    assert engine.items() <= arms[arm].items()
+    assert body["question"] == "What does each tier below HBM change?"
+    others = [one for name, one in arms.items() if name != arm]
+    assert all("ssd_read_gb_s" not in one and "ssd_metadata" not in one for one in others)
+
+
+def test_a_play_says_which_given_values_engines_do_not_take() -> None:
+    question = tutti_play({"write_gb_s": 5, "contention": "naive", "mode": "block"}).body["question"]
+    assert str(question).endswith("Engines keep their own: Loading, Writes, Reads beside writes.")
+
+
+def tutti_play(given: dict[str, object]) -> Play:
+    tutti = SYSTEMS["tutti"]
+    assert tutti.playable is not None
+    return next(iter(tutti.playable.plays(inputs_of(tutti, given), [PoolFacts("demo", "sim", "m", {})])))
 
 
 def test_arrivals_that_no_experiment_plays_offer_none() -> None:

@@ -94,10 +94,19 @@ def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
     assert "commands at a time for whole objects, 100 for pages" in windows.note
     assert left_out.rows[0][1] == fact(answer, "Mean TTFT")
     titles = [chart.title for chart in answer.charts]
-    assert len(titles) == 5
+    assert len(titles) == 6
     assert "Reads beside writes: Tutti" in titles
     hbm = ask(TUTTI, {**QUICK, "tier": "hbm"})
     assert not [chart for chart in hbm.charts if chart.title.startswith("Reads beside writes")]
+
+
+def test_at_equal_hits_tiers_differ_by_their_loads_alone() -> None:
+    (chart,) = (one for one in ask(TUTTI, QUICK).charts if one.title.startswith("TTFT of 131,072"))
+    lines = {one.name: one.y for one in chart.series}
+    assert len({y[0] for y in lines.values()}) == 1, "without hits nothing is loaded"
+    assert all(y[-1] is not None and y[0] is not None and y[-1] < y[0] for y in lines.values())
+    shortest = sorted(lines, key=lambda name: cast(float, lines[name][-1]))
+    assert shortest == ["LMCache-DRAM", "Tutti", "LMCache-GDS", "LMCache-SSD"]
 
 
 def test_by_default_the_overlap_by_layers_gains_and_the_tiers_stand_in_the_published_order() -> None:

@@ -1,4 +1,4 @@
-"""The answer of the Tutti page: one verdict, the tiers beside each other, four pictures."""
+"""The answer of the Tutti page: one verdict, the tiers beside each other, and pictures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,11 +12,13 @@ from fleet.engine.tiers.sizes import metadata_bytes, staging_tokens
 from fleet.systems.tiers.ablation import ablations
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Served, middle
+from fleet.systems.tiers.serving import TieredEngine, job
 from fleet.systems.tiers.slack import CONTROLLED, INPUTS, PREFIXES, commands_at_a_time, slack
 from fleet.systems.tiers.study import Cost, Shares, Study, Wear, cost_of, wear_of
 
 CONTEXTS = tuple(1024 << power for power in range(1, 9))  # 2K to 256K tokens
 CURVE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)  # points of a picture, as shares of its highest rate
+PROMPT, CACHED = 131_072, (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.95, 0.99)
 FULL = 1.0  # busy share that is not sustained: the queue grows as long as the load lasts
 
 
@@ -117,6 +119,7 @@ def _charts(inputs: TierInputs, study: Study, rows: dict[str, ServedTier]) -> li
         _crossovers(study),
         *([_contention(inputs, study, rates)] if study.tiers[inputs.tier].device else []),
         _bandwidths(study),
+        _by_share(study),
     ]
 
 
@@ -196,6 +199,31 @@ def _bandwidths(study: Study) -> Chart:
         for name, device in _below(study).items()
     )
     return Chart("Rate of a load", Axis("Prefix", "tokens", log=True), Axis("Rate per GPU", "GB/s"), tuple(lines))
+
+
+def _by_share(study: Study) -> Chart:
+    """Compare tiers at equal hits, from none on."""
+    engine = study.engine
+    lines = (
+        Series(
+            TITLES[name],
+            tuple(100 * share for share in CACHED),
+            tuple(_alone_s(engine, device, round(share * PROMPT)) for share in CACHED),
+        )
+        for name, device in _below(study).items()
+    )
+    return Chart(
+        f"TTFT of {PROMPT:,} tokens by their share in the tier",
+        Axis("In the tier", "%"),
+        Axis("TTFT", "s", log=True),
+        tuple(lines),
+        note="One prompt on an idle engine: at equal hits only the tier differs.",
+    )
+
+
+def _alone_s(engine: TieredEngine, device: TierDevice, cached: int) -> float:
+    one = job(engine, device, PROMPT, 0, cached)
+    return engine.api_s + engine.tokenize_s * PROMPT + one.busy_s
 
 
 COMPARED: tuple[tuple[str, Callable[[ServedTier], Value]], ...] = (

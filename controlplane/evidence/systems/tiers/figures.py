@@ -234,5 +234,19 @@ def _memory() -> Iterator[Figure]:
     yield Figure(title, None, longest, "K tokens", "fitted", "figure 12", note)
     objects = KvLayout(262_144, 64).objects(128 * K) / K
     yield Figure("Objects of 128K tokens, Qwen3-32B, blocks of 64", 256, objects, "K", "arithmetic", "text")
+    price = Prices()
+    dearer = price.dram_gb_hour / price.ssd_gb_hour
+    yield Figure("Price of host memory over drives, per GB", 107, dearer, "×", "arithmetic", "text")
+    yield Figure("14 TB of drives, an hour", 1.15, 14_000 * price.ssd_gb_hour, "$", "arithmetic", "text")
+    held = 4 * 7.68e3 / 80
+    yield Figure(
+        "GPUs of 80 GB that hold as much as four drives",
+        300,
+        held,
+        "GPUs",
+        "arithmetic",
+        "text",
+        "published: more than",
+    )
     title, note = "Drop of two drives' rate, reads alone to reads and writes", "29 and 12 GB/s are published too"
     yield Figure(title, 60.1, (1 - 12 / 29) * 100, "%", "arithmetic", "figure 6", note)
