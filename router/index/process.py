@@ -88,6 +88,7 @@ class PoolIndex:
                 FeedStatus(
                     *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
                     *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused), feed.but_for),
+                    *(feed.names_layers, feed.unit),
                 )
             )
         return Status(pool, index.bytes, index.has_lower, feeds)

@@ -111,6 +111,16 @@ class Feed:
         return "; ".join(filter(None, (self._groups.but_for, store)))
 
     @property
+    def names_layers(self) -> bool:
+        """Return whether its events say by what kind of layers a block was stored."""
+        return self._groups.names_layers
+
+    @property
+    def unit(self) -> int:
+        """Return the tokens of an offloaded chunk, loaded as one; 0 where each block is."""
+        return self._groups.unit
+
+    @property
     def gaps(self) -> int:
         return self._gaps + self._sequence.gaps
 
@@ -277,9 +287,9 @@ class Feed:
                 if later and any(stored.group == event.group for stored in later):
                     self._store_further(later)
                 if (place := groups.place(event)) is not None:
-                    self._index.drop(self.instance, event.names, place)
+                    self._index.drop(self.instance, groups.names(event), place)
             elif groups.is_first(event):
-                self._store(event, event.tier)
+                self._store(groups.in_blocks(event), event.tier)
                 self._store_further(later)
             else:
                 later.append(event)

@@ -6,6 +6,9 @@ its events leave none out. Pure.
 """
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import structs
 
 from router.kv_events.batch import UNTOLD, BlocksRemoved, BlocksStored
 from router.prefix.blocks import TOKEN_BYTES
@@ -17,6 +20,9 @@ MOST = 32  # further groups
 _SPARSE = "all layers of its model keep a window or a state only, and its events do not say of which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
 CHUNKS = "the end of a chunk of attention, where more is cached than predicted"
+SALTS = "salted prompts in LMCache, whose events name no salt"
+_PART = 0x9E3779B97F4A7C15  # odd, so that parts of different names rarely get the same one
+_WORD = (1 << 64) - 1
 _MANY = f"its model has more than {MOST} groups of layers"
 
 
@@ -35,12 +41,25 @@ class FollowedGroups:
         self.trouble = ""  # why no events can be followed
         self.but_for = ""  # kinds of request that remain unknown
         self.needs = GroupNeeds()
+        self.names_layers = True
+        self._parts = 1  # blocks of a chunk that one event names as one, as LMCache does
+        self._chunk_blocks = 0  # blocks that are offloaded, and loaded, as one
+
+    @property
+    def unit(self) -> int:
+        """Return the tokens at whose multiples a hit below the device ends; 0 where each block ends one."""
+        return self._chunk_blocks * self.block_size if self._chunk_blocks > 1 else 0
 
     def is_first(self, event: BlocksStored) -> bool:
         """Return whether the event is about the first group; events of other tiers may name no group."""
         if event.tier != DEVICE:
-            return event.whole and event.group in (None, self._first)
+            first = event.whole and event.group in (None, self._first)
+            if first and event.tokens and (event.looks_back is not None or self._splits(event)):
+                own = event.block_size // self.block_size if self._splits(event) else 1
+                self._chunk_blocks = math.gcd(self._chunk_blocks, len(event.names) * own)
+            return first
         if event.whole and not self._known:
+            self.names_layers = event.looks_back is not None
             self._known, self._first, self.trouble = True, event.group, ""
             self.needs = GroupNeeds(self.needs.needs)
         if event.group != self._first or not event.whole:
@@ -50,6 +69,28 @@ class FollowedGroups:
             self.block_size = event.block_size
             self._learn()
         return True
+
+    def in_blocks(self, event: BlocksStored) -> BlocksStored:
+        """Return the event with the engine's blocks in place of LMCache's chunks, which are several each."""
+        if event.tier == DEVICE or not self._splits(event):
+            return event
+        self._parts = event.block_size // self.block_size
+        self.but_for = self.but_for or SALTS
+        extras = [extra for extra in event.extras for _ in range(self._parts)]
+        return structs.replace(event, names=self._parted(event.names), block_size=self.block_size, extras=extras)
+
+    def names(self, event: BlocksRemoved) -> Sequence[int] | Mapping[int, int]:
+        """Return the names of the removed blocks, of chunks those of their blocks."""
+        return event.names if event.tier == DEVICE or self._parts == 1 else self._parted(event.names)
+
+    def _splits(self, event: BlocksStored) -> bool:
+        own = self.block_size
+        return bool(own and event.tokens) and event.block_size > own and event.block_size % own == 0
+
+    def _parted(self, names: Iterable[int]) -> list[int]:
+        """Return a name for each block; the last one has its chunk's, which the next chunk names as its parent."""
+        before = range(self._parts - 1, 0, -1)
+        return [part for name in names for part in (*((name ^ number * _PART & _WORD) or 1 for number in before), name)]
 
     def further(self, event: BlocksStored) -> int | None:
         """Return where blocks of another group go; None if they are ignored."""

@@ -15,7 +15,9 @@ from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
 from router.kv_events.turns import Turns
 from router.pool.endpoint import Endpoint
+from router.pool.kv_event_state import EventFeed, KvEventState
 from router.pool.pool import Pool
+from router.prefix.belief import Doubt
 from router.prefix.exact.index import ExactIndex
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
@@ -26,6 +28,7 @@ STEP_S = 0.5
 RESTING = ("stopped", "failed", "starting")  # states without a running engine
 SIM = "sim"
 RETRY_S = 30.0  # an unreadable folder may be readable later
+UNNAMED = "hits that end where a layer keeps no window or state, as its events name no layers"
 _MISSING = "no tokenizer is named for its model"
 
 
@@ -95,9 +98,9 @@ def judge(pool: Pool) -> None:
             blocks = endpoint.kv_tokens // (feed.block_size or endpoint.block_size)
             state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
-        complete = feed is not None and feed.complete
-        belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, complete=complete)
-        exact_but = feed.but_for if feed is not None and belief.index == "exact" else ""
+        doubt = _doubt(feed, state)
+        belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, doubt=doubt)
+        exact_but = _but_for(feed, doubt) if belief.index == "exact" and feed is not None else ""
         endpoint.belief = replace(belief, but_for=exact_but) if exact_but else belief
         if endpoint.belief.index != before.index:
             log.info(
@@ -106,8 +109,10 @@ def judge(pool: Pool) -> None:
                 endpoint.belief.index,
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
-    state.shortfalls = {
-        name: endpoint.shortfall.tokens for name, endpoint in pool.endpoints.items() if endpoint.shortfall.tokens
+    state.reach = {
+        name: reach
+        for name, endpoint in pool.endpoints.items()
+        if any(reach := (endpoint.shortfall.tokens, endpoint.feed.unit if endpoint.feed is not None else 0))
     }
     in_force = {belief.index for endpoint in pool.endpoints.values() for belief in endpoint.beliefs.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
@@ -118,6 +123,16 @@ def judge(pool: Pool) -> None:
         if not useless
         else ()
     )
+
+
+def _doubt(feed: EventFeed | None, state: KvEventState) -> Doubt:
+    if feed is None or not feed.complete:
+        return "from_start"
+    return "layers" if state.forgetful and not feed.names_layers else ""
+
+
+def _but_for(feed: EventFeed, doubt: Doubt) -> str:
+    return "; ".join(filter(None, (UNNAMED if doubt == "layers" else "", feed.but_for)))
 
 
 async def provide_tokenizer(pool: Pool) -> None:

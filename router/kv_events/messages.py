@@ -100,6 +100,8 @@ class FeedStatus(Struct, array_like=True):
     purges: int = 0
     refused: dict[str, int] = {}
     but_for: str = ""
+    names_layers: bool = True
+    unit: int = 0
 
 
 class Status(Struct, array_like=True, tag="status"):

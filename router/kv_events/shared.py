@@ -39,6 +39,7 @@ class SharedFeed:
         self.event_at, self.confirmed_at = status.event_at, status.confirmed_at
         self.gaps, self.replayed, self.purges = status.gaps, status.replayed, status.purges
         self.blocks, self.refused, self.but_for = status.blocks, Counter(status.refused), status.but_for
+        self.names_layers, self.unit = status.names_layers, status.unit
 
     def refresh(self) -> None:
         trouble = self.link.trouble

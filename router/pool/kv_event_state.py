@@ -44,6 +44,10 @@ class EventFeed(Protocol):
     def block_size(self) -> int: ...
     @property
     def but_for(self) -> str: ...
+    @property
+    def names_layers(self) -> bool: ...
+    @property
+    def unit(self) -> int: ...
 
     complete: bool
     event_at: float | None
@@ -110,7 +114,8 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
-        self.shortfalls: Mapping[str, int] = {}  # tokens by which an instance's hits fall short of its blocks
+        # By instance: tokens by which its hits fall short of its blocks, tokens of a chunk below its device
+        self.reach: Mapping[str, tuple[int, int]] = {}
         self.believed_of_all = False  # the exact index knows every instance: no need for the approximate one
         self.some_unknown = False  # True if an instance has no index in force
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
@@ -129,6 +134,11 @@ class KvEventState:
     def attention_chunk(self) -> int:
         """Return the tokens per chunk of the model's attention, if its tokenizer's folder has it; otherwise 0."""
         return self.reader.attention_chunk if self.reader is not None else 0
+
+    @property
+    def forgetful(self) -> bool:
+        """Return whether layers of the model keep less than all tokens, if its tokenizer's folder tells."""
+        return self.reader is not None and self.reader.forgetful
 
     @property
     def known(self) -> ExactIndex | SharedIndex | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from router.prefix.accuracy import Accuracy
-from router.prefix.belief import Belief, believe
+from router.prefix.belief import Belief, Doubt, believe
 
 MOST_KINDS = 32  # kinds per instance; further kinds count as one
 OTHER = "other"
@@ -27,16 +27,16 @@ class AccuracyByKind:
     def of(self, kind: str) -> KindAccuracy:
         return self.kinds.get(kind) or self.kinds.setdefault(self.named(kind), KindAccuracy())
 
-    def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, complete: bool) -> tuple[Belief, dict[str, Belief]]:
+    def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, doubt: Doubt) -> tuple[Belief, dict[str, Belief]]:
         """Return the belief of the instance, and of each kind with enough requests; "" is for all other kinds."""
         known = {
-            kind: believe(trouble, complete, accuracy.exact, accuracy.approximate, unconfirmed)
+            kind: believe(trouble, doubt, accuracy.exact, accuracy.approximate, unconfirmed)
             for kind, accuracy in self.kinds.items()
             if max(accuracy.exact.n, accuracy.approximate.n)
         }
         some = any(belief.index == "exact" for belief in known.values())
         nothing = Accuracy()
-        other = believe(trouble, complete or some, nothing, nothing, unconfirmed)
+        other = believe(trouble, "" if some else doubt, nothing, nothing, unconfirmed)
         return _of_all(known, other), known | {"": other}
 
 

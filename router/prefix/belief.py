@@ -8,8 +8,9 @@ from router.prefix.accuracy import FEWEST, Accuracy
 Index = Literal["exact", "approximate", "none"]
 # Reasons why a better index is not in force, for an instance and for a request
 Reason = Literal[
-    "", "no_events", "events", "wrong", "from_start", "unconfirmed", "tokenizer", "request", "index_process"
+    "", "no_events", "events", "wrong", "from_start", "layers", "unconfirmed", "tokenizer", "request", "index_process"
 ]
+Doubt = Literal["", "from_start", "layers"]  # why an exact index must first be more accurate than the approximate one
 
 EXACT_LIMIT = 0.15  # largest error of the exact index, as a share of the prompts' tokens
 APPROXIMATE_LIMIT = 0.5  # lenient, as the approximate index corrects itself and a rough guess beats none
@@ -28,15 +29,17 @@ UNCONFIRMED = (
     "its answers do not say what was cached (vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report), so "
     "nothing would show that its KV events are misread"
 )
+_DOUBTS = {
+    "from_start": "its KV events were not received from the start",
+    "layers": "some layers of its model keep a window or a state, and its KV events do not say which",
+}
 GUESS = Belief("approximate", "not checked yet", "no_events")
 
 
-def believe(
-    trouble: str | None, complete: bool, exact: Accuracy, approximate: Accuracy, unconfirmed: int = 0
-) -> Belief:
-    """`trouble`: why the exact index is out of date, "" when it is up to date, None without one; `complete`: it has
-    seen everything that the engine holds; `unconfirmed`: hits that it predicted at an engine that reports none."""
-    reason, why = _against_exact(trouble, complete, exact.recent_error(), approximate.recent_error())
+def believe(trouble: str | None, doubt: Doubt, exact: Accuracy, approximate: Accuracy, unconfirmed: int = 0) -> Belief:
+    """`trouble`: why the exact index is out of date, "" when it is up to date, None without one; `unconfirmed`: hits
+    that it predicted at an engine that reports none."""
+    reason, why = _against_exact(trouble, doubt, exact.recent_error(), approximate.recent_error())
     if not why and unconfirmed >= FEWEST:
         reason, why = "unconfirmed", UNCONFIRMED
     if not why:
@@ -48,15 +51,13 @@ def believe(
     return Belief("approximate", why, reason)
 
 
-def _against_exact(trouble: str | None, complete: bool, error: float | None, other: float | None) -> tuple[Reason, str]:
+def _against_exact(trouble: str | None, doubt: Doubt, error: float | None, other: float | None) -> tuple[Reason, str]:
     if trouble is None:
         return "no_events", "no KV events are received from it"
     if trouble:
         return "events", trouble
     if error is not None and error > EXACT_LIMIT:
         return "wrong", f"its KV events predict cached tokens wrongly, by {100 * error:.0f} % of the prompt tokens"
-    if not complete and (error is None or other is None or error > other):
-        return "from_start", (
-            "its KV events were not received from the start, and are not more accurate than the approximate index yet"
-        )
+    if doubt and (error is None or other is None or error > other):
+        return doubt, f"{_DOUBTS[doubt]}, and are not more accurate than the approximate index yet"
     return "", ""

@@ -112,8 +112,8 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
-    if state.shortfalls:
-        prediction.exactly = found = _shortened(found, state.shortfalls)
+    if state.reach:
+        prediction.exactly = found = _within(found, state.reach)
     if state.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found if index.has_lower else None
     tiers = {
@@ -196,13 +196,15 @@ def over(sent: UnderWay | None) -> None:
         sent.over(time.monotonic())
 
 
-def _shortened(found: Mapping[str, Tiers], shortfalls: Mapping[str, int]) -> dict[str, Tiers]:
-    """Deduct tokens that engines recompute although they hold them."""
+def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
+    """Deduct tokens that engines recompute although they hold them, and parts of chunks below the device, which are
+    loaded whole."""
     shorter = dict(found)
-    for name, missing in shortfalls.items():
+    for name, (missing, chunk) in reach.items():
         if name in found:
             device, host, disk = found[name]
-            shorter[name] = (max(device - missing, 0), host, disk)
+            below = max(host + disk - (device + host + disk) % chunk, 0) if chunk else host + disk
+            shorter[name] = (max(device - missing, 0), min(host, below), max(below - host, 0))
     return shorter
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import tokenizers
 import xxhash
 
+from router.contract.model_layers import layers
 from router.tokenize.conversation import as_chat
 from router.tokenize.prompt import Prompt
 from router.tokenize.template import Template, model_config
@@ -37,7 +38,7 @@ class FolderTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._template = Template(folder)
-        self.attention_chunk = _attention_chunk(folder)
+        self.attention_chunk, self.forgetful = layers(model_config(folder))
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -132,10 +133,3 @@ class FolderTokenizer:
             return []
         special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()][:16]
         return [before + token + after for token in special for before in _PROBES for after in _PROBES]
-
-
-def _attention_chunk(folder: Path) -> int:
-    config = model_config(folder)
-    inside = config.get("text_config")
-    chunk = (inside if isinstance(inside, dict) else config).get("attention_chunk_size")
-    return chunk if type(chunk) is int and chunk > 0 else 0

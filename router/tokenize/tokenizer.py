@@ -15,6 +15,7 @@ class NotTokenized(Exception):
 
 class Tokenizer(Protocol):
     attention_chunk: int  # tokens in a chunk of the model's attention (Llama 4); 0: none
+    forgetful: bool  # whether layers of the model keep a window or a state instead of all tokens
 
     def is_quick(self, prompt: Prompt) -> bool:
         """Tell whether tokenising takes less time than a thread switch."""

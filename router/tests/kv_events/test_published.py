@@ -9,10 +9,14 @@ import zmq
 
 from router.kv_events.batch import BlocksRemoved, BlocksStored, Undecodable, decode
 from router.kv_events.feed import Feed
+from router.kv_events.followed_groups import SALTS
+from router.kv_events.listener import _doubt
 from router.kv_events.sources import discover
+from router.pool.kv_event_state import KvEventState
 from router.prefix.blocks import extra_keys, linked
 from router.prefix.exact.index import DEVICE, DISK, HOST, ExactIndex
 from router.tests.kv_events.encode_published import GOLDEN, TOKENS
+from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import packed
 
 PUBLISHED = {
@@ -127,11 +131,44 @@ def test_a_store_tells_no_removals_while_offloading_does(engine: str) -> None:
     assert stored(PUBLISHED[engine]["store"].replace(b"\xa3cpu", b"\xa3CPU")).reports_removal
 
 
-def test_chunks_of_lmcache_leave_the_size_of_blocks_as_it_is(feed: Feed) -> None:
-    chunk = {"block_hashes": [b"z" * 32], "parent_block_hash": None, "token_ids": TOKENS, "block_size": 32}
-    event = {"type": "BlockStored", **chunk, "lora_id": None, "medium": "CPU", "lora_name": None}
-    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [event]])])
-    assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
+LMCACHE = {"type": "BlockStored", "parent_block_hash": None, "lora_id": None, "medium": "CPU", "lora_name": None}
+
+
+def test_chunks_of_lmcache_are_found_by_the_engines_blocks_and_end_as_whole_chunks(feed: Feed) -> None:
+    first = {**LMCACHE, "block_hashes": [b"y" * 32], "token_ids": TOKENS, "block_size": 32}
+    longer = [*TOKENS, *range(100, 132)]
+    second = {**first, "block_hashes": [b"z" * 32], "parent_block_hash": b"y" * 32, "token_ids": longer[32:]}
+    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [first, second]])])
+    assert (feed.block_size, feed.unit, found(feed), feed.but_for) == (16, 32, (32, 0, 0), SALTS)
+    told(feed, [PUBLISHED["vllm 0.33.0"]["removed"]])
+    hashes = linked(packed(longer), 16, SEED, ())
+    assert feed._index.match(hashes, 16) == {"a": (0, 64, 0)}
+    gone = {"type": "BlockRemoved", "block_hashes": [b"y" * 32], "medium": "CPU"}
+    told(feed, [msgpack.packb([1.0, [gone]])])
+    assert (feed._index.match(hashes, 16), feed._index.blocks("a")) == ({}, (0, 2, 0))
+
+
+def test_chunks_of_blocks_that_vllm_offloads_and_loads_as_one_are_learnt_from_their_events(feed: Feed) -> None:
+    """Its kv_connector_extra_config: self_describing_kv_events, blocks_per_chunk."""
+    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"]])
+    assert feed.unit == 0
+    told(feed, [PUBLISHED["vllm 0.33.0"]["plain"].replace(b"\xa3GPU", b"\xa3CPU")])
+    assert feed.unit == 32
+
+
+@pytest.mark.parametrize(("engine", "doubt"), [("vllm 0.33.0", ""), ("sglang 0.5.23", "layers")])
+@pytest.mark.parametrize("forgetful", [True, False])
+def test_events_that_name_no_layers_are_doubted_where_some_keep_less(
+    engine: str, doubt: str, forgetful: bool, feed: Feed
+) -> None:
+    state = KvEventState()
+    state.reader = reader = SimTokenizer()
+    reader.forgetful = forgetful
+    told(feed, [PUBLISHED[engine]["plain"]])
+    feed.complete = True
+    assert _doubt(feed, state) == (doubt if forgetful else "")
+    feed.complete = False
+    assert _doubt(feed, state) == "from_start"
 
 
 @pytest.mark.parametrize("more", [{}, {"group_idx": 0}, {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}])

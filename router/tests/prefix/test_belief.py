@@ -5,7 +5,7 @@ import random
 import pytest
 
 from router.prefix.accuracy import FEWEST, JUDGED, KEPT, Accuracy
-from router.prefix.belief import believe
+from router.prefix.belief import Doubt, believe
 
 
 def record(*pairs: tuple[int, int], times: int = FEWEST) -> Accuracy:
@@ -21,45 +21,47 @@ GOOD, BAD, WORSE, NEW = record((500, 500)), record((500, 300)), record((900, 100
 
 
 @pytest.mark.parametrize(
-    ("trouble", "complete", "exact", "approximate", "index", "why"),
+    ("trouble", "doubt", "exact", "approximate", "index", "why"),
     [
-        ("", True, NEW, NEW, "exact", ""),
-        ("", True, GOOD, GOOD, "exact", ""),
-        (None, False, NEW, NEW, "approximate", "no KV events are received"),
-        ("it is late", True, GOOD, GOOD, "approximate", "it is late"),
-        ("", True, BAD, GOOD, "approximate", "wrongly, by 20 %"),
-        ("", False, NEW, NEW, "approximate", "not received from the start"),
-        ("", False, GOOD, NEW, "approximate", "not received from the start"),
-        ("", False, GOOD, BAD, "exact", ""),
-        ("", False, GOOD, GOOD, "exact", ""),
-        (None, False, NEW, BAD, "approximate", "no KV events are received"),
-        (None, False, NEW, WORSE, "none", "the approximate index is wrong by 80 %"),
-        ("it is late", True, GOOD, WORSE, "none", "it is late; the approximate index is wrong"),
+        ("", "", NEW, NEW, "exact", ""),
+        ("", "", GOOD, GOOD, "exact", ""),
+        (None, "from_start", NEW, NEW, "approximate", "no KV events are received"),
+        ("it is late", "", GOOD, GOOD, "approximate", "it is late"),
+        ("", "", BAD, GOOD, "approximate", "wrongly, by 20 %"),
+        ("", "from_start", NEW, NEW, "approximate", "not received from the start"),
+        ("", "from_start", GOOD, NEW, "approximate", "not received from the start"),
+        ("", "from_start", GOOD, BAD, "exact", ""),
+        ("", "layers", NEW, NEW, "approximate", "do not say which, and are not more accurate"),
+        ("", "layers", GOOD, BAD, "exact", ""),
+        ("", "from_start", GOOD, GOOD, "exact", ""),
+        (None, "from_start", NEW, BAD, "approximate", "no KV events are received"),
+        (None, "from_start", NEW, WORSE, "none", "the approximate index is wrong by 80 %"),
+        ("it is late", "", GOOD, WORSE, "none", "it is late; the approximate index is wrong"),
     ],
 )
 def test_the_best_that_has_not_been_wrong_is_believed(
-    trouble: str | None, complete: bool, exact: Accuracy, approximate: Accuracy, index: str, why: str
+    trouble: str | None, doubt: Doubt, exact: Accuracy, approximate: Accuracy, index: str, why: str
 ) -> None:
-    belief = believe(trouble, complete, exact, approximate)
+    belief = believe(trouble, doubt, exact, approximate)
     assert belief.index == index
     assert why in belief.why
     assert bool(belief.why) is bool(belief.reason) is (index != "exact")
 
 
 def test_hits_that_no_answer_can_confirm_are_believed_for_a_few_requests_only() -> None:
-    assert believe("", True, NEW, NEW, FEWEST - 1).index == "exact"
-    belief = believe("", True, NEW, NEW, FEWEST)
+    assert believe("", "", NEW, NEW, FEWEST - 1).index == "exact"
+    belief = believe("", "", NEW, NEW, FEWEST)
     assert belief.index == "approximate"
     assert "--enable-cache-report" in belief.why
-    assert believe("it is late", True, NEW, NEW, FEWEST).why == "it is late"
+    assert believe("it is late", "", NEW, NEW, FEWEST).why == "it is late"
 
 
 def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> None:
     exact = record((900, 0))
-    assert believe("", True, exact, NEW).index == "approximate"
+    assert believe("", "", exact, NEW).index == "approximate"
     for _ in range(JUDGED):
         exact.add(400, 400, 1_000)
-    assert believe("", True, exact, NEW).index == "exact"
+    assert believe("", "", exact, NEW).index == "exact"
 
 
 def test_too_few_answers_are_no_judgement() -> None:

@@ -13,10 +13,10 @@ CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hello"}]
 
 
-def judged(accuracy, complete=True, trouble=""):
+def judged(accuracy, doubt="", trouble=""):
     endpoint = Endpoint(instance("demo-0", "http://engine:8000"))
     endpoint.by_kind = accuracy
-    endpoint.belief, endpoint.beliefs = accuracy.beliefs(trouble, complete=complete)
+    endpoint.belief, endpoint.beliefs = accuracy.beliefs(trouble, doubt=doubt)
     return endpoint
 
 
@@ -81,11 +81,11 @@ def test_trouble_with_the_events_is_trouble_of_every_kind():
 
 def test_an_index_that_began_late_is_exact_for_other_kinds_once_it_is_for_one():
     accuracy = AccuracyByKind()
-    assert judged(accuracy, complete=False).index_for("/v1/messages") == "approximate"
+    assert judged(accuracy, doubt="from_start").index_for("/v1/messages") == "approximate"
     for _ in range(64):
         accuracy.of(CHAT).exact.add(928, 928, 1000)
         accuracy.of(CHAT).approximate.add(500, 928, 1000)
-    assert judged(accuracy, complete=False).index_for("/v1/messages") == "exact"
+    assert judged(accuracy, doubt="from_start").index_for("/v1/messages") == "exact"
 
 
 def test_kinds_are_bounded_whatever_clients_send():

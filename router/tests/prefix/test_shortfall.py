@@ -1,6 +1,10 @@
 """Hits that are shorter than an engine's blocks allow, as those of engines that speculate."""
 
+import pytest
+
+from router.prefix.exact.stretches import Tokens
 from router.prefix.shortfall import MOST_BLOCKS, SURE, Shortfall
+from router.request.predict import _within
 
 
 def learnt(*pairs: tuple[int, int]) -> int:
@@ -24,3 +28,18 @@ def test_blocks_that_are_gone_are_no_shortfall() -> None:
     most = MOST_BLOCKS * 16
     assert learnt(*[(160, 160 - most - 16)] * 10) == learnt(*[(160, 144), (160, 160)] * 10) == 0
     assert learnt(*[(160, 176)] * 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "reach", "found"),
+    [
+        ((160, 0, 0), (16, 0), (144, 0, 0)),
+        ((16, 96, 0), (0, 64), (16, 48, 0)),  # to the end of the first chunk
+        ((0, 64, 32), (0, 64), (0, 64, 0)),
+        ((0, 32, 96), (0, 64), (0, 32, 96)),
+        ((80, 16, 0), (0, 64), (80, 0, 0)),  # the device reaches further than the chunk
+        ((160, 0, 0), (0, 64), (160, 0, 0)),
+    ],
+)
+def test_a_hit_below_the_device_ends_with_a_chunk(held: Tokens, reach: tuple[int, int], found: Tokens) -> None:
+    assert _within({"a": held, "b": (16, 16, 0)}, {"a": reach, "c": (16, 0)}) == {"a": found, "b": (16, 16, 0)}

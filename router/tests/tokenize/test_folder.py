@@ -159,18 +159,19 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "chunk"),
+    ("config", "chunk", "forgetful"),
     [
-        (None, 0),
-        ({"model_type": "llama4_text", "attention_chunk_size": 8192}, 8192),
-        ({"model_type": "llama4", "text_config": {"attention_chunk_size": 8192}}, 8192),
-        ({"attention_chunk_size": None}, 0),
-        ({"attention_chunk_size": "8192"}, 0),
-        ({"attention_chunk_size": -1}, 0),
+        (None, 0, False),
+        ({"model_type": "llama4_text", "attention_chunk_size": 8192}, 8192, True),
+        ({"attention_chunk_size": "8192"}, 0, False),
+        ({"text_config": {"layer_types": ["full_attention", "sliding_attention"]}}, 0, True),
     ],
 )
-def test_the_length_of_a_chunk_is_read_beside_the_tokenizer(tmp_path: Path, config: object, chunk: int) -> None:
+def test_layers_that_keep_less_than_all_tokens_are_read_beside_the_tokenizer(
+    tmp_path: Path, config: object, chunk: int, forgetful: bool
+) -> None:
     save(tmp_path, trained())
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
-    assert FolderTokenizer(tmp_path).attention_chunk == chunk
+    tokenizer = FolderTokenizer(tmp_path)
+    assert (tokenizer.attention_chunk, tokenizer.forgetful) == (chunk, forgetful)
