@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from fleet import beside
 from fleet.engine.compiled import use_compiled
-from router.contract.problem import InvalidInput
+from router.contract.problem import InvalidInput, Problem, shown
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.25
@@ -31,6 +32,14 @@ GONE = (EOFError, ConnectionError)  # the other end of the pipe has closed
 
 class SubprocessFailed(Exception):
     """The computation failed; the message is that of refused input, or names the error."""
+
+
+class InputRefused(SubprocessFailed):
+    """The computation refused its input, with these problems."""
+
+    def __init__(self, message: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 def run_in_subprocess(
@@ -75,6 +84,8 @@ def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None
         kind, said = pipe.recv()
         if kind == "result":
             return said
+        if kind == "refused":
+            raise InputRefused(*said)
         if kind == "error":
             raise SubprocessFailed(said)
         take(said)
@@ -96,7 +107,7 @@ def _result(pipe: Connection) -> tuple[str, object]:
     except GONE:
         raise
     except InvalidInput as error:
-        return "error", str(error)
+        return "refused", (str(error), tuple(replace(each, value=shown(each.value)) for each in error.problems))
     except Exception as error:
         return "error", f"{type(error).__name__}: {error}"
 

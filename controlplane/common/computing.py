@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from fleet.subprocess import run_in_subprocess
+from fleet.subprocess import InputRefused, SubprocessFailed, run_in_subprocess
+from router.contract.problem import InvalidInput
 
 AT_ONCE = 2
 WAITING = 2  # waiting computations per user beside the running one; each occupies a thread
@@ -30,6 +31,10 @@ ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 class Busy(Exception):
     """Too much is being computed already; the message says what and for whom."""
+
+
+class NotComputed(Exception):
+    """The process of a computation failed; the message says how."""
 
 
 class Turns:
@@ -111,7 +116,8 @@ def asked_by(asker: Asker) -> Iterator[None]:
 
 
 def computed(function: Callable[..., R], *given: Any) -> R:
-    """Return the value of a function from a module without Django; arguments and value can be pickled. Raises Busy."""
+    """Return the value of a function from a module without Django; arguments and value can be pickled. Raises Busy,
+    NotComputed, and the function's InvalidInput."""
     key = hashlib.sha256(pickle.dumps((function, given))).digest()
     kept = REMEMBERING.get(key)
     if kept is None:
@@ -121,7 +127,7 @@ def computed(function: Callable[..., R], *given: Any) -> R:
 
 
 def computed_once(function: Callable[..., R], *given: Any) -> R:
-    """Return the value as `computed` does, without remembering it, as it is too large. Raises Busy."""
+    """Return the value as `computed` does, without remembering it, as it is too large. Raises likewise."""
     asker = ASKER.get()
     if asker is None:
         return function(*given)
@@ -148,7 +154,12 @@ def _beside(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         if time.monotonic() > end:
             raise Busy(f"the computation was given up after {LONGEST_S:g} s: ask again when less is going on")
 
-    return run_in_subprocess(_call, (function, given), beat, _ignore)
+    try:
+        return run_in_subprocess(_call, (function, given), beat, _ignore)
+    except InputRefused as error:
+        raise InvalidInput(str(error), error.problems) from None
+    except SubprocessFailed as error:
+        raise NotComputed(f"this could not be computed: {error}") from error
 
 
 def _call(job: tuple[Callable[..., Any], tuple[Any, ...]], send: Callable[[Any], None]) -> Any:

@@ -1,18 +1,19 @@
 """Error pages: what happened, what still works, what to do, and the request id to quote."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from django.contrib import messages
 from django.core.exceptions import SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import capfirst
 from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.common.as_seen import ChangedMeanwhile
-from controlplane.common.computing import Busy, asked_by
+from controlplane.common.computing import Busy, NotComputed, asked_by
 from controlplane.doors.api import problems
 from controlplane.doors.api.auth import principal_of
 from controlplane.doors.api.handlers import full, is_full
@@ -73,8 +74,23 @@ def unavailable(request: HttpRequest) -> HttpResponse:
     return _standalone("errors/503.html", request, 503)
 
 
-def too_busy(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _standalone("errors/429.html", request, 429, why=str(exception))
+# Computations that were not done: status, title and advice of the page
+UNCOMPUTED: Mapping[type[Exception], tuple[int, str, str]] = {
+    Busy: (429, "Too much is being computed", ""),
+    NotComputed: (
+        503,
+        "Not computed",
+        "Nothing was changed. Ask for less, or try again when this host has more memory.",
+    ),
+}
+
+
+def uncomputed(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+    if type(exception) not in UNCOMPUTED:
+        return None
+    status, title, advice = UNCOMPUTED[type(exception)]
+    said = capfirst(str(exception))
+    return _standalone("errors/_standalone.html", request, status, title=title, said=f"{said}. {advice}".strip())
 
 
 def _standalone(template: str, request: HttpRequest, status: int, **more: str) -> HttpResponse:
@@ -97,8 +113,8 @@ class RetryAfter:
 
 
 class Asker:
-    """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page that
-    asks for too much; the API's handlers answer its own."""
+    """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page
+    whose computation was not done; the API's handlers answer its own."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -108,7 +124,7 @@ class Asker:
             return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        return too_busy(request, exception) if isinstance(exception, Busy) else None
+        return uncomputed(request, exception)
 
 
 def _user_of(request: HttpRequest) -> str:

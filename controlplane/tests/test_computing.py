@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from controlplane.common import computing
-from controlplane.common.computing import Busy, Turns, asked_by, computed
+from controlplane.common.computing import Busy, NotComputed, Turns, asked_by, computed
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.traces.types import BadTrace
-from fleet.subprocess import SubprocessFailed
+from fleet.tests.test_beside import refusing
+from router.contract.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = "import sys; {}; print([name for name in sys.modules if name.split('.')[0] == 'django'])"
@@ -153,8 +154,13 @@ def test_a_computation_for_somebody_runs_in_another_process_at_a_lower_priority(
 def test_a_computation_that_fails_is_not_remembered() -> None:
     with asked_by(lambda: "vera"):
         for _ in range(2):
-            with pytest.raises(SubprocessFailed, match="ValueError: math domain error"):
+            with pytest.raises(NotComputed, match="this could not be computed: ValueError: math domain error"):
                 computed(math.sqrt, -1)
+
+
+def test_input_refused_in_the_other_process_is_refused_here() -> None:
+    with asked_by(lambda: "vera"), pytest.raises(InvalidInput, match=r"^12 fleets"):
+        computed(refusing, None, abs)
 
 
 def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from controlplane.common import computing
 from controlplane.common.computing import Busy
 from controlplane.people.audit import views
 from controlplane.testing import api_caller
+from fleet.subprocess import SubprocessFailed
 
 
 @pytest.fixture
@@ -60,6 +61,25 @@ def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(qui
     answer = quiet.get(path)
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
     assert b"3 computations of yours run or wait already" in answer.content
+
+
+@pytest.fixture
+def killed(monkeypatch):
+    """As when a host without memory kills the process of a computation."""
+
+    def fails(*_, **__):
+        raise SubprocessFailed("its process ended with status -9: is there enough memory?")
+
+    computing.REMEMBERING.clear()
+    monkeypatch.setattr(computing, "run_in_subprocess", fails)
+
+
+def test_a_computation_whose_process_is_killed_says_so_on_pages_and_over_rest(quiet, vera, killed):
+    page, answer = quiet.get("/systems/tutti/"), api_caller(vera).post("/systems/tutti", {"inputs": {}})
+    said = "could not be computed: its process ended with status -9: is there enough memory?"
+    assert (page.status_code, answer.status_code) == (503, 503)
+    assert f"This {said}. Nothing was changed." in page.content.decode()
+    assert answer.json()["detail"] == f"this {said}"
 
 
 def test_an_operation_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(vera, busy):

@@ -17,7 +17,7 @@ from ninja.operation import Operation
 from pydantic_core import ErrorDetails
 
 from controlplane.common.as_seen import ChangedMeanwhile
-from controlplane.common.computing import Busy
+from controlplane.common.computing import Busy, NotComputed
 from controlplane.common.input_errors import problem_of
 from controlplane.doors.api.auth import TokenOrSession
 from controlplane.doors.api.openapi import describe, describe_table
@@ -202,6 +202,7 @@ def install(api: NinjaAPI) -> None:
         NoSuchTrace: _status(404),
         NotPossible: _status(409),
         Busy: _status(429),
+        NotComputed: _status(503),
         FleetChanged: from_fleet_changed,
         UnreadableDocument: _status(400),
         InvalidFields: from_validation,
