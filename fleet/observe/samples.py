@@ -1,12 +1,13 @@
 """Rates of the last minute, from the totals of an engine's metrics. Pure."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from router.contract.redis.sample import EngineMetrics, TierSample
+from fleet.kinds.resources import NodeGpu
+from router.contract.redis.sample import EngineMetrics, GpuSample, TierSample
 
 WINDOW_S = 60.0  # window for rates
 
@@ -45,17 +46,33 @@ class TotalsWindow:
         return min(1.0, max(0.0, found / asked)) if asked > 0 else None
 
 
+def gpu_sample(gpus: Sequence[NodeGpu]) -> GpuSample:
+    used, power = [gpu.memory_used_bytes for gpu in gpus], [gpu.power_w for gpu in gpus]
+    sizes, uses = [gpu.memory_bytes for gpu in gpus], [gpu.use for gpu in gpus]
+    in_use, size, watts, use = _sum(used), _sum(sizes), _sum(power), _sum(uses)
+    memory = in_use / size if in_use is not None and size else None
+    return GpuSample(use=None if use is None else use / len(gpus), memory=memory, power_w=watts)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a value is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 @dataclass(slots=True)
 class InstanceReadings:
     """Readings of one process of an instance."""
 
     cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and tokens found
     moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV moved
+    busy: TotalsWindow = field(default_factory=TotalsWindow)  # seconds in which its GPU computed
     tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and by what is counted
 
     def add(self, at: float, metrics: EngineMetrics) -> None:
         self.cache.add(at, metrics.prefix_queries_total, metrics.prefix_hits_total)
         self.moved.add(at, metrics.transfers.get("bytes"))
+        self.busy.add(at, metrics.busy_s_total)
         for name, tier in metrics.kv_tiers.items():
             self._window(name, "read").add(at, tier.read_bytes_total)
             self._window(name, "written").add(at, tier.written_bytes_total)
@@ -67,6 +84,14 @@ class InstanceReadings:
 
     def transfer_bytes_per_s(self) -> float | None:
         return self.moved.per_s()
+
+    def gpu(self, gpus: Iterable[NodeGpu]) -> GpuSample | None:
+        """Return what its GPUs report; of a simulated engine, what its law says."""
+        found = tuple(gpus)
+        if found:
+            return gpu_sample(found)
+        use = self.busy.per_s()
+        return None if use is None else GpuSample(use=min(1.0, use))
 
     def with_rates(self, tiers: Mapping[str, TierSample]) -> dict[str, TierSample]:
         return {name: self._with_rates(name, tier) for name, tier in tiers.items()}

@@ -24,6 +24,7 @@ from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
+from fleet.kinds.resources import NodeGpu
 from fleet.kinds.servers import VLLM, Server, answering
 from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
@@ -102,6 +103,7 @@ class Scraper:
         self._launcher = current()
         self._fence = Fence(self._launcher.fence)
         self._seen_at: dict[str, float] = {}  # node → monotonic time of the last written heartbeat
+        self._gpus: dict[str, tuple[NodeGpu, ...]] = {}  # node → its GPUs, as of that heartbeat
         self._trimmed_at = -TRIM_EVERY_S  # monotonic time
 
     def close(self) -> None:
@@ -127,7 +129,7 @@ class Scraper:
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
         if time.monotonic() - self._seen_at.get(node, -HEARTBEAT_S) < HEARTBEAT_S:
             return
-        nodes.record_heartbeat(node, now)
+        self._gpus[node] = nodes.record_heartbeat(node, now).resources.gpus or ()
         self._seen_at[node] = time.monotonic()
 
     def _keep_logs_short(self, rows: list[Instance]) -> None:
@@ -271,6 +273,7 @@ class Scraper:
             hit_rate=known.history.hit_rate(),
             transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
             disk=known.disk,
+            gpu=known.history.gpu(gpu for gpu in self._gpus.get(row.node, ()) if gpu.number in row.gpus),
             models=known.models,
             refused=dict(known.refused),
         )

@@ -81,11 +81,13 @@ class Metrics:
         self._prompt_tokens = 0
         self._cached_tokens = 0
         self._generation_tokens = 0
+        self._computed_s = 0.0  # virtual
 
     def observe(self, results: Iterable[StepResult]) -> None:
         for result in results:
             emitted = result.steps * len(result.emitted)
             self._generation_tokens += emitted
+            self._computed_s += result.duration_s
             self._histograms["iteration_tokens_total"].observe(result.scheduled, result.steps)
             following = emitted - len(result.first) - len(result.resumed)
             if following:
@@ -186,6 +188,8 @@ class Metrics:
             ("generation_tokens", self._generation_tokens),
         ):
             lines += [f"# TYPE vllm:{name}_total counter", f"vllm:{name}_total{{{self._labels}}} {float(value)!r}"]
+        name, busy_s = "weir_sim_busy_seconds_total", self._computed_s / self._about.time_scale
+        lines += [f"# TYPE {name} counter", f"{name}{{{self._labels}}} {busy_s!r}"]
         below = self._below_tokens
         external = self._pulled_tokens + sum(below.values())
         sources = dict(zip(SOURCES, (computed, self._cached_tokens - external, external), strict=True))

@@ -4,9 +4,10 @@ import json
 
 from msgspec.structs import replace
 
+from fleet.kinds.resources import NodeGpu
 from fleet.observe.samples import InstanceReadings
 from router.contract.redis.codec import encode
-from router.contract.redis.sample import EngineMetrics, TierSample, sample_of
+from router.contract.redis.sample import EngineMetrics, GpuSample, TierSample, sample_of
 
 BLANK = EngineMetrics()
 
@@ -53,6 +54,18 @@ def test_the_rate_of_transfers_is_that_of_the_last_minute() -> None:
     assert moved((0, 9000), (1, 0), (2, 50)).transfer_bytes_per_s() == 50
 
 
+def test_the_gpu_of_a_simulated_engine_is_used_as_its_law_says_and_of_another_one_as_its_node_says() -> None:
+    made = InstanceReadings()
+    for at, busy_s in ((0.0, 0.0), (10.0, 4.0)):
+        made.add(at, replace(BLANK, busy_s_total=busy_s))
+    assert made.gpu(()) == GpuSample(use=0.4)
+    two = [NodeGpu(n, "H200", 100, 80, use, power_w=watts) for n, use, watts in ((0, 0.5, 300.0), (1, 0.7, 400.0))]
+    assert made.gpu(two) == GpuSample(use=0.6, memory=0.8, power_w=700.0)
+    silent = [NodeGpu(0, "MIG", 100)]
+    assert InstanceReadings().gpu(silent) == GpuSample()
+    assert InstanceReadings().gpu(()) is None
+
+
 def test_an_engine_that_moves_no_kv_has_no_transfer_rate() -> None:
     assert history((0, 1, 1), (1, 2, 2)).transfer_bytes_per_s() is None
 
@@ -74,6 +87,7 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
         "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
+        "busy_s_total": None, "gpu": None,
         "refused": {"running: not a number": 2},
     }  # fmt: skip
 

@@ -1,6 +1,6 @@
 // The strip, the lists and the class tables: text updated in place.
 import { age, clock, dateAndClock } from "./times.js";
-import { count, countdown, ms, percent, significant } from "./format.js";
+import { count, countdown, ms, percent, significant, watts } from "./format.js";
 import { ORDER } from "./heat_data.js";
 import { ALL_POOLS, concerns, verdict } from "./live_frame.js";
 import { settings } from "./live_settings.js";
@@ -155,14 +155,14 @@ export function countDowns() {
   for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
 }
 
-const WHOLE = new Set(["running", "waiting"]);
+const WRITE = { running: count, waiting: count, gpu_use: percent, gpu_power_w: watts };
 
 export function totals(frame) {
   const found = frame.totals?.[settings.pool || ALL_POOLS] ?? {};
   for (const node of document.querySelectorAll("[data-total]")) {
     const key = node.dataset.total;
-    text(node, (WHOLE.has(key) ? count : significant)(found[key]));
-    if (node.dataset.cost != null) node.closest("p").hidden = found[key] == null;
+    text(node, (WRITE[key] ?? significant)(found[key]));
+    if (node.dataset.known != null) node.closest("p").hidden = found[key] == null;
   }
 }
 

@@ -24,6 +24,9 @@ INSTANCE_FIGURES = {
         "Share of prompt tokens found in the prefix cache over the last minute",
     ),
     "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
+    "gpu_use": ("weir_instance_gpu_use", "Share of recent time in which its GPUs computed, 0 to 1"),
+    "gpu_memory": ("weir_instance_gpu_memory_use", "Share of the memory of its GPUs in use, 0 to 1"),
+    "gpu_power_w": ("weir_instance_gpu_power_watts", "Power that its GPUs draw"),
     "age_s": ("weir_instance_sample_age_seconds", "Age of the instance's latest sample"),
 }
 CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "client_errors", "refused"], tuple[str, str]] = {

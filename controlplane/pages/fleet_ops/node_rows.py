@@ -12,6 +12,7 @@ from fleet.counted import percent
 from fleet.kinds.resources import Inventory, NodeGpu
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
+from router.contract.redis.sample import InstanceSample
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,21 @@ def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
-def gpu_use_of(instance: Instance) -> str:
-    """Say the use of the instance's GPUs, from the latest heartbeat of its node; empty if unknown."""
-    node = Node.objects.filter(name=instance.node).first() if instance.gpus else None
-    return "" if node is None else use_of(gpu for gpu in node.resources.gpus or () if gpu.number in instance.gpus)
+def gpu_use_of(instance: Instance, sample: InstanceSample | None) -> str:
+    """Say the use of the instance's GPUs, from the latest heartbeat of its node; of a simulated engine, by its law;
+    empty if it has none."""
+    if instance.gpus:
+        return _use_on_node(instance) or "not reported"
+    use = sample.gpu.use if sample is not None and sample.gpu is not None else None
+    return "" if use is None else f"{percent(use)} of the last minute, by the law of the simulated engine"
+
+
+def _use_on_node(instance: Instance) -> str:
+    node = Node.objects.filter(name=instance.node).first()
+    if node is None:
+        return ""
+    own = use_of(gpu for gpu in node.resources.gpus or () if gpu.number in instance.gpus)
+    return own or f"not reported: {node.resources.gpus_why or 'its node knows no GPU with this number'}"
 
 
 def use_of(gpus: Iterable[NodeGpu]) -> str:

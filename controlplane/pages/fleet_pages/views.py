@@ -183,7 +183,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         lines=selectors.last_log_lines(instance, LOG_LINES),
         verbs=group_verbs(row, group),
         facts=_facts(instance),
-        gpu_use=gpu_use_of(instance),
+        gpu_use=gpu_use_of(instance, row.sample),
         elsewhere=_runs_elsewhere(instance),
     )
 

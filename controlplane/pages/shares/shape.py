@@ -5,6 +5,7 @@ view.py makes names of nodes and routers, events and entries of attention.
 
 from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES
 from controlplane.live.dashboard.frame.status import ORDER
+from controlplane.live.dashboard.frame.types import PoolTotals
 from controlplane.pages.shares.kinds import (
     NUMBER,
     WITHHELD,
@@ -50,6 +51,7 @@ each_class = by(a_class, number)
 pool_or_all = fits(rf"{NAME}|\{ALL_POOLS}")
 
 FIGURES = ("n", "rate", "errors", "client_errors", "refused", "cancelled", "hit_share", "window_s")
+TOTALS = tuple(PoolTotals.__annotations__)
 WINDOW = record(
     **dict.fromkeys(FIGURES, number),
     **{metric.key: rows(number) for metric in LATENCIES},
@@ -84,12 +86,12 @@ FRAME = record(
         status=word(ORDER),
         reason=withheld,
         **dict.fromkeys(("age_s", "kv", "kv_blocks", "running", "waiting", "hit_rate", "tokens_s"), number),
-        **dict.fromkeys(("matches", "last_known"), number),
+        **dict.fromkeys(("matches", "last_known", "gpu_use", "gpu_memory", "gpu_power_w"), number),
     ),
     classes=by(pool_or_all, by(a_class, lambda window: window and WINDOW(window))),
     totals=by(
         pool_or_all,
-        record(**dict.fromkeys(("rate", "running", "waiting", "tokens_s", "tokens_gpu_s", "per_million"), number)),
+        record(**dict.fromkeys(TOTALS, number)),
     ),
     slo=by(name, by(a_class, record(at=number, listed=number, turned_at=number))),
     routers=table(

@@ -85,6 +85,8 @@ def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim)
     assert metrics["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decode, rel=1e-6)
     assert metrics["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(decode / 100, rel=1e-6)
     assert metrics["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(api_s(4000) + prefill + decode, rel=1e-6)
+    busy_s = (prefill + decode) / metrics["weir_sim_time_scale"]  # on the wall clock
+    assert metrics["weir_sim_busy_seconds_total"] == pytest.approx(busy_s, rel=1e-6)
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:

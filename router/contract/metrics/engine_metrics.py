@@ -50,6 +50,7 @@ class Scrape:
     is_store: bool = False  # True if its KV usage is that of its first tier
     block_size: str = ""  # gauges used where `cache_config` has no such labels
     kv_blocks: str = ""
+    busy: str = ""  # seconds in which its GPU computed, where the engine knows
     waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
 
 
@@ -70,6 +71,7 @@ VLLM_SCRAPE = Scrape(
     cache_config="vllm:cache_config_info",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
     waiting_by_reason="vllm:num_requests_waiting_by_reason",
+    busy="weir_sim_busy_seconds_total",
     transfers=(
         KvTransferTotals(
             "vllm:nixl_",
@@ -167,6 +169,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         kv_tiers=tiers,
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
+        busy_s_total=read.mean(names.busy),
         ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
     )
 

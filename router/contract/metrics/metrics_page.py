@@ -81,6 +81,10 @@ class MetricsPage:
         values = [value for labels, value in self.series(name) if only in labels]
         return sum(values) if values else None
 
+    def mean(self, name: str) -> float | None:
+        values = [value for _, value in self.series(name)]
+        return sum(values) / len(values) if values else None
+
     def gauge(self, name: str) -> int | None:
         """Return a count that every series repeats; 0 means no figure."""
         value = next((value for _, value in self.series(name)), 0.0)
@@ -91,11 +95,10 @@ class MetricsPage:
 
     def share(self, name: str) -> float | None:
         """Return a share, 0–1, as the mean of all series."""
-        values = [value for _, value in self.series(name)]
-        if any(value > 1 for value in values):
+        if any(value > 1 for _, value in self.series(name)):
             self.refuse(f"{name}: out of range (0 to 1)")
             return None
-        return sum(values) / len(values) if values else None
+        return self.mean(name)
 
     def by_rank(self, name: str, only: bytes = b"") -> dict[str, float]:
         """Sum by data-parallel rank; lines without one, or without the label `only`, are skipped."""

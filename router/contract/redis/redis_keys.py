@@ -28,7 +28,7 @@ USE = PREFIX + "use"
 RESPONSES = PREFIX + "responses:counts"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
-FRAME = PREFIX + "frame:3"  # numbered by schema, as pages of an older web process cannot read newer frames
+FRAME = PREFIX + "frame:4"  # numbered by schema, as pages of an older web process cannot read newer frames
 
 WORKER_TTL_S = 10  # Celery workers report every 2 s
 RECEIPT_TTL_S = 3600

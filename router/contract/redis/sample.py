@@ -52,6 +52,14 @@ class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deferred: float | None = None  # waiting requests that more capacity would not start
 
 
+class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The GPUs of an instance; None where nothing reports a number."""
+
+    use: float | None = None  # 0–1 of recent time in which they computed, their mean
+    memory: float | None = None  # 0–1 share in use
+    power_w: float | None = None  # their sum
+
+
 class EngineMetrics(Struct, frozen=True, kw_only=True):
     """One reading of a metrics page; None where the engine does not report a number. Totals only grow."""
 
@@ -70,6 +78,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     transfers: dict[str, float] = {}  # KV transfers since its start: n, seconds, bytes, failed
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
+    busy_s_total: float | None = None  # seconds in which the GPU of a simulated engine computed, by its law
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
     # Waiting requests that more capacity would not start: they wait for KV or an adapter
     deferred: float | None = None
@@ -86,6 +95,7 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
     disk: tuple[int, int] | None = None  # bytes free and in total under its KV tier
     models: dict[str, int | None] = {}  # listed models, with max_model_len; empty if unknown
+    gpu: GpuSample | None = None  # None: nothing reports them
     refused: dict[str, int] = {}  # reason → number of refused answers or parts in this epoch
 
 

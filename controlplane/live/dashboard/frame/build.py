@@ -49,7 +49,7 @@ from router.contract.redis.delivery import DeliveryLine
 from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice, StepReport
 from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
-from router.contract.redis.sample import EngineMetrics, InstanceSample
+from router.contract.redis.sample import EngineMetrics, GpuSample, InstanceSample
 from router.contract.redis.saving import SavingLine
 from router.contract.redis.staleness import NODE_GONE_S, ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S, WORKER_DOWN_S
 from router.policy.schema.document import upgrade_if_known
@@ -57,7 +57,7 @@ from router.policy.strategies import title_of
 from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
-SCHEMA = 3  # number in redis_keys.FRAME, too
+SCHEMA = 4  # number in redis_keys.FRAME, too
 RESTING = ("stopped", "failed", "starting")  # states without a process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
@@ -217,6 +217,9 @@ class FrameInstance(NamedTuple):
     node: str
     gpus: float | None
     dollars_h: float | None
+    gpu_use: float | None
+    gpu_memory: float | None
+    gpu_power_w: float | None
     last_known: bool  # whether nothing of its node has arrived since its sample
 
 
@@ -276,6 +279,7 @@ def _instance(
     )
     metrics = sample or EngineMetrics()
     blocks = metrics.kv_blocks or instance.kv_blocks
+    gpu = (sample.gpu if sample is not None else None) or GpuSample()
     return FrameInstance(
         id=instance.id,
         pool=pool,
@@ -297,6 +301,9 @@ def _instance(
         node=instance.node,
         gpus=None if instance.dollars_per_hour is None or instance.state == "stopped" else instance.gpus,
         dollars_h=None if instance.state == "stopped" else instance.dollars_per_hour,
+        gpu_use=_rounded(gpu.use, 2),
+        gpu_memory=_rounded(gpu.memory, 3),
+        gpu_power_w=_rounded(gpu.power_w, 0),
         last_known=last_known,
     )
 

@@ -31,6 +31,8 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
         "tokens_s": _sum(column("tokens_s")),
         "tokens_gpu_s": per_gpu,
         "per_million": per_million_tokens,
+        "gpu_use": _mean(column("gpu_use")),
+        "gpu_power_w": _sum(column("gpu_power_w")),
     }
 
 
@@ -60,6 +62,11 @@ def economics(
     """Return output tokens/s of a GPU, and dollars per million output tokens; None without tokens or GPUs."""
     tokens, count, dollars = (sum(value or 0 for value in column) for column in (tokens_s, gpus, dollars_h))
     return (tokens / count, per_million(dollars, tokens)) if count and tokens else (None, None)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 3) if known else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -63,6 +63,8 @@ class PoolTotals(TypedDict):
     tokens_s: float | None  # output tokens
     tokens_gpu_s: float | None
     per_million: float | None  # dollars per million output tokens at the current load
+    gpu_use: float | None  # 0–1, the mean of the instances that report it
+    gpu_power_w: float | None
 
 
 class PoolFlow(TypedDict):

@@ -79,7 +79,7 @@ class FakeFleet:
         return {
             "id": name, "pool": self.pool, "epoch": 1, "at": at, "kv_usage": kv, "kv_blocks": 27_000, "block_size": 16,
             "running": self.busy + 2 + (i + int(at)) % 5, "waiting": (i + int(at / 3)) % 3,
-            "hit_rate": 0.6 + 0.02 * (i % 9),
+            "hit_rate": 0.6 + 0.02 * (i % 9), "gpu": {"use": 0.4 + 0.01 * (i % 9)},
             "prompt_tokens_total": at * 900, "generation_tokens_total": (at % 1e6) * 120, "preemptions_total": 0,
             "prefix_queries_total": at * 900, "prefix_hits_total": at * 600, "cached_by_source": {},
         }  # fmt: skip

@@ -40,7 +40,13 @@ def test_the_figures_of_a_second_move_the_shown_ones_slowly() -> None:
         return of_pools(["p"], {"pool": ["p"], **figures(tokens_s)}, {"p": {}})
 
     def figures(tokens_s: float) -> dict[str, list[float]]:
-        return {"tokens_s": [tokens_s], "gpus": [2], "dollars_h": [10.0], "running": [0], "waiting": [0]}
+        return {
+            "tokens_s": [tokens_s],
+            "gpus": [2],
+            "dollars_h": [10.0],
+            "running": [0],
+            **{key: [0] for key in ("waiting", "gpu_use", "gpu_power_w")},
+        }
 
     once, idle = of(1_000.0), of(0.0)
     for passed_s, least in ((1.0, 950.0), (3600.0, 500.0)):

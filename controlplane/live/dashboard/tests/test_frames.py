@@ -79,6 +79,15 @@ def test_an_instance_without_a_sample_has_no_figures_instead_of_zeros() -> None:
     assert [only(frame, key) for key in ("kv", "running", "waiting", "hit_rate", "tokens_s", "age_s")] == [None] * 6
 
 
+def test_the_gpus_of_a_pool_are_the_mean_use_and_the_whole_power_of_those_that_report() -> None:
+    reported = [{"use": 0.4, "memory": 0.9, "power_w": 300.0}, {"use": 0.6}, None]
+    samples = {f"demo-{i}": {**sample(gpu=gpu), "id": f"demo-{i}"} for i, gpu in enumerate(reported)}
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
+    assert frame["instances"]["gpu_use"] == [0.4, 0.6, None]
+    assert frame["instances"]["gpu_power_w"] == [300.0, None, None]
+    assert (frame["totals"]["demo"]["gpu_use"], frame["totals"]["demo"]["gpu_power_w"]) == (0.5, 300.0)
+
+
 def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
     names = [instance("demo-10"), instance("demo-2"), instance("demo-1")]
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*names), "chat": fleet(instance("zed"))}))

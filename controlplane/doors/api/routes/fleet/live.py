@@ -33,8 +33,8 @@ class FrameOut(Schema):
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
     )
     totals: dict[str, dict[str, float | None]] = Field(
-        description="By pool, and of all pools under *: requests/s, running, waiting, output tokens/s, per GPU, and "
-        "dollars per million of them"
+        description="By pool, and of all pools under *: requests/s, running, waiting, output tokens/s, per GPU, "
+        "dollars per million of them, mean GPU use 0–1 and its power in W"
     )
     flow: dict[str, Any] = Field(
         description="pool -> links [class, rule, instance, requests/s] and arcs [prefill, decode, offloads/s, bytes/s]"

@@ -1,0 +1,31 @@
+"""The use of an instance's GPUs is said with its source, and an unknown one with the reason."""
+
+import pytest
+
+from controlplane.pages.fleet_ops.node_rows import gpu_use_of
+from fleet.models import Instance, Node
+from router.contract.redis.sample import GpuSample, InstanceSample
+
+pytestmark = pytest.mark.django_db
+
+
+def sample(gpu: GpuSample | None) -> InstanceSample:
+    return InstanceSample(id="chat-0", epoch=1, at=0.0, gpu=gpu)
+
+
+def test_a_simulated_engine_says_its_law_and_one_without_gpus_nothing() -> None:
+    there = Instance(name="chat-0", node="gpu-1")
+    by_law = "45 % of the last minute, by the law of the simulated engine"
+    assert gpu_use_of(there, sample(GpuSample(use=0.45))) == by_law
+    assert gpu_use_of(there, sample(None)) == gpu_use_of(there, None) == ""
+
+
+def test_gpus_that_are_not_reported_say_why() -> None:
+    there = Instance(name="chat-0", node="gpu-1", gpus=[1])
+    assert gpu_use_of(there, None) == "not reported"
+    inventory = {"gpus": None, "gpus_why": "nvidia-ml-py is not installed"}
+    node = Node.objects.create(name="gpu-1", inventory=inventory)
+    assert gpu_use_of(there, None) == "not reported: nvidia-ml-py is not installed"
+    gpu = {"number": 1, "name": "H200", "memory_bytes": 2**31, "memory_used_bytes": 2**30, "use": 0.5, "power_w": 412}
+    Node.objects.filter(pk=node.pk).update(inventory={"gpus": [gpu]})
+    assert gpu_use_of(there, None) == "1: 50 %, 1.0 of 2.0 GiB, 412 W"
