@@ -1,7 +1,7 @@
 """The meaning of an engine's answer: content, failure, completeness, usage. Pure.
 
 The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
-answers of all of them. A value of an unknown shape counts as content.
+answers of all of them. A value of an unknown shape counts as content, unless it has no text.
 """
 
 import json
@@ -45,6 +45,9 @@ _REMARKS = frozenset(
     ("detail", "message", "msg", "status", "code", "title", "type")
 )  # fields that are no answer by themselves
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
+# Texts of an event of an unknown kind that are no content
+_LABELS = frozenset(("type", "object", "id", "event_id", "model", "status", "service_tier", "system_fingerprint"))
+_KNOWN = ("response.", "content_block_")  # beginnings of the kinds of events whose content is known
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
 
@@ -106,7 +109,8 @@ def said(data: bytes) -> Said | None:
         return None
 
 
-def sign_of(event: Said) -> Sign:
+def sign_of(event: Said, data: bytes = b"") -> Sign:
+    """Classify an event. `data`: its JSON, which tells whether one of an unknown kind has any text."""
     kind = event.type
     if event.error or kind in _FAILURES or event.object == "error":
         return "error"
@@ -114,11 +118,29 @@ def sign_of(event: Said) -> Sign:
         return _of_choices(event.choices)
     if _is_flat(event) or (kind == "message_delta" and _given_up(event)):
         return "error"
-    if not isinstance(kind, str):
-        return "content"
-    if kind in _ENDS:
-        return "end"
-    return "content" if _generates(kind, event) else "quiet"
+    if isinstance(kind, str):
+        if kind in _ENDS:
+            return "end"
+        if not _generates(kind, event):
+            return "quiet"
+        if kind.startswith(_KNOWN):
+            return "content"
+    return "content" if _has_text(data) else "quiet"
+
+
+def _has_text(data: bytes) -> bool:
+    """Return whether an event of an unknown kind holds any text: one that only keeps a connection alive does not."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return True
+    return not isinstance(found, dict) or any(_says(part) for name, part in found.items() if name not in _LABELS)
+
+
+def _says(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_says, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and bool(value)
 
 
 def _is_flat(event: Said) -> bool:
@@ -151,7 +173,7 @@ def _of_choices(choices: list[_Choice]) -> Sign:
         finish = choice.finish_reason
         if finish is not None and finish in ABORTED:
             return "error"
-        if choice.text or finish is not None or _has_content(choice.delta):
+        if choice.text or finish or _has_content(choice.delta):
             sign = "content"
     return sign
 
@@ -160,10 +182,19 @@ def _has_content(delta: object) -> bool:
     """Return whether a delta has generated content: text, reasoning, a tool call, a refusal, audio."""
     if not isinstance(delta, dict):
         return bool(delta)
-    for name, value in delta.items():  # noqa: SIM110 - a generator costs a call for each field
-        if value and name not in _NO_CONTENT:
+    for name, value in delta.items():
+        if value and name not in _NO_CONTENT and (isinstance(value, str) or _tells(value)):
             return True
     return False
+
+
+def _tells(value: object, depth: int = 4) -> bool:
+    """Return whether a value holds anything, however deep."""
+    if isinstance(value, dict):
+        value = [below for name, below in value.items() if name not in _NO_CONTENT]
+    if isinstance(value, list) and depth:
+        return any(_tells(below, depth - 1) for below in value)
+    return bool(value)
 
 
 def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
@@ -300,7 +331,7 @@ def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
     event = said(data)
     if event is None:
         return "content", None
-    of = sign_of(event)
+    of = sign_of(event, data)
     return of, error_of(event, data) if of == "error" else None
 
 
@@ -337,7 +368,7 @@ def ending(stream: bytes) -> Ending:
         event = said(data)
         if event is None:
             continue
-        of, choices = sign_of(event), event.choices
+        of, choices = sign_of(event, data), event.choices
         whole = whole or of == "end"
         error = error or (error_of(event, data) if of in ("error", "end") else None)
         if choices and not finishes:
@@ -353,7 +384,7 @@ def ending(stream: bytes) -> Ending:
 
 def _finishes(choices: list[_Choice]) -> bool:
     for choice in choices:  # noqa: SIM110 - a generator costs a call for each choice
-        if choice.finish_reason is not None:
+        if choice.finish_reason:
             return True
     return False
 

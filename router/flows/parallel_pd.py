@@ -19,6 +19,7 @@ from router.flows.together import Together
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
+from router.upstream.beginning import Beginning
 from router.upstream.connection import EventSink, Sink
 from router.upstream.errors import ConnectionBroken
 from router.upstream.response import EngineResponse
@@ -73,6 +74,7 @@ class Spliced:
         self._first = first
         self._cut = Without(first)
         self._decoder: EngineResponse | None = None
+        self._beginning: Beginning | None = Beginning()  # until the decoder has said something
 
     @property
     def done(self) -> bool:
@@ -90,7 +92,7 @@ class Spliced:
         if decoder.status != 200:
             return await _refusal(decoder)
         while not data and not decoder.done:
-            data = self._cut.feed(await decoder.read())
+            data = self._decoded(await decoder.read())
         return data + self._cut.finish() if decoder.done else data
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
@@ -99,15 +101,20 @@ class Spliced:
         decoder = await self._decoding()
         if decoder.status != 200:
             return await _refusal(decoder)
-        rest = await decoder.pour(lambda data: sink(self._cut.feed(data)))
-        return self._cut.feed(rest) + self._cut.finish()
+        rest = await decoder.pour(lambda data: sink(self._decoded(data)))
+        return self._decoded(rest) + self._cut.finish()
+
+    def _decoded(self, data: bytes) -> bytes:
+        """Return what the decoder says beyond the first token."""
+        if self._beginning is not None and self._beginning.feed(data) == "content":
+            self._beginning, self._both.offload.arrived = None, time.perf_counter()
+        return self._cut.feed(data)
 
     async def _decoding(self) -> EngineResponse:
         if self._decoder is not None:
             return self._decoder
         try:
             self._decoder = await self._both.decoded()
-            self._both.offload.arrived = time.perf_counter()
         except PrefillFailed as error:  # too late for anything but ending the stream
             raise ConnectionBroken(str(error)) from None
         return self._decoder
@@ -116,11 +123,13 @@ class Spliced:
         if self._decoder is not None:
             self._decoder.resume()
 
-    def check_quiet(self, passed_s: float, limit_s: float) -> bool:
+    def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
         """Tell whether the decoder is silent for too long; until it answers, the first-byte limit applies."""
-        return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s)
+        return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s, is_early=is_early)
 
     def release(self) -> None:
+        if self._beginning is not None:
+            self._both.offload.arrived = None  # the prefill's token is none of the decoder's
         if self._decoder is not None:
             self._decoder.release()
         else:

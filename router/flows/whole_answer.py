@@ -38,7 +38,7 @@ class WholeAnswer:
 
     def resume(self) -> None: ...
 
-    def check_quiet(self, passed_s: float, limit_s: float) -> bool:
+    def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
         return False
 
     def release(self) -> None: ...

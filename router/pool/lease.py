@@ -68,6 +68,11 @@ class Lease:
             self._unseen = True
             self._endpoint.unheld += 1
 
+    @property
+    def has_content(self) -> bool:
+        """Return whether the first content has come."""
+        return self._decoding
+
     def goes_on(self) -> None:
         """Note that content has come; bytes before the first content may be the API server's."""
         if self._endpoint is not None and self._decoding:

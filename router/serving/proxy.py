@@ -222,7 +222,8 @@ class Proxy:
             connection = await serve(call, decision, endpoint, lease)
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
-            self.stalls.watch(connection, (rules["failure.stream_idle_timeout_s"], lease.goes_on))
+            content_s = rules["failure.first_byte_timeout_s"] if call.request.prompt.stream else 0.0
+            self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
             answer = await relay.begin(connection, call.api_path)
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:

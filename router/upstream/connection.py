@@ -155,14 +155,20 @@ class Connection(HttpClientProtocol):
         self._bare_bytes = 0
         return data
 
-    def check_quiet(self, passed_s: float, limit_s: float) -> bool:
+    def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
         """Fail when no byte has come for `limit_s`; `passed_s` is the time since the last check. True when content has
-        come since then, or may have.
+        come since then, or may have. `is_early`: the first content has not come, and other bytes are only signs of
+        life, which a hung engine gives as well.
 
         Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
         while this process is busy as silence. While reading is paused for a slow client, silence does not count.
         """
         heard, self._heard = self._heard, b""
+        if is_early and not self._paused:
+            self._quiet_s += passed_s
+            if self._quiet_s >= limit_s:
+                self._give_up(FirstByteTimeout(f"no content within {limit_s:g} s of the first byte"))
+            return False
         if heard or self._paused:
             self._quiet_s = 0.0
             return self._paused or has_content(heard)

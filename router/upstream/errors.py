@@ -4,7 +4,7 @@ UpstreamError
 ├── ConnectFailed      there is no connection: nothing was sent
 │   ├── RouterExhausted  because this process or its host can open no more: no fault of the engine
 │   └── KeyMissing       because this process cannot read the key of the engine: no fault of the engine
-├── FirstByteTimeout   connected, but no byte of the response body within the limit
+├── FirstByteTimeout   connected, but no byte of the response body, or no content of a stream, within the limit
 ├── AnswerStalled      the response had begun, and then nothing came within the limit
 ├── HostSilent         the host no longer acknowledges TCP segments
 ├── ProtocolError      the response is not HTTP/1.1, or its head is too large

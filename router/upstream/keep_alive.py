@@ -2,10 +2,11 @@
 
 import re
 
+_PING = rb"(?:ping|keep[-_]?alive|heartbeat)"
 LONGEST = 256  # longest read without content
 _EMPTY = re.compile(
     rb"(?:[0-9a-fA-F]+\r\n)?"  # size of a chunk
-    rb"(?:[ \t]*\r?\n|:[^\n]*\n|event: ?ping\r?\n|data: ?\{\s*\"type\": ?\"ping\"\s*\}\r?\n)*"
+    rb"(?:[ \t]*\r?\n|:[^\n]*\n|event: ?%b\r?\n|data: ?\{[^{}\n]*\"type\": ?\"%b\"[^{}\n]*\}\r?\n)*" % (_PING, _PING)
 )
 
 

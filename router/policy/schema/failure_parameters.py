@@ -28,15 +28,15 @@ FAILURE = (
     ),
     Parameter(
         name="failure.first_byte_timeout_s",
-        title="Give up on the first byte after",
+        title="Give up on the first content after",
         unit="s",
         default=300.0,
         range=(1.0, 3_600.0),
         step=10.0,
         help="The router waits longer for long prefills and queues; a hung instance is noticed later.",
         metric="ttft_p99_ms",
-        up="looser: waits longer for the first byte",
-        down="stricter: gives up on slow first bytes sooner",
+        up="looser: waits longer for the first content",
+        down="stricter: gives up on slow prefills sooner",
     ),
     Parameter(
         name="failure.stream_idle_timeout_s",

@@ -24,6 +24,13 @@ QUIET = [
     {"type": "content_block_start", "content_block": {"type": "text", "text": ""}},
     {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
     {"type": "content_block_delta", "delta": {"type": "text_delta", "text": ""}},
+    {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 0}},
+    {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": ""}]},
+    {"choices": [{"delta": {"content": "", "provider_specific_fields": {"citations": None}, "annotations": [{}]}}]},
+    {"type": "keepalive", "sequence_number": 2},
+    {"type": "heartbeat", "status": "queued", "position": 3},
+    {"usage": {"prompt_tokens": 3}},
+    {},
 ]
 CONTENT = [
     *(
@@ -47,7 +54,10 @@ CONTENT = [
     {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "a"}},
     {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "{"}},
     {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "f", "input": {}}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+    {"type": "transcript.text.delta", "delta": "a"},
     {"something": "of an API that is not known"},
+    {"something": [{"else": "there"}]},
 ]
 ENGINES = [
     {"error": {"message": "EngineCore is dead", "type": "InternalServerError", "code": 500}},

@@ -17,6 +17,8 @@ from router.upstream.keep_alive import has_content
         b'23\r\nevent: ping\ndata: {"type":"ping"}\n\n\r\n',
         b'event: ping\r\ndata: { "type": "ping" }\r\n\r\n',
         b"   \n",
+        b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 3}\n\n',
+        b'data: {"at": 9.5, "type": "heartbeat"}\n\n',
     ],
 )
 def test_comments_pings_and_empty_lines_are_no_content(data: bytes) -> None:
@@ -34,6 +36,7 @@ def test_comments_pings_and_empty_lines_are_no_content(data: bytes) -> None:
         b"RIFF\x00\x00",
         b":" * 300,
         b'{"type": "ping"}',
+        b'data: {"type":"response.output_text.delta","delta":"\\"type\\": \\"ping\\""}\n\n',
     ],
 )
 def test_anything_else_is_content(data: bytes) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from router.tests.engine import events, first_then_wait, hang_up, stream, write_chunk, write_head
+from router.tests.test_outcomes import BODIES
 from router.upstream.connection import HIGH_WATER
 from router.upstream.stalls import CHECK_S
 
@@ -58,6 +59,40 @@ async def test_a_stream_is_given_its_time(world):
         w.engines[0].release.set()
         rest = b"".join([chunk async for chunk in chunks])
     assert rest.endswith(b"data: [DONE]\n\n")
+
+
+EARLY = {
+    "/v1/chat/completions": b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}}]}\n\n',
+    "/v1/completions": b": keep-alive\n\n",
+    "/v1/messages": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "/v1/responses": b'data: {"type": "response.created", "response": {"status": "in_progress"}}\n\n',
+}
+
+
+@pytest.mark.parametrize("path", EARLY)
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_until_the_first_content_the_limit_is_a_prefills_whatever_the_engine_says_before(world, path, hangs):
+    """A hung engine whose API server says that it lives does not keep its client; a long prompt gets its time."""
+
+    async def early(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for _ in range(3):
+            write_chunk(writer, EARLY[path])
+            await writer.drain()
+            await asyncio.sleep(0.02)
+            await let_pass(w, 1000)
+        for part in events():
+            write_chunk(writer, part)
+        writer.write(b"0\r\n\r\n")
+        await (engine.release.wait() if hangs else writer.drain())
+
+    limits = {"failure__first_byte_timeout_s": 2500 if hangs else 3500, "failure__stream_idle_timeout_s": 300}
+    w = await world(early, None, **limits)
+    while not w.engines[0].received:
+        response = await w.ask(path, stream=True, **BODIES[path])
+    assert (response.status_code, response.headers["x-weir-instance"]) == (200, f"demo-{int(hangs)}")
+    attempts = (await w.receipt(response))["attempts"]
+    assert attempts[0]["error"] == ("no content within 2500 s of the first byte" if hangs else "")
 
 
 async def test_each_byte_starts_the_time_again(world):
