@@ -1,5 +1,7 @@
 """The meaning of an engine's answer: content, failure, completeness, usage. Pure.
 
+`find` stands in place of `in` where every stream passes: `in` tries an integer first, by an exception.
+
 The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
 answers of all of them. A value of an unknown shape counts as content, unless it has no text.
 """
@@ -296,10 +298,10 @@ def payload(event: bytes) -> bytes:
     if not start and not event.startswith(b"data:"):
         return b""
     data = event[start + 5 :].rstrip()
-    if b"\n" in data:  # further data, or other fields, which may stand in any order
+    if data.find(b"\n") >= 0:  # further data, or other fields, which may stand in any order
         data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data)))
     data = data.strip()
-    if b"error" in event and _NAMED_ERROR.search(event) is not None:
+    if event.find(b"error") >= 0 and _NAMED_ERROR.search(event) is not None:
         return _as_error(data)
     return data
 
@@ -361,7 +363,12 @@ def ending(stream: bytes) -> Ending:
     """Read the end of a stream from its last part: from the last event back to the usage, or to content that does
     not finish."""
     error, whole, finishes, usage = None, False, False, None
-    for data in _last_events(stream):
+    if stream.endswith(b"\r\n\r\n"):
+        stream = stream.replace(b"\r\n\r\n", b"\n\n")
+    end, examined = stream.rfind(b"\n\n"), 0
+    while end >= 0 and examined < LAST:
+        before = stream.rfind(b"\n\n", 0, end)
+        data, end, examined = _payload_between(stream, before, end), before, examined + 1
         if data == b"[DONE]":
             whole = True
             continue
@@ -389,12 +396,7 @@ def _finishes(choices: list[_Choice]) -> bool:
     return False
 
 
-def _last_events(stream: bytes) -> list[bytes]:
-    """Return the payloads of the last whole events, last first."""
-    if stream.endswith(b"\r\n\r\n"):
-        stream = stream.replace(b"\r\n\r\n", b"\n\n")
-    *parts, _ = stream.rsplit(b"\n\n", LAST + 1)
-    # Inlined for one-line events, as a call for each would cost more
-    last = parts[: -LAST - 1 : -1]
-    read = [part[6:].strip() if part.startswith(b"data: ") and b"\n" not in part else payload(part) for part in last]
-    return [data for data in read if data]
+def _payload_between(stream: bytes, before: int, end: int) -> bytes:
+    """Return the payload of the event behind the blank line at `before`, if any, up to `end`."""
+    event = stream[before + 2 if before >= 0 else 0 : end]
+    return event[6:].strip() if event.startswith(b"data: ") and event.find(b"\n") < 0 else payload(event)

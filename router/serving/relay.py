@@ -94,7 +94,7 @@ def _should_be_json(kind: bytes, api_path: str) -> bool:
     that has no other."""
     if not kind or api_path in answers.WHOSE_END:
         return api_path not in MEDIA and not kind.startswith(b"text/")
-    return b"json" in kind
+    return kind.find(b"json") >= 0
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
@@ -248,7 +248,7 @@ class _Relay:
 
     def take_event(self, chunk: bytes) -> bool | None:
         """The connection's sink of events; those without a usage key pass unchanged."""
-        if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower, as it tries an integer first
+        if self._in_event or chunk.find(usage.USAGE) >= 0:  # `in` is slower, as it tries an integer first
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
         return self._client.write_chunk(chunk)

@@ -9,12 +9,11 @@ from router.contract import answers
 from router.contract.answers import Ending, Said
 from router.contract.json_value import JsonObject
 from router.upstream.field_scan import FieldScan
-from router.upstream.usage import end_of_events
+from router.upstream.usage import USAGE, end_of_events
 
 PARTS = 8  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read
 TRIES = 16  # events of a part searched for a usage, last first
-USAGE = b'"usage"'
 NUMBER = b'"sequence_number"'
 _DIGITS = re.compile(rb"\s*:\s*([0-9]{1,9})")
 _FIELDS = (

@@ -15,8 +15,9 @@ HELD = 64 * 1024  # bytes; longer unfinished events are forwarded unchanged
 LONGEST_S = 1_000_000  # longest audio
 LARGEST = 1_000_000_000  # tokens; higher reports are wrong and would overflow sums
 
+USAGE = b'"usage"'
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
-_KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
+_KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
 _END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -133,12 +134,14 @@ class Strip:
             data, self._held = self._held + data, b""
         if not data.endswith((b"\n\n", b"\r\n\r\n")):
             data = self._hold(data)
-        return _without_usage(data) if b'"usage"' in data else data
+        first = data.find(USAGE)  # `in` is slower, as it tries an integer first
+        return _without_usage(data, first) if first >= 0 else data
 
     def finish(self) -> bytes:
         """Return the remaining bytes at the end of the stream."""
         data, self._held = self._held, b""
-        return _without_usage(data)
+        first = data.find(USAGE)
+        return _without_usage(data, first) if first >= 0 else data
 
     def _hold(self, data: bytes) -> bytes:
         end = end_of_events(data, len(data))
@@ -148,11 +151,11 @@ class Strip:
         return data[:end]
 
 
-def _without_usage(data: bytes) -> bytes:
-    """Remove the usage; only the last TRIES events with a usage key are examined, usually one."""
+def _without_usage(data: bytes, first: int) -> bytes:
+    """Remove the usage, whose key first stands at `first`; only the last TRIES events with it are examined."""
     end = len(data)
     for _ in range(TRIES):
-        key = data.rfind(b'"usage"', 0, end)
+        key = data.rfind(USAGE, first, end)
         if key < 0:
             break
         start, stop = _event_around(data, key)
@@ -177,7 +180,7 @@ def _event_around(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _is_usage_chunk(event: bytes) -> bool:
-    if b'"choices"' not in event or not _KEY.search(event):
+    if event.find(b'"choices"') < 0 or not _KEY.search(event):
         return False
     chunk = _loaded(answers.payload(event.strip()))
     return chunk is not None and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
