@@ -1,0 +1,101 @@
+"""Whether batches of many API keys end as if one that is stuck and one that is huge were not there.
+
+    .venv/bin/python -m bench.many_keys [--keys 18] [--lines 100] [--huge 20000] [--rounds 3]
+
+A real `manage.py up` with two simulated engines. In each round every key starts a batch at the same moment: first
+alone, then while one key has used up its budget and another is in the middle of a huge batch. Prints for each round the
+ends, in seconds from the common start, and how much later they are: the median, and the key that lost most.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from statistics import median
+
+from controlplane.tests.real_up import CODE, RealUp, environment, new_folder, running
+from controlplane.traffic.batches.tests.test_real_turns import Key
+
+# At the engines' own speed they are the bottleneck, not this machine.
+FLEET = """
+apiVersion: weir/v1
+kind: Fleet
+metadata: {name: keys}
+spec:
+  pools:
+    - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {seed: 1}}
+"""
+STUCK_AFTER = 3  # requests of its budget
+PATIENCE_S = 600
+MAKE = """
+from controlplane.people.audit.services import SYSTEM
+from controlplane.traffic.keys.services import KeyTerms, create_key
+from controlplane.traffic.use.budgets import BudgetTerms, create_budget
+rows = [create_key(f"key-{{number}}", KeyTerms(), SYSTEM) for number in range({keys})]
+create_budget(rows[0][0], "requests", "day", BudgetTerms(limit={most}.0), SYSTEM)
+print(*(secret for _, secret in rows))
+"""
+
+
+def secrets(weir: RealUp, keys: int) -> list[str]:
+    argv = [sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE.format(keys=keys, most=STUCK_AFTER)]
+    done = subprocess.run(
+        argv, cwd=CODE, env=environment(weir.folder, **weir.extra), capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()[-keys:]
+
+
+def ends(keys: list[Key], lines: int) -> list[float]:
+    """Start a batch of each key at once. Returns seconds until each one's end by its own record."""
+    with ThreadPoolExecutor(len(keys)) as pool:
+        began = time.time()
+        names = list(pool.map(lambda key: key.batch(lines), keys))
+        left, took_s = dict(zip(names, keys, strict=True)), dict[str, float]()
+        while left and time.time() - began < PATIENCE_S:
+            for name in list(left):
+                shown = left[name].shown(name)
+                if shown and shown["status"] == "completed":
+                    took_s[name] = time.time() - began
+                    assert shown["request_counts"]["completed"] == lines, shown
+                    del left[name]
+            time.sleep(0.05)
+    assert not left, f"{len(left)} batches did not end within {PATIENCE_S} s"
+    return [took_s[name] for name in names]
+
+
+def report(alone: list[float], beside: list[float]) -> str:
+    lost = max(late / early for early, late in zip(alone, beside, strict=True))
+    return (
+        f"alone {min(alone):.1f}–{max(alone):.1f} s, beside {min(beside):.1f}–{max(beside):.1f} s; "
+        f"median {median(beside) / median(alone):.3f} times as late, most {lost:.3f}"
+    )
+
+
+def measure(weir: RealUp, options: argparse.Namespace, stack: ExitStack) -> None:
+    stuck, huge, *others = (Key(weir, secret, stack) for secret in secrets(weir, options.keys + 2))
+    ends(others, 5)
+    alone = [ends(others, options.lines) for _ in range(options.rounds)]
+    waiting, long = stuck.batch(10), huge.batch(options.huge)
+    weir.until(lambda: (at := stuck.shown(waiting)) and at["waiting"], "the stuck batch", PATIENCE_S)
+    weir.until(lambda: (at := huge.shown(long)) and at["request_counts"]["completed"], "the huge one", PATIENCE_S)
+    for early in alone:
+        print(report(early, ends(others, options.lines)), flush=True)
+    at = huge.shown(long)
+    print(f"of the huge batch {at['request_counts']['completed']} of {options.huge} lines are answered, {at['status']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name, default in (("keys", 18), ("lines", 100), ("huge", 20_000), ("rounds", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options, folder = parser.parse_args(), new_folder()
+    (folder / "fleet.yaml").write_text(FLEET)
+    with running("--no-demo", "--fleet", str(folder / "fleet.yaml"), folder=folder) as weir, ExitStack() as stack:
+        weir.wait_for("Weir is up")
+        measure(weir, options, stack)
+
+
+if __name__ == "__main__":
+    main()
