@@ -5,8 +5,9 @@ from typing import Any
 
 from controlplane.common.computing import computed
 from controlplane.evidence.systems.registry import SYSTEMS
-from controlplane.evidence.systems.system import Answer, Figure, System
+from controlplane.evidence.systems.system import Answer, Figure, Play, PoolFacts, System
 from fleet.kinds.options.option import build, check
+from fleet.selectors import pools
 from router.contract.problem import InvalidInput
 
 
@@ -26,6 +27,14 @@ def ask(system: System, given: Mapping[str, object]) -> Answer:
     """Return the system's answer. Raises InvalidInput, Busy."""
     inputs = inputs_of(system, given)
     return computed(system.compute, inputs) if system.beside else system.compute(inputs)
+
+
+def plays(system: System, given: Mapping[str, object]) -> list[Play]:
+    """Return the experiments of valid inputs that a pool of the fleet can play."""
+    if system.playable is None:
+        return []
+    facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]
+    return list(system.playable.plays(inputs_of(system, given), facts))
 
 
 def figures(slug: str) -> tuple[Figure, ...]:

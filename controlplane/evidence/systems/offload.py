@@ -1,6 +1,6 @@
 """Adaptive prefill offload: the requests of a trace that would move, the cost, and experiments that try it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from controlplane.common.computing import computed
@@ -14,6 +14,9 @@ from controlplane.evidence.systems.system import (
     Figure,
     Group,
     Link,
+    Play,
+    Playable,
+    PoolFacts,
     Preset,
     Series,
     System,
@@ -36,7 +39,7 @@ from fleet.systems.offload import (
     shares,
     transfer_s,
 )
-from router.contract.connectors import NIXL
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
@@ -359,8 +362,8 @@ class TwinArm:
     fleet: Mapping[str, object]
 
 
-def _links(inputs: OffloadInputs) -> Iterator[Link]:
-    """Yield experiments of the design in the twin; the form chooses the pool."""
+def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterator[tuple[str, list[TwinArm]]]:
+    """Yield (title, arms) of the design's experiments. `shared`: engine options of all arms."""
     limits: dict[str, float | str] = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
         "classes.warm_hit_share": inputs.warm_hit_share,
@@ -370,10 +373,10 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
     def arm(
         name: str, strategy: str, changes: Mapping[str, float | str] | None = None, **fleet: Mapping[str, object]
     ) -> TwinArm:
-        whole = {"replicas": inputs.instances, "engine": {}, **fleet}
+        whole = {"replicas": inputs.instances, **fleet, "engine": {**shared, **fleet.get("engine", {})}}
         return TwinArm(name, strategy, limits | dict(changes or {}), whole)
 
-    nixl = {"kv": NIXL, "kv_gb_per_s": inputs.transfer_gb_s}
+    nixl = {**dict(connectors(inputs.transfer_gb_s, ""))["NIXL"]["engine"], "kv_setup_ms": inputs.setup_ms}
     ordered = {"strategy.order": inputs.order}
     decoding = inputs.instances - inputs.prefill_instances
     static = arm(
@@ -381,8 +384,7 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
         "round_robin_pd",
         engine={"prefill_instances": inputs.prefill_instances, **nixl},
     )
-    yield _experiment(
-        inputs,
+    yield (
         "A, B and D beside the static pool",
         [
             arm("A cache-aware", "cache_aware"),
@@ -393,27 +395,42 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
     )
     thresholds = (10_000, 20_000, 40_000)
     arms = [arm(f"T {limit}", "adaptive_v1", {**ordered, "classes.heavy_new_tokens": limit}) for limit in thresholds]
-    yield _experiment(inputs, "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms)
+    yield "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms
     by_connector: dict[str, list[TwinArm]] = {}
     for rate in TRANSFER_RATES:
         for over, fleet in connectors(rate, store_pool()):
             made = arm(f"D {rate:g} GB per s", "adaptive_offload", ordered, **fleet)
             by_connector.setdefault(over, []).append(made)
     for over, rates in by_connector.items():
-        yield _experiment(inputs, f"D at 3, 9.7 and 40 GB/s over {over}", rates)
+        yield f"D at 3, 9.7 and 40 GB/s over {over}", rates
     orders = [arm(order, "adaptive_v1", {"strategy.order": order}) for order in ORDERS]
-    yield _experiment(inputs, "Both orders of the rules", orders)
+    yield "Both orders of the rules", orders
 
 
-def _experiment(inputs: OffloadInputs, title: str, arms: list[TwinArm]) -> Link:
-    body = {
+def _links(inputs: OffloadInputs) -> Iterator[Link]:
+    """Yield forms of these experiments, in which the pool is chosen."""
+    for title, arms in _comparisons(inputs, {}):
+        yield experiment_link(title, _body(inputs, title, arms))
+
+
+def plays(inputs: OffloadInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
+    """Yield the same with the page's engines on each pool of simulated ones."""
+    shared: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": inputs.tp}
+    if inputs.kv_tokens:
+        shared["kv_blocks"] = inputs.kv_tokens // BLOCK
+    for pool in pools:
+        for title, arms in _comparisons(inputs, shared) if pool.kind == "sim" else ():
+            yield Play(title, pool.name, {**_body(inputs, title, arms), "pool": pool.name})
+
+
+def _body(inputs: OffloadInputs, title: str, arms: list[TwinArm]) -> JsonObject:
+    return {
         "name": f"Offload: {title}"[:120],
         "trace": inputs.trace,
         "mode": "twin",
         "load_factor": inputs.load_factor,
         "arms": [asdict(arm) for arm in arms],
     }
-    return experiment_link(title, body)
 
 
 def figures() -> tuple[Figure, ...]:
@@ -437,5 +454,8 @@ OFFLOAD = System(
     rules,
     NOTES,
     links=(Link("Matrix: the design on its author's fleet", "/experiments/matrix/new?preset=own-fleet"),),
+    playable=Playable(
+        "Play the design in the twin", plays, "It takes a pool of the kind sim, as examples/fleet-demo.yaml has."
+    ),
     beside=False,
 )

@@ -9,12 +9,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.evidence.systems.asking import ask, figures, inputs_of
+from controlplane.evidence.systems.asking import ask, figures, plays
 from controlplane.evidence.systems.registry import SYSTEMS
-from controlplane.evidence.systems.system import PoolFacts, System
+from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import build, options_of
 from fleet.kinds.options.option_field import OptionField, shown, typed_value
-from fleet.selectors import pools
 from router.contract.fields import Field
 from router.contract.problem import InvalidInput, by_path
 
@@ -59,11 +58,8 @@ def published(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _plays(chosen: System, given: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Return the experiments of these inputs by pool: title and body."""
-    if chosen.playable is None:
-        return {}
-    facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]
     found: dict[str, list[tuple[str, str]]] = {}
-    for play in chosen.playable.plays(inputs_of(chosen, given), facts):
+    for play in plays(chosen, given):
         found.setdefault(play.pool, []).append((play.title, json.dumps(play.body)))
     return found
 

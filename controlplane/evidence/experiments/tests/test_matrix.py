@@ -149,7 +149,9 @@ def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, 
     page = otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
     assert title in page
     assert page.count("<dt>") == len(arms)
-    answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
+    (offered,) = (one for one in ci.get("/matrices/presets").json() if one["name"] == name)
+    assert offered == {"name": name, "title": title, "arms": arms}
+    answer = ci.post("/matrices", BODY | {"arms": offered["arms"], "loads": [1]})
     assert answer.status_code == 201, answer.content
 
 

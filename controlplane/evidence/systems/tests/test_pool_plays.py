@@ -1,6 +1,7 @@
 """Tutti's and Neuron's comparisons start on a pool of simulated engines, with what their pages were asked."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from django.contrib.auth.models import User
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems.asking import inputs_of
+from controlplane.evidence.systems.offload import OFFLOAD
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import Play, PoolFacts
 from controlplane.people.audit.services import Actor
@@ -42,6 +44,28 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
     for play in plays:
         body = ExperimentIn.model_validate(play.body)
         assert [arm["name"] for arm in services.settled(body, Actor("user", "otto")).arms] == arms
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("slug", "given", "titles"),
+    [
+        ("tutti", {"runs": 1, "requests": 100}, ["leval at 1.5", "Documents that are read again"]),
+        ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
+    ],
+)
+def test_the_comparisons_of_a_page_start_over_rest(
+    ci: Any, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
+) -> None:
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-demo.yaml").read_text()), "ada")
+    plays = ci.post(f"/systems/{slug}", {"inputs": given}).json()["plays"]
+    assert [play["pool"] for play in plays] == ["demo"] * len(titles)
+    assert all(play["title"].startswith(title) for play, title in zip(plays, titles, strict=True))
+    for play in (plays[0], plays[-1]):
+        answer = ci.post("/experiments", play["body"])
+        assert answer.status_code == 201, answer.content
+        engines = [arm["fleet"]["engine"] for arm in answer.json()["arms"]]
+        assert {one["gpu"] for one in engines if "gpu" in one} <= {given.get("gpu", "h100_sxm")}
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ from controlplane.doors.api.rows import found, page
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import services, summary
 from controlplane.evidence.experiments.matrix.body import MatrixIn
+from controlplane.evidence.experiments.matrix.presets import presets
 from controlplane.evidence.experiments.models import Matrix
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.experiments.results.types import JobStatus, Overall
 from controlplane.people.audit.services import actor_of
+from fleet.selectors import store_pool
 
 router = Router(tags=["experiments"])
 
@@ -48,6 +50,12 @@ class MatrixOut(Schema):
     runs: int
     runs_done: int
     cells: list[CellOut]
+
+
+class MatrixPresetOut(Schema):
+    name: str
+    title: str = Field(description="What is compared")
+    arms: list[Any] = Field(description="For `POST /matrices`, and up to 6 of them for `POST /experiments`")
 
 
 class CellResultsOut(Schema):
@@ -95,6 +103,12 @@ def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn
     made = services.start_matrix(payload, actor_of(request))
     response.headers["Location"] = f"/api/v1/matrices/{made.pk}"
     return Status(201, matrix_out(_matrix(made.pk)))
+
+
+@router.get("/presets", response=list[MatrixPresetOut], auth=needs("experiments:read"))
+def list_matrix_presets(request: HttpRequest) -> Any:
+    """Arms to start from, as the form offers them"""
+    return [{"name": name, "title": title, "arms": arms} for name, (title, arms) in presets(store_pool()).items()]
 
 
 @router.get("/{number}", response=MatrixOut, auth=needs("experiments:read"))

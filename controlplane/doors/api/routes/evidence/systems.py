@@ -1,5 +1,6 @@
 """Published systems over REST: the list with their inputs, and the answer to some inputs."""
 
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from ninja import Field, Router, Schema
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
-from controlplane.evidence.systems.asking import ask, figures
+from controlplane.evidence.systems.asking import ask, figures, plays
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import options_of
@@ -101,6 +102,12 @@ class SystemLinkOut(Schema):
     href: str
 
 
+class SystemPlayOut(Schema):
+    title: str
+    pool: str
+    body: dict[str, Any] = Field(description="For `POST /experiments`")
+
+
 class SystemAnswerOut(Schema):
     verdict: str
     facts: list[SystemFactOut]
@@ -108,6 +115,7 @@ class SystemAnswerOut(Schema):
     tables: list[SystemTableOut]
     cautions: list[str] = Field(description="Why not to rely on it; empty: none")
     links: list[SystemLinkOut] = Field(description="Pages to go on to with these inputs")
+    plays: list[SystemPlayOut] = Field(description="Experiments of these inputs on pools of the fleet")
 
 
 class SystemFiguresOut(Schema):
@@ -131,7 +139,12 @@ def list_systems(request: HttpRequest) -> Any:
 def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
     """Compute what a system gives with these inputs; nothing is stored or started"""
     try:
-        return ask(_find(slug), payload.inputs)
+        chosen = _find(slug)
+        answer = ask(chosen, payload.inputs)
+        return {
+            **{field.name: getattr(answer, field.name) for field in fields_of(answer)},
+            "plays": plays(chosen, payload.inputs),
+        }
     except InvalidInput as error:
         problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
         raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
