@@ -56,10 +56,16 @@ class Setting:
     checkout: Path = HERE.parent  # folder of Weir's code
     python: str = sys.executable  # interpreter of Weir
     env: Mapping[str, str] = field(default_factory=dict)  # Weir's settings
+    authority: Path | None = None  # who vouches for the engines; None: they speak no TLS
 
     @property
     def urls(self) -> list[str]:
-        return [f"http://127.0.0.1:{port}" for port in self.engines]
+        return [f"http{'s' * (self.authority is not None)}://127.0.0.1:{port}" for port in self.engines]
+
+    @property
+    def trusting(self) -> dict[str, str]:
+        """Return the environment in which a program trusts the engines."""
+        return {"SSL_CERT_FILE": str(self.authority)} if self.authority is not None else {}
 
 
 def installed(name: str, package: str) -> Path:
@@ -121,6 +127,7 @@ def sglang(setting: Setting, package: str = "sglang-router==0.3.2", module: str 
     argv = [python, "-m", f"{module}.launch_router", "--policy", setting.policy, "--worker-urls", *setting.urls]
     argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
     argv += ["--prometheus-host", "127.0.0.1", "--log-level", "warn"]
+    argv += ["--ca-cert-paths", setting.authority] if setting.authority is not None else []
     with serving(setting, argv, module, "/readiness", PYTHONPATH="") as running:
         yield running
 
@@ -135,7 +142,9 @@ def vllm(setting: Setting) -> Iterator[Running]:
     binary = installed("vllm", "vllm-router==0.1.17") / "vllm-router"
     argv = [binary, "--policy", setting.policy, "--worker-urls", *setting.urls]
     argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
-    with serving(setting, [*argv, "--log-level", "warning"], "vllm", "/readiness", PYTHONPATH="") as running:
+    with serving(
+        setting, [*argv, "--log-level", "warning"], "vllm", "/readiness", PYTHONPATH="", **setting.trusting
+    ) as running:
         yield running
 
 
@@ -153,7 +162,9 @@ def litellm(setting: Setting) -> Iterator[Running]:
     ]
     config.write_text("\n".join(["model_list:", *models, *settings, ""]))
     argv = [binary, "--config", config, "--host", "127.0.0.1", "--port", setting.port, "--num_workers", 1]
-    with serving(setting, argv, "litellm", "/health/liveliness", LITELLM_LOG="ERROR", PYTHONPATH="") as running:
+    with serving(
+        setting, argv, "litellm", "/health/liveliness", LITELLM_LOG="ERROR", PYTHONPATH="", **setting.trusting
+    ) as running:
         yield running
 
 
@@ -181,7 +192,7 @@ def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator
     with process([*setting.pin_rest, *arguments], stdout=subprocess.DEVNULL) as keeper:
         redis_server.wait_until_ready(url)
         with redis.Redis.from_url(url) as client:
-            publish(client, setting.urls)
+            publish(client, setting.urls, setting.authority)
         python = [setting.python, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
         argv = [*python, *router, "--redis", url, "--port", setting.port, "--log-level", "warning"]
         with serving(setting, argv, "weir", "/healthz", **setting.env) as running:
@@ -199,7 +210,9 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
     """Run `python -m router --instances`: the same router with its policy from a file; receipts stay in its memory."""
     policy = setting.folder / "policy.json"
     policy.write_text(json.dumps(document.default()))
-    argv = [setting.python, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
+    trusted = f";tls.authorities=file:{setting.authority}" if setting.authority is not None else ""
+    instances = ",".join(url + trusted for url in setting.urls)
+    argv = [setting.python, "-m", "router", "--instances", instances, "--policy", policy]
     argv += ["--model", "bench", "--port", setting.port, "--log-level", "warning"]
     with serving(setting, argv, "weir-alone", "/healthz", **setting.env) as running:
         yield running
@@ -208,15 +221,19 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
 @contextmanager
 def floor(setting: Setting) -> Iterator[Running]:
     """Run a proxy in Python that decides nothing (bench/floor.py)."""
+    if setting.authority is not None:
+        raise Unavailable("it speaks no TLS")
     argv = [setting.python, "-m", "bench.floor", setting.port, *setting.engines]
     with serving(setting, argv, "floor", "/healthz") as running:
         yield running
 
 
-def publish(client: redis.Redis, urls: list[str]) -> None:
+def publish(client: redis.Redis, urls: list[str], authority: Path | None = None) -> None:
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
-    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
+    common: dict[str, object] = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
+    if authority is not None:
+        common["tls"] = {"authorities": f"file:{authority}"}
     instances = [{"id": f"bench-{i}", "url": url, **common} for i, url in enumerate(urls)]
     fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
     client.set(redis_keys.policy_key("bench"), stored(policy))

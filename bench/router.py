@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-alone,floor,sglang-router,smg,vllm-router,litellm]
                                      [--rate N]… [--profile FILE] [--against CHECKOUT|COMMIT] [--python PYTHON]
-                                     [--spans 1%,100%] [--collector-away] [--write]
+                                     [--spans 1%,100%] [--collector-away] [--tls] [--write]
 
 Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
 soon as it has its response: requests/s is the most that a router can do, and a latency is little else than the
@@ -18,7 +18,8 @@ measured in turn, round by round, so that other load on the machine affects all 
 process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, or a commit
 of this one, measured in turn with this one, with --python under another interpreter. With --spans, each Weir also runs
 with that share of its requests sampled, however many they are, and a collector that takes all their spans; with
---collector-away also with one that takes connections and never answers. Prints Markdown. --write remakes the table of
+--collector-away also with one that takes connections and never answers. With --tls the routers reach the engines over
+https://, through an Envoy that shares the engines' core. Prints Markdown. --write remakes the table of
 bench/README.md (bench/beside.py).
 """
 
@@ -44,6 +45,7 @@ from pathlib import Path
 
 from bench import beside
 from bench.peers import PEERS, WEIR, Running, Setting, Unavailable, cpu_s, memory_mb, process, tree
+from bench.terminator import terminator
 
 HERE = Path(__file__).resolve().parent
 ENGINES = 4
@@ -145,19 +147,26 @@ def wait_for_answer(url: str, limit_s: float = 10.0) -> None:
 
 
 class Bench:
-    def __init__(self, folder: Path, options: argparse.Namespace, stack: ExitStack, engines: int = ENGINES) -> None:
+    def __init__(
+        self, folder: Path, options: argparse.Namespace, stack: ExitStack, engines: int = ENGINES, *, tls: bool = False
+    ) -> None:
         self.folder, self.options, self.stack = folder, options, stack
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
         shares: list[float] = options.spans
-        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (2 + 2 * len(shares))))
+        first = free_ports(2 * engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (2 + 2 * len(shares))))
         self.engines = list(range(first, first + engines))
         self.collector = first + engines  # port that answers as an engine does, and accepts every span
-        self.ports = count(self.collector + 1, PORTS_EACH)
+        self.outer = list(range(self.collector + 1, self.collector + 1 + engines))  # the engines' ports with TLS
+        self.ports = count(self.outer[-1] + 1, PORTS_EACH)
         self.silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
         self.generation = count(1, 10_000)
         self.load = build("load", folder)
         stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, engines + 1]))
+        self.authority: Path | None = None
+        if tls:
+            pairs = list(zip(self.outer, self.engines, strict=True))
+            self.authority = stack.enter_context(terminator(folder, pairs, self.pin_rest))
 
     def start_all(self) -> Routers:
         names = self.options.routers.split(",")
@@ -193,11 +202,13 @@ class Bench:
         """Start the router, or return why it cannot start."""
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         profile = self.options.profile
+        engines = self.outer if self.authority is not None else self.engines
         setting = Setting(
-            *(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile),
+            *(folder, engines, next(self.ports), self.pin, self.pin_rest, profile),
             checkout=checkout,
             python=python,
             env=env or {},
+            authority=self.authority,
         )
         try:
             return self.stack.enter_context(PEERS[name](setting))
@@ -301,6 +312,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", metavar="PYTHON", help="that has Weir's dependencies, too")
     parser.add_argument("--spans", type=percents, default=[], metavar="SHARES", help="of Weir's requests: 1%%,100%%")
     parser.add_argument("--collector-away", action="store_true", help="also without an answer from the collector")
+    parser.add_argument("--tls", action="store_true", help="to the engines, whose certificates a file vouches for")
     parser.add_argument("--write", action="store_true", help="into bench/README.md")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
@@ -333,7 +345,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         if options.against is not None:
             options.against = checked_out(options.against, Path(folder))
-        bench = Bench(Path(folder), options, stack)
+        bench = Bench(Path(folder), options, stack, tls=options.tls)
         routers: Routers = {"direct": None}
         routers |= bench.start_all()
         loads, shown = [os.getloadavg()[0]], list[beside.Shown]()

@@ -18,6 +18,7 @@ from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
 from router.contract.net.probe import NotTrusted, ProbeError, Prober
+from router.contract.redis.published import MOST_RANKS
 
 MODELS = "/v1/models"
 ASK_S = 1.0  # time limit per page
@@ -34,6 +35,7 @@ class Identified:
     models: tuple[str, ...] = ()
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
     lacks: tuple[str, ...] = ()  # flags lacking for an exact index
+    ranks: int = 1  # data-parallel ranks behind it, as it says
 
 
 class NotLetIn(Exception):
@@ -72,9 +74,10 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     about = await _json(asked, server.version_path) if server.version_path else None
     version = about.get("version") if isinstance(about, Mapping) else None
     shown = version if isinstance(version, str) and _PLAIN.fullmatch(version) else ""
-    events = await _events(asked, spec, about)
+    events, ranks = await _events(asked, spec, about)
     said = bool(events or spec.kv_endpoint) or spec.kv_events is not None
-    return Identified(server, shown, models, events, lacking(server.name, about, events=said))
+    other = ranks if ranks != spec.data_parallel_size else 0
+    return Identified(server, shown, models, events, lacking(server.name, about, events=said, ranks=other), ranks)
 
 
 async def _server(asked: Asked, listed: Any) -> Server:
@@ -93,16 +96,20 @@ async def _server(asked: Asked, listed: Any) -> Server:
     return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
 
 
-async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> str:
-    """Return where its KV events can be followed, unless the options name it already."""
+async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> tuple[str, int]:
+    """Return where its KV events can be followed, unless the options name it already, and its number of ranks."""
     if spec.kv_events is not None or spec.kv_endpoint is not None:
-        return ""
+        return "", spec.data_parallel_size
     sources = await _json(asked, "/kv_event_sources")
     listed = list(sources.values()) if isinstance(sources, dict) else sources
     if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
-        return asked.url
+        return asked.url, min(len(listed), MOST_RANKS)
     events = about.get("kv_events") if isinstance(about, Mapping) else None
-    return sglang_events(events, asked.url, spec.data_parallel_size) if isinstance(events, Mapping) else ""
+    if not isinstance(events, Mapping):
+        return "", spec.data_parallel_size
+    told = events.get("dp_size", 1)
+    is_number = isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= MOST_RANKS
+    return sglang_events(events, asked.url, spec.data_parallel_size), told if is_number else spec.data_parallel_size
 
 
 def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:

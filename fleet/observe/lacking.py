@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 EVENTS = "--kv-events-config"
+OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
 # Meaning of a field's value in SGLang's /server_info.
 _OF_SGLANG = (
     ("enable_cache_report", False, "--enable-cache-report"),
@@ -11,11 +12,15 @@ _OF_SGLANG = (
 )
 
 
-def lacking(server: str, about: object, *, events: bool) -> tuple[str, ...]:
+def lacking(server: str, about: object, *, events: bool, ranks: int = 0) -> tuple[str, ...]:
     """Return what is lacking. `about`: its version page, which SGLang fills with its options; `events`: it publishes KV
-    events."""
+    events; `ranks`: how many it says that it has, if its pool has another number."""
+    if server == "trtllm":
+        return () if events else (OF_TRTLLM,)
     if server not in ("vllm", "sglang"):
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}
     found = [flag for field, value, flag in _OF_SGLANG if known.get(field) is value]
+    if ranks:
+        return (f"data_parallel_size: {ranks}", *found)
     return tuple(found if events else [EVENTS, *found])

@@ -42,6 +42,7 @@ class FoundEngine:
     lacks: tuple[str, ...] = ()  # missing flags, for an exact index
     asked: bool = True
     trouble: str = ""  # reason why it does not answer, if it states one
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Found:
     refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
     trouble: str = ""  # reason why the source does not answer
     models: tuple[str, ...] = field(default=())  # models served by the engines, most frequent first
+    ranks: int = 1  # ranks behind each address: those of the options, else what all engines say
 
     @property
     def answering(self) -> int:
@@ -81,8 +83,13 @@ def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
     except SourceAway as away:
         return Found(trouble=str(away))
     engines = asyncio.run(_ask(spec, listed.engines))
+    ranks = {each.ranks for each in engines if each.server}
+    if spec.data_parallel_size == 1 and len(ranks) == 1 and ranks != {1}:
+        spec = replace(spec, data_parallel_size=ranks.pop())
+        engines = asyncio.run(_ask(spec, listed.engines))
     counted = Counter(model for each in engines for model in each.models)
-    return Found(tuple(engines), listed.refused, "", tuple(model for model, _ in counted.most_common()))
+    models = tuple(model for model, _ in counted.most_common())
+    return Found(tuple(engines), listed.refused, "", models, spec.data_parallel_size)
 
 
 def _listed(spec: ExternalSpec, pool: str) -> Answer:
@@ -136,4 +143,5 @@ def _answered(before: FoundEngine, identified: Identified | None, spec: External
         models=identified.models,
         kv_events=explicit or bool(identified.events),
         lacks=identified.lacks,
+        ranks=identified.ranks,
     )

@@ -92,7 +92,8 @@ def adopt(request: HttpRequest) -> HttpResponse:
     model = typed.fields["model"] or (found.models[0] if found.models else "")
     if not model:
         return _page(request, typed, found=found)
-    return _planned(request, typed, found, _pool(typed, engine, model))
+    ranks = {"data_parallel_size": found.ranks} if found.ranks > 1 else {}
+    return _planned(request, typed, found, _pool(typed, engine | ranks, model))
 
 
 def _free_name() -> str:

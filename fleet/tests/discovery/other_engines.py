@@ -1,6 +1,7 @@
 """Engines as others start them, each with the pages of its server, on loopback."""
 
 import json
+import ssl
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,8 +65,14 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
 class OtherEngine:
     """An engine of such pages. `base`: a path before theirs, as of vLLM with --root-path behind a proxy."""
 
-    def __init__(self, pages: Mapping[str, str], address: tuple[str, int] = ("127.0.0.1", 0), base: str = "") -> None:
-        self.base = base
+    def __init__(
+        self,
+        pages: Mapping[str, str],
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        base: str = "",
+        secure: ssl.SSLContext | None = None,
+    ) -> None:
+        self.base, self.scheme = base, "http" if secure is None else "https"
         self.pages = {base + path: page for path, page in pages.items()}
         self.asked: list[str] = []
         self.redirect = ""  # of every page
@@ -74,6 +81,9 @@ class OtherEngine:
         handler = type("Handler", (_Handler,), {"engine": self})
         self._server = ThreadingHTTPServer(address, handler)
         self._server.daemon_threads = True
+        if secure is not None:
+            socket = self._server.socket
+            self._server.socket = secure.wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -82,7 +92,7 @@ class OtherEngine:
 
     @property
     def url(self) -> str:
-        return f"http://{self._server.server_address[0]!s}:{self.port}{self.base}"
+        return f"{self.scheme}://{self._server.server_address[0]!s}:{self.port}{self.base}"
 
     def close(self) -> None:
         self.closed = True

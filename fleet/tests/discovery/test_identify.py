@@ -1,6 +1,7 @@
 """What answers behind a URL, told by its first answers."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -72,12 +73,26 @@ def test_its_kv_events_are_followed_where_it_says_that_it_publishes_them(start: 
         ("sglang", {"enable_cache_report": False}, False, ("--kv-events-config", "--enable-cache-report")),
         ("sglang", {"disable_radix_cache": True}, True, ("a start without --disable-radix-cache",)),
         ("openai", {"enable_cache_report": False}, False, ()),
+        ("trtllm", {"version": "1.4.0"}, True, ()),
+        ("trtllm", {"version": "1.4.0"}, False, ("kv_events_config (1.4), with its address as kv_endpoint",)),
     ],
 )
 def test_an_engine_lacks_the_flags_that_an_exact_index_needs(
     server: str, about: object, events: bool, lacks: tuple[str, ...]
 ) -> None:
     assert lacking(server, about, events=events) == lacks
+
+
+def test_an_engine_with_other_ranks_than_its_pool_lacks_their_number_and_no_flag(start: Start) -> None:
+    ranks = {str(rank): {"endpoint": f"tcp://*:{5557 + rank}"} for rank in range(4)}
+    vllm = start({**SERVERS["vllm"], "/kv_event_sources": json.dumps(ranks)})
+    sglang = start({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=4)})
+    for engine in (vllm, sglang):
+        one, four = told(engine.url), told(engine.url, data_parallel_size=4)
+        assert one is not None
+        assert four is not None
+        assert (one.ranks, one.lacks) == (4, ("data_parallel_size: 4",))
+        assert (four.ranks, four.lacks, bool(four.events)) == (4, (), True)
 
 
 @pytest.mark.parametrize("where", ["https://engine.llm", "http://engine.llm:8000/base/"])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from controlplane.traffic.policies.services import ensure_default_policy
 from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
 from fleet.models import Instance, InstanceSource, Pool
+from fleet.observe.lacking import OF_TRTLLM
 from fleet.services import FleetError
 from fleet.spec.fleet_spec import PoolSpec
-from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
+from fleet.tests.discovery.other_engines import SERVERS, OtherEngine, sglang_info
+from router.tests.certificates import Authority
 
 JSON = "application/json"
 
@@ -84,6 +87,61 @@ def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: l
     assert entry.reason == "it works"
     assert operator.post("/fleet/pools/seen/mode/other").status_code == 404
     assert "in the mode serve already" in operator.post("/fleet/pools/seen/mode/serve", follow=True).content.decode()
+
+
+def test_a_mixed_fleet_is_adopted_pool_by_pool_and_what_each_lacks_is_said_first(
+    operator: Client, ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path, "own")
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    vllm = OtherEngine(SERVERS["vllm"], secure=authority.issue("127.0.0.1").server())
+    vllm.key = "sk-engine-1"
+    bare = {"enable_cache_report": False, **json.loads(sglang_info(dp_size=4))}
+    sglang = OtherEngine({**SERVERS["sglang"], "/server_info": json.dumps(bare)})
+    trtllm = OtherEngine({**SERVERS["trtllm"], "/version": '{"version": "1.4.0rc1"}'})
+
+    def look(name: str, engine: OtherEngine, **more: str) -> Any:
+        return operator.post("/fleet/adopt", form([engine], name=name, **more))
+
+    secure = {"authorities": f"file:{authority.path}"}
+    assert "no authority that is trusted here has signed it" in look("one", vllm).content.decode()
+    assert "the engine asks for a key, and none is named" in look("one", vllm, **secure).content.decode()
+    seen = {
+        "one": look("one", vllm, **secure, engine_key="env:QWEN_API_KEY"),
+        "two": look("two", sglang),
+        "three": look("three", trtllm),
+    }
+    told = {name: page.context["found"].engines[0] for name, page in seen.items()}
+    assert {name: (one.server, one.kv_events, one.ranks, one.lacks) for name, one in told.items()} == {
+        "one": ("vLLM", True, 1, ()),
+        "two": ("SGLang", True, 4, ("--enable-cache-report",)),
+        "three": ("TensorRT-LLM", False, 1, (OF_TRTLLM,)),
+    }
+    assert "4 ranks behind each" in seen["two"].content.decode()
+    with_events = look("three", trtllm, kv_endpoint="tcp://{host}:5557").context["found"].engines[0]
+    assert (with_events.kv_events, with_events.lacks) == (True, ())
+    for name, engine, more in (
+        ("one", vllm, {**secure, "engine_key": "env:QWEN_API_KEY"}),
+        ("two", sglang, {}),
+        ("three", trtllm, {"kv_endpoint": "tcp://{host}:5557"}),
+    ):
+        assert applied(operator, look(name, engine, **more)).status_code == 302
+        assert operator.post(f"/fleet/pools/{name}/mode/serve", {"reason": "go"}).status_code == 302
+        engine.close()
+    assert {pool.name: (pool.mode, pool.engine.get("data_parallel_size")) for pool in Pool.objects.all()} == {
+        "one": ("serve", None),
+        "two": ("serve", 4),
+        "three": ("serve", None),
+    }
+
+
+def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator: Client, ready: None) -> None:
+    engines = [OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=ranks)}) for ranks in (2, 4)]
+    found = operator.post("/fleet/adopt", form(engines)).context["found"]
+    assert [one.lacks for one in found.engines] == [("data_parallel_size: 2",), ("data_parallel_size: 4",)]
+    assert found.ranks == 1
+    for each in engines:
+        each.close()
 
 
 def test_the_folder_of_the_model_for_the_exact_index_is_asked_beside_the_kv_events(

@@ -136,6 +136,7 @@ class FoundEngineOut(Schema):
     lacks: list[str] = Field(description="Flags that it was started without, and an exact index needs")
     asked: bool = Field(description="False: one of more engines than a look asks")
     trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
+    ranks: int = Field(description="Data-parallel ranks behind its address, where it says so; else 1")
 
 
 class FoundOut(Schema):
@@ -143,6 +144,7 @@ class FoundOut(Schema):
     refused: list[str] = Field(description="What the source lists and Weir does not connect to, with the reason")
     trouble: str = Field(description="Why the source does not answer; empty when it does")
     models: list[str] = Field(description="Models that they serve, that of most of them first")
+    ranks: int = Field(description="The pool's data_parallel_size: as given, else what all of them say")
 
 
 class InstanceOut(Etag):
