@@ -4,10 +4,12 @@ The rule, with its numbers, is in docs/router.md.
 """
 
 from router.contract import verdict
+from router.contract.connectors import AT_ONCE
 from router.contract.net import engine_key
 from router.pool.endpoint import Endpoint
 from router.pool.health import failure_attribution
 from router.request.call import Call
+from router.request.offload import Offload
 from router.request.outcome import Failure
 from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTimeout, UpstreamError
 
@@ -58,7 +60,19 @@ def upstream_failed(call: Call, endpoint: Endpoint, error: UpstreamError) -> Non
 def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
     offload = call.outcome.offload
     of_prefill = offload is not None and offload.prefill == endpoint.id
-    call.outcome.failures.append(Failure(endpoint, kind, counted, of_prefill))
+    among = {endpoint.instance}
+    if offload is not None and kind != BROKEN and (not of_prefill or offload.connector in AT_ONCE):
+        among |= _partners(call, offload)
+    call.outcome.failures.append(Failure(endpoint, kind, counted, of_prefill, frozenset(among)))
+
+
+def _partners(call: Call, offload: Offload) -> set[str]:
+    """Return both instances of an offload, as one may have failed for want of the other's KV. Neither of them while the
+    decoder computes the prompt itself."""
+    if offload.outcome in ("fallback", "ineligible"):
+        return set()
+    ends = (call.pool.endpoints.get(name) for name in (offload.prefill, call.instance))
+    return {one.instance for one in ends if one is not None}
 
 
 def prefilled(call: Call) -> None:
@@ -82,9 +96,9 @@ def is_spent(call: Call) -> bool:
 
 
 def _earlier(call: Call) -> list[Failure]:
-    """Return the failures on instances other than the latest."""
+    """Return the failures that no instance of the latest can have caused."""
     failures = call.outcome.failures
-    return [failure for failure in failures[:-1] if failure.endpoint.instance != failures[-1].endpoint.instance]
+    return [failure for failure in failures[:-1] if failure.among.isdisjoint(failures[-1].among)]
 
 
 def _are_alike(call: Call) -> bool:

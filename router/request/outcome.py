@@ -17,6 +17,7 @@ class Failure(NamedTuple):
     kind: str  # alike failures have the same kind; empty: not the request's fault
     counted: bool  # counted by the breaker
     of_prefill: bool = False  # on the prefill instance of an offload
+    among: frozenset[str] = frozenset()  # instances of which any may be the cause
 
 
 @dataclass(slots=True)

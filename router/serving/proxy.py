@@ -9,6 +9,7 @@ from math import ceil
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
+from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
 from router.contract.verdict import Result
 from router.flows import serve
@@ -468,13 +469,16 @@ def _prefill_of(call: Call) -> str:
 
 def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
     """Rule out both instances of a failed pair, as either may be the cause; only one if no others are left."""
-    prefill = {_prefill_of(call): str(error)}
-    if call.outcome.offload is not None:
-        tried |= call.outcome.offload.failed
+    offload, prefill = call.outcome.offload, {_prefill_of(call): str(error)}
+    is_pair = False
+    if offload is not None:
+        tried |= offload.failed
+        is_pair = offload.connector in AT_ONCE
     decoder = {error.decoder: str(error)} if error.decoder in call.pool.endpoints else {}
     if decoder:
         fault.failed(call, call.pool.endpoints[error.decoder])
-    either = [one for one in ({**prefill, **decoder}, decoder) if one and _is_servable(call, {**tried, **one})]
+    both = {**prefill, **decoder, **({call.instance: str(error)} if is_pair else {})}
+    either = [one for one in (both, decoder) if one and _is_servable(call, {**tried, **one})]
     tried |= either[0] if either else prefill
 
 

@@ -74,4 +74,10 @@ def hurts(asked: Asked, connector: str) -> str:
     return "" if result in (AFTER, CLIENTS) and result in true else f"it came to {result}: {told['error']}"
 
 
-__all__ = ["TOGETHER", "hurts", "judge"]
+def may_be_one(asked: Asked, connector: str) -> bool:
+    """Whether one engine may be the cause of all failures: of two halves sent at once, it may be either."""
+    halves = [{one.engine for one in asked.attempts if one.is_prefill is is_prefill} for is_prefill in (True, False)]
+    return connector in TOGETHER and min(map(len, halves)) < 2
+
+
+__all__ = ["TOGETHER", "hurts", "judge", "may_be_one"]

@@ -217,13 +217,14 @@ class LiarMachine(RuleBasedStateMachine):
             assert self.is_poisoned or self.rejected[last.engine] < DOUBTED, f"{last.engine} is believed too often"
             self.rejected[last.engine] += 1
 
-    def judge_poison(self, asked: Asked) -> None:
-        """What fails on two engines alike is not their fault, as long as they serve others."""
+    def judge_poison(self, asked: Asked, *, may_be_one: bool = False) -> None:
+        """What fails on two engines alike is not their fault, as long as they serve others. `may_be_one`: one engine
+        may have made the others fail."""
         engines = {attempt.engine for attempt in asked.attempts}
         result = asked.outcomes[0]["result"]
         few = all(self.forgiven[name] < MOST_FORGIVEN for name in engines)
         if asked.is_poison:
-            if len(engines) > 1 and few:
+            if len(engines) > 1 and few and not may_be_one:
                 assert result in (oracle.ALIKE, oracle.CLIENTS), f"{result}, though it failed on {self.tried(asked)}"
             self.is_poisoned = self.is_poisoned or result == oracle.BEFORE or not few
         for name in engines:

@@ -37,4 +37,4 @@ class OffloadMachine(LiarMachine):
         assert not why, f"request {asked.number} of {asked.key}, on {self.tried(asked)}: {why}"
         if self.connector in halves.TOGETHER:
             self.alike = dict.fromkeys(self.names, 0)
-        self.judge_poison(asked)
+        self.judge_poison(asked, may_be_one=halves.may_be_one(asked, self.connector))
