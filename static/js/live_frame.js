@@ -67,9 +67,9 @@ export const isListed = (frame, pool, name) => Object.entries(frame.slo ?? {}).s
 export function verdict(window, slo, listed = false) {
   if (!window) return "unknown"; // no router has reported the class
   if (!window.n && !window.rate) return "idle";
-  if (slo == null) return "no SLO";
   const value = window.ttft?.[1];
   if (value == null || window.ttft_n < settings.lowN) return "too few requests";
+  if (slo == null) return "no SLO";
   if (value > slo) return "SLO missed";
   return listed ? "SLO met again" : "SLO met";
 }

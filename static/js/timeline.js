@@ -9,6 +9,7 @@ import { clock, hourMinute } from "./times.js";
 const LINES = [["p50", [], 0], ["p90", [7, 5], 1], ["p99", [2, 3], 3]];
 // {write: a value as text, lines: (columns) => [{name, values, dash, ink, pale, band}], top: of the axis where it is fixed,
 //  counted: whether a reading has the n of its column; log: whether the axis is logarithmic, same: a value that is always on the axis, drawn as a rule}
+// hours: whether the axis has times: not where another chart above has them
 // pale: by value, whether it rests on too few measurements; band: [lower, upper] values of an interval around the line
 export const latency = (key) => ({
   write: ms, log: true,
@@ -52,8 +53,8 @@ export function bands(lower, upper) {
 export class Timeline {
   // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
   // chosen: called with [from, to] in Unix s when a range was drawn; opened: with the time of a press or of Enter
-  constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, top: 0, low: 0, cursor: null, elsewhere: null, only: null });
+  constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, font = 11, hours = true } = {}) {
+    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, hours, top: 0, low: 0, cursor: null, elsewhere: null, only: null });
     fit(canvas, () => this.draw());
     if (!read) return;
     this.listen();
@@ -96,7 +97,7 @@ export class Timeline {
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
     const left = Math.max(...this.rules().map((value) => context.measureText(this.quantity.write(value)).width), size * 3) + size * 0.6;
-    this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * 1.7 };
+    this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * (this.hours ? 1.7 : 0.7) };
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
     if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
@@ -202,12 +203,12 @@ export class Timeline {
     const rules = this.rules();
     const apart = (value, other) => Math.abs(this.y(value) - this.y(other)) > size * 1.2;
     rules.forEach((value, i) => {
-      const outer = i === 0 || i === rules.length - 1;
+      const outer = i === 0 ? bottom - top > size * 1.2 : i === rules.length - 1;
       const hasRoom = outer || (bottom - top > size * 5 && apart(value, rules[i - 1]) && apart(value, rules.at(-1)));
       line(context, [[left, this.y(value)], [right, this.y(value)]], colour(value === this.quantity.same ? "text" : "rule"), scale());
       if (hasRoom) write(context, value === 0 && this.quantity.same == null ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
     });
-    for (const at of ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7)))) {
+    for (const at of this.hours ? ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7))) : []) {
       const x = this.x(at);
       if (x > left + size && x < right - size) write(context, hourMinute(at), x, bottom + size * 0.9, { ...style, align: "center" });
     }

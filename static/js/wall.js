@@ -28,7 +28,7 @@ const series = new Series(snapshot.history);
 const heatData = new HeatData(snapshot.history?.heat);
 const heat = new Heat(byId("heat"), { font: 0, latest: true, drawn: tileNote });
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
-  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { font: 0 }),
+  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { font: 0, hours: false }),
 }));
 
 function classPanel({ panel, name, chart }, window, slo) {
@@ -101,7 +101,7 @@ function tick() {
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), viewAge(seconds));
-  const whole = wallState(frame, settings.pool, seconds);
+  const whole = wallState(frame, settings.pool, seconds, panels.filter(({ panel }) => panel.dataset.verdict === "SLO missed").map(({ name }) => name));
   if (byId("state").dataset.level !== whole.level) byId("state").dataset.level = whole.level;
   text(byId("state-text"), whole.text);
   if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }

@@ -13,14 +13,15 @@ export function brief(reason) {
   return cause.length > MOST ? `${cause.slice(0, MOST - 1).trimEnd()}…` : cause;
 }
 
-// `seconds`: the age of the picture; null: there is none.
-export function wallState(frame, pool, seconds) {
+// `seconds`: the age of the picture; null: there is none. `missed`: classes that miss their SLO in it; attention lists only misses that last.
+export function wallState(frame, pool, seconds, missed = []) {
   if (!frame) return { level: "unknown", text: "Not known yet" };
   if (seconds > settings.frameOldS) return { level: "unknown", text: `Not known since ${clock(frame.at)}` };
   if (Object.keys(frame.pools).length === 0) return { level: "unknown", text: "No pool is declared" };
   const items = frame.attention.filter(concerns(pool));
   const [worst] = items;
   const level = LEVELS[worst?.severity];
+  if (!level && missed.length) return { level: "look", text: `${missed.join(" and ")} requests miss their SLO` };
   if (!level) return { level: "well", text: frame.health.owed?.length ? "Nothing is wrong; not everybody has reported yet" : "All is well" };
   const others = items.filter((item) => item.severity > 1).length - 1;
   const joint = LED.test(worst.reason) ? " " : ": ";

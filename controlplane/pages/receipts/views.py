@@ -26,7 +26,7 @@ from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.redis import connect
 from router.contract.problem import by_path
 from router.contract.redis.receipt import Receipt
-from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
+from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS
 from router.policy.replay import NotReplayable
 from router.policy.types import CLASSES
 
@@ -43,6 +43,7 @@ LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "
 @dataclass(frozen=True, slots=True)
 class RecentReceipts:
     after: float  # time at which the newest was written
+    kept: int  # receipts in Redis, among which was searched
     # Receipts with the missed SLO, the phases and the end in Unix seconds
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
@@ -90,7 +91,6 @@ def receipts(request: HttpRequest) -> HttpResponse:
         "problems": {LABELS.get(name, name): text for name, text in problems.items()},
         "choices": choices,
         "limit": SHOWN,
-        "kept": RECEIPTS_KEPT,
         "recent": shown,
         "after": shown.after if shown else 0.0,
         "address": address(request),
@@ -106,7 +106,7 @@ def _recent(query: ReceiptQuery) -> RecentReceipts:
     slos = declared_slos()
     found = search(client, query, SHOWN)
     rows = [(one, missed_slo(one, slos), explain.phases(one), one.at + (one.e2e_ms or 0.0) / 1000) for one in found]
-    return RecentReceipts(after, rows)
+    return RecentReceipts(after, client.xlen(RECEIPTS), rows)
 
 
 def _choices(query: ReceiptQuery) -> Choices:

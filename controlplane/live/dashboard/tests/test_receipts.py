@@ -452,6 +452,15 @@ def test_a_receipt_that_is_not_kept_has_a_useful_page(vera_client: Client, live_
     assert "kept for 60 minutes" in answer.content.decode()
 
 
+def test_the_list_says_how_many_receipts_there_are(
+    vera_client: Client, live_redis: redis.Redis, written: FakeFleet
+) -> None:
+    there = live_redis.xlen(redis_keys.RECEIPTS)
+    assert f"0 of {there} kept match" in vera_client.get("/requests/?instance=nobody").content.decode()
+    live_redis.delete(redis_keys.RECEIPTS)
+    assert "kept match" not in vera_client.get("/requests/").content.decode()
+
+
 def test_the_search_leads_to_the_receipt(vera_client: Client) -> None:
     assert vera_client.get("/requests/find/?id=+req-1+").headers["Location"] == "/requests/req-1/"
     assert vera_client.get("/requests/find/?id=").headers["Location"] == "/requests/"

@@ -106,6 +106,7 @@ FRAME_READ: list[tuple[str, Any]] = [
     ("isListed({slo: {a: {warm: {listed: false}}}}, 'a', 'warm')", False),
     ("verdict({n: 19, rate: 1, ttft_n: 19, ttft: [null, 900, null]}, 300)", "too few requests"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 1, null]}, undefined)", "no SLO"),
+    ("verdict({n: 9, rate: 1, ttft_n: 9, ttft: [null, 1, null]}, undefined)", "too few requests"),
     ("verdict({n: 0, rate: 0, ttft_n: 0, ttft: [null, null, null]}, 300)", "idle"),
     ("verdict(null, 300)", "unknown"),
     (
@@ -510,7 +511,7 @@ def test_the_first_view_tells_the_slo_of_each_class_and_one_switch_sets_the_zone
     opened = open_page(timezone_id="Asia/Tokyo")
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
-    for name, word in (("warm", "SLO missed"), ("medium", "SLO met"), ("heavy", "no SLO")):
+    for name, word in (("warm", "SLO missed"), ("medium", "SLO met"), ("heavy", "too few requests")):
         expect(page.locator(f".class-strip[data-strip={name}] [data-part=verdict]")).to_have_text(word)
     bottom = page.evaluate("document.getElementById('heat').getBoundingClientRect().bottom")
     assert bottom <= 900

@@ -91,13 +91,16 @@ SAID: list[tuple[list[tuple[int, str, str]], str, str]] = [
 
 def test_the_wall_says_in_one_sentence_what_is_wrong_or_that_nothing_is(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/wall")
-    read = """async ([entries, pools, seconds]) => {
+    read = """async ([entries, pools, seconds, missed = []]) => {
       const { wallState } = await import("/static/js/wall_state.js");
       const attention = entries.map(([severity, subject, reason]) => ({ severity, subject, reason, pools: [] }));
-      const { level, text } = wallState({ at: 0, pools, health: {}, attention }, "", seconds);
+      const { level, text } = wallState({ at: 0, pools, health: {}, attention }, "", seconds, missed);
       return [level, text];
     }"""
     for entries, level, text in SAID:
         assert page.evaluate(read, [entries, {"demo": {}}, 1]) == [level, text]
-    assert page.evaluate(read, [[], {"demo": {}}, 4])[0] == "unknown"
+    both = ["warm", "heavy"]
+    assert page.evaluate(read, [[], {"demo": {}}, 1, both]) == ["look", "warm and heavy requests miss their SLO"]
+    assert page.evaluate(read, [[(3, "a", "down")], {"demo": {}}, 1, both]) == ["trouble", "a: down"]
+    assert page.evaluate(read, [[], {"demo": {}}, 4, both])[0] == "unknown"
     assert page.evaluate(read, [[], {}, 1]) == ["unknown", "No pool is declared"]
