@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from controlplane.common.figures import UNKNOWN, ms, seconds, significant
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import forest
 from controlplane.evidence.experiments.results.statistics import stats
@@ -25,7 +26,6 @@ from controlplane.evidence.previews.analysis.types import (
     ValuePair,
 )
 from controlplane.evidence.twin.expected_error import described
-from controlplane.live.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
 from fleet.counted import counted as number_of
 from fleet.counted import signed
 

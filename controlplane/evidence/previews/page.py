@@ -7,13 +7,13 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
+from controlplane.common.figures import seconds
 from controlplane.evidence.previews import display, selectors
 from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.evidence.previews.analysis.types import PreviewView
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.source import BUILT_IN
 from controlplane.evidence.traces import library
-from controlplane.live.dashboard.templatetags.figures import seconds
 from controlplane.people.permissions import operator_controls
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.models import Draft, Policy

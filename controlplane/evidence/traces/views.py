@@ -8,10 +8,10 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from controlplane.common.figures import UNKNOWN, significant
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, Summary
-from controlplane.live.dashboard.templatetags.figures import UNKNOWN, significant
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 

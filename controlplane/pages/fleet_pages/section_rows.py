@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.live.dashboard.templatetags.figures import ms, percent, setting
+from controlplane.common.figures import ms, percent, setting
 from fleet.kinds.options.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec

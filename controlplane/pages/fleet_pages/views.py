@@ -13,9 +13,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.common.as_seen import posted
+from controlplane.common.figures import seconds
 from controlplane.live.dashboard.frame.tiers import tier_rows
 from controlplane.live.dashboard.page import CONSTANTS
-from controlplane.live.dashboard.templatetags.figures import seconds
 from controlplane.live.dashboard.views import asked_range, ranges
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of

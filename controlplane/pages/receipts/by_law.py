@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controlplane.live.dashboard.templatetags.figures import ms, whole
+from controlplane.common.figures import ms, whole
 from fleet.counted import counted
 from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns

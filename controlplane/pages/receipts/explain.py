@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from controlplane.live.dashboard.templatetags.figures import ms, percent, whole
+from controlplane.common.figures import ms, percent, whole
 from controlplane.pages.receipts import by_law
 from controlplane.pages.receipts.by_law import recorded
 from controlplane.pages.receipts.replay import is_passed_over

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from controlplane.live.dashboard.templatetags.figures import significant
+from controlplane.common.figures import significant
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
 
 MOST = 5  # names shown; the others are counted

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from controlplane.common.figures import ms, seconds
 from controlplane.live.dashboard.frame import slo
 from controlplane.live.dashboard.frame.listening import begins_anew
 from controlplane.live.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame, PoolSummary
-from controlplane.live.dashboard.templatetags.figures import ms, seconds
 from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 

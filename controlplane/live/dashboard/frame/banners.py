@@ -3,9 +3,9 @@ the worst."""
 
 from collections.abc import Callable, Iterator
 
+from controlplane.common.figures import seconds
 from controlplane.live.dashboard.frame.listening import begins_anew
 from controlplane.live.dashboard.frame.types import Banner, Frame
-from controlplane.live.dashboard.templatetags.figures import seconds
 from fleet.counted import counted
 from router.contract.redis.staleness import WORKER_DOWN_S
 

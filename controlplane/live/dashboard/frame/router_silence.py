@@ -3,8 +3,8 @@ silence. Pure."""
 
 from collections.abc import Iterator
 
+from controlplane.common.figures import seconds
 from controlplane.live.dashboard.frame.types import Frame
-from controlplane.live.dashboard.templatetags.figures import seconds
 from router.contract.redis.fleet_status import FleetEvent
 
 KIND = "router"

@@ -6,8 +6,8 @@ Simulated: the preview behind the version gives the saving per request, routers 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from controlplane.common.figures import significant
 from controlplane.live.dashboard.frame.types import Classes, Frame
-from controlplane.live.dashboard.templatetags.figures import significant
 from router.contract.redis.saving import SavingLine
 
 DAY_S, HOUR_S = 86_400, 3_600

@@ -3,8 +3,8 @@ Pure."""
 
 from collections.abc import Iterator, Sequence
 
+from controlplane.common.figures import seconds
 from controlplane.live.dashboard.frame.types import ShownEvent
-from controlplane.live.dashboard.templatetags.figures import seconds
 from router.contract.redis.fleet_status import FleetEvent
 
 SHOWN = 30

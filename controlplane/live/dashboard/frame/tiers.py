@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controlplane.live.dashboard.templatetags.figures import significant, size
+from controlplane.common.figures import significant, size
 from fleet.counted import percent
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from router.contract.redis.sample import InstanceSample, TierSample

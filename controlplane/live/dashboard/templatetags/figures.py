@@ -1,80 +1,12 @@
-"""Numbers on pages: three significant digits, a unit, "–" for unknown. static/js/format.js writes the same."""
-
-import re
-from datetime import UTC, datetime
-from typing import Any
+"""Numbers as text, as filters of templates."""
 
 from django import template
-from django.template.defaultfilters import filesizeformat
 
-from fleet.counted import UNKNOWN as UNKNOWN
-from fleet.counted import percent as in_percent
-from fleet.counted import significant as significant
+from controlplane.common import figures
 
 register = template.Library()
-NOUNS = re.compile(r"\w{2,}s")  # units with a singular: tokens, and not ms
-
-
-register.filter(significant)
-
-
-@register.filter
-def whole(value: float | str | None) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else UNKNOWN
-
-
-@register.filter
-def size(value: float | None, per: str = "") -> str:
-    """Say bytes; `per`: "/s" of a rate."""
-    return filesizeformat(value) + per if isinstance(value, int | float) else UNKNOWN
-
-
-@register.filter
-def limit(value: Any) -> str:
-    """Say an option's default or limit: 1,048,576, 0.01, h100_sxm, true, A=1."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"{value:,.15g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in value.items()) or "none"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
-
-
-@register.filter
-def setting(value: Any, unit: str) -> str:
-    """Say an option's value as a person would: off, 1 hit, 4 GPUs."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    noun = unit[:-1] if value == 1 and NOUNS.fullmatch(unit) else unit
-    return f"{limit(value)} {noun}".strip()
-
-
-@register.filter
-def percent(share: float | str | None) -> str:
-    return in_percent(share) if isinstance(share, int | float) else UNKNOWN
-
-
-@register.filter
-def ms(value: float | str | None) -> str:
-    if not isinstance(value, int | float):
-        return UNKNOWN
-    return f"{significant(value)} ms" if value < 1000 else f"{significant(value / 1000)} s"
-
-
-@register.filter
-def seconds(value: float | str | None) -> str:
-    if not isinstance(value, int | float):
-        return UNKNOWN
-    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
-        if value < limit:
-            return f"{significant(round(value, 1)) if value < 10 else round(value / size)} {unit}"
-    return f"{round(value / 86_400)} d"
-
-
-@register.filter
-def moment(unix: float | str | None) -> datetime | None:
-    """Return Unix seconds as an aware datetime, for components/time.html."""
-    return datetime.fromtimestamp(unix, UTC) if isinstance(unix, int | float) else None
+for shown in (
+    *(figures.significant, figures.whole, figures.size, figures.limit, figures.setting),
+    *(figures.percent, figures.ms, figures.seconds, figures.moment),
+):
+    register.filter(shown)

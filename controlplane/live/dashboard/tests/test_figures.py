@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.live.dashboard.templatetags import figures
+from controlplane.common import figures
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.live.dashboard.templatetags.figures import ms, whole
+from controlplane.common.figures import ms, whole
 from controlplane.pages.delivery_pages.display.interval import (
     RatioAxis,
     points_axis,
