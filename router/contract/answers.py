@@ -239,7 +239,7 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
 def _is_empty(event: Said) -> bool:
     """Return whether an answer to a path that generates has neither choices nor the fields of another API."""
     of_choices = event.choices is not None or event.object in _OBJECTS_OF_CHOICES
-    return of_choices or ((event.id, event.object, event.usage) == (None, None, None) and event.type != "message")
+    return of_choices or (event.object is None and event.usage is None and event.type != "message")
 
 
 def _is_remark(event: Said, data: bytes) -> bool:

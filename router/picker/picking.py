@@ -22,6 +22,7 @@ from router.limits import charge
 from router.picker.stream import Answered, GatewayStream, pairs
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint
+from router.pool.health.failure_attribution import has_no_capacity
 from router.pool.lease import Lease
 from router.pool.pool import Pool
 from router.request import fault, predict
@@ -304,6 +305,8 @@ def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
         endpoint.breaker.rejected()
         if status in verdict.DOUBTFUL and _is_alone_in_doubt(call.pool, endpoint):
             fault.failed(call, endpoint, f"status {status}")
+    elif result == "refused":
+        has_no_capacity(call.pool, endpoint, call.tenant)
     elif result == "failed_before_content":
         fault.failed(call, endpoint)
         if fault.forgive(call):

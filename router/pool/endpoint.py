@@ -208,8 +208,17 @@ class Endpoint:
         if (self.kv_usage, self.waiting, self.kv_tokens) != before:
             self.touch()
 
+    def note_full(self) -> None:
+        """Doubt its load until the next sample or look, since it refused a request for want of capacity: an instance
+        that refuses at once looks empty."""
+        self.kv_usage, self.waiting = KV_UNKNOWN, 0
+        self.touch()
+
     def look(self, now: float) -> None:
         """Forget a load reported too long ago, even if other samples arrive; `now` is Unix time."""
+        if not self.heard_at and self.kv_usage == KV_UNKNOWN:  # noted as full, without figures
+            self.kv_usage = 0.0
+            self.touch()
         if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
             self._forget_load()
             self.touch()

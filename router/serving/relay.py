@@ -73,7 +73,7 @@ async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
 
 def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
     is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
-    if answer.connection.status >= 300 or answer.connection.status == 204:  # 204: no body
+    if answer.connection.status >= 300:
         answer.ended = Ended(is_whole=True)
         return
     event = answers.said(answer.body) if is_json else None

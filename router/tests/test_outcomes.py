@@ -152,20 +152,21 @@ WHOLE = "application/json"
 
 
 NONE = [
-    *((WHOLE, body) for body in (b'{"choices": ', b"null", b"")),
-    ("text/html", b"<html>busy</html>"),
-    ("", json.dumps({"error": DEAD}).encode()),
-    ("application/problem+json", b'{"type": "about:blank", "title": "dead", "status": 500}'),
+    *((200, WHOLE, body) for body in (b'{"choices": ', b"null", b"")),
+    (200, "text/html", b"<html>busy</html>"),
+    (200, "", json.dumps({"error": DEAD}).encode()),
+    (200, "application/problem+json", b'{"type": "about:blank", "title": "dead", "status": 500}'),
+    (204, WHOLE, b""),
 ]
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
-async def test_an_answer_of_200_that_is_none_is_served_elsewhere(world, path):
+async def test_a_good_status_without_an_answer_is_served_elsewhere(world, path):
     bodies = itertools.cycle(NONE)
 
     async def hollow(engine, request, writer):
-        kind, body = next(bodies)
-        write_head(writer, 200, f"content-type: {kind}", f"content-length: {len(body)}")
+        status, kind, body = next(bodies)
+        write_head(writer, status, f"content-type: {kind}", f"content-length: {len(body)}")
         writer.write(body)
         await writer.drain()
 

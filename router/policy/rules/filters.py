@@ -23,7 +23,7 @@ def in_flight(instance: InstanceState, policy: ParsedPolicy) -> str:
 def kv_headroom(instance: InstanceState, policy: ParsedPolicy) -> str:
     limit = policy["load.kv_usage_max"]
     if instance.kv_usage == KV_UNKNOWN:
-        return "its load is not known: its last figures are too old, or stand still"
+        return "its load is not known: its last figures are too old, stand still, or hid that it was full"
     return f"KV usage {100 * instance.kv_usage:.1f} % is above {100 * limit:.1f} %" if instance.kv_usage > limit else ""
 
 

@@ -49,6 +49,7 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
     """Note that the instance has no capacity for `tenant` now, which is no failure but may leave others alone."""
+    endpoint.note_full()
     if _is_last(pool, endpoint):
         _reconsider(pool, endpoint, tenant)
 

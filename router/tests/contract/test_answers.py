@@ -190,6 +190,7 @@ def test_what_is_no_json_counts_as_content():
         ({"object": "chat.completion", "choices": []}, True),
         ({"object": "text_completion", "choices": None}, True),
         ({"detail": "Internal Server Error"}, True),
+        ({"id": "x", "msg": "It died"}, True),
         ({}, True),
         (None, True),
         ([], True),

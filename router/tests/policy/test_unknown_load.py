@@ -18,7 +18,7 @@ from router.tests.policy.test_replay import receipt
 REQUEST = RoutingRequest(40_000, session="s", bound_to="lost", held={"lost": 32_000}, prefix_key=7)
 LOST = InstanceState("lost", kv_usage=KV_UNKNOWN, kv_tokens=100_000, connector="nixl")
 BUSY = InstanceState("busy", running=9, waiting=3, prefill_tokens=5_000, kv_usage=0.9, kv_tokens=100_000)
-WHY = "its load is not known: its last figures are too old, or stand still"
+WHY = "its load is not known: its last figures are too old, stand still, or hid that it was full"
 
 
 def policy(strategy: str, **sections: dict[str, object]) -> ParsedPolicy:

@@ -8,7 +8,7 @@ import pytest
 
 from router.request import predict
 from router.tests.conftest import entry
-from router.tests.engine import hang
+from router.tests.engine import first_then_wait, hang, reply
 from router.tests.pool.waiting import wait
 
 
@@ -180,3 +180,15 @@ async def test_a_client_that_leaves_while_its_prompt_is_looked_up_again_lets_the
     second.cancel()
     assert (await third).status_code == 200
     await asyncio.gather(*running)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_an_instance_that_refuses_at_once_does_not_draw_the_requests_for_looking_empty(world, status):
+    w = await world(first_then_wait, reply({"error": {"message": "full"}}, status), strategy="least_requests")
+    asked = []
+    for number in range(12):
+        asked.append(asyncio.create_task(w.ask(stream=True)))
+        await w.until(lambda n=number: len(w.engines[0].received) > n)
+    w.engines[0].release.set()
+    assert {response.status_code for response in await asyncio.gather(*asked)} == {200}
+    assert len(w.engines[1].received) < 6, "only until the next second has begun"

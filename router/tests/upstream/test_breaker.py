@@ -233,9 +233,11 @@ def test_one_clients_failures_never_keep_the_last_one_from_others():
 
 async def test_back_pressure_does_not_open_it(world):
     w = await world(reply({"error": "busy"}, 503), None, failure__breaker_failures=1)
+    full = w.router.pools.get("demo").endpoints["demo-0"]
     for _ in range(6):
         assert (await w.ask()).status_code == 200
-    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"
+        full.look(0.0)  # the next second
+    assert full.breaker.state == "closed"
     assert len(w.engines[0].received) == 3
 
 

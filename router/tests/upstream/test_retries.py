@@ -133,7 +133,7 @@ async def test_the_error_event_stands_alone_when_the_stream_broke_inside_an_even
 
 
 async def test_the_error_event_on_messages_is_of_anthropics_kind(world):
-    w = await world(break_off([b"event: message_start\ndata: {}\n\n"]))
+    w = await world(break_off([b'data: {"type": "content_block_delta", "delta": {"text": "a"}}\n\n']))
     response = await w.ask(path="/v1/messages", stream=True)
     assert b'\n\nevent: error\ndata: {"type":"error","error":{"type":"api_error"' in response.content
 
