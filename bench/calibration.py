@@ -32,7 +32,7 @@ from fleet.calibration.traffic.replayed import EngineConstants, errors_of, repla
 from fleet.calibration.traffic.traffic_fit import fit_traffic
 from fleet.counted import percent
 from fleet.engine.law import Law, law_of
-from fleet.engine.load_range import Load
+from fleet.engine.load_range import RequestLoad
 from fleet.engine.profiles import profile
 
 RECORDED, FOLLOWING = 500, 200  # requests
@@ -188,7 +188,7 @@ def cases(engine: TrueEngine, shift: dict[str, float], seed: int) -> tuple[list[
     made = fit_traffic(requests[:RECORDED], known, physical_starts(engine.model, engine.tp))
     took_s = time.process_time() - began
     real = errors_of(replay(requests, made.constants, made.limits).pairs[RECORDED:])
-    within = not Load.of([served(requests[RECORDED:])]).outside(made.load_range)
+    within = not RequestLoad.of([served(requests[RECORDED:])]).outside(made.load_range)
     found = [Case(name, getattr(made.held_out, name), getattr(real, name), within) for name in FIGURES]
     return found, took_s
 

@@ -14,7 +14,7 @@ from fleet import jobs
 from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.resources import Inventory, decode_inventory
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.net.engine_tls import OPTION as TLS
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
@@ -230,8 +230,8 @@ class Instance(models.Model):
         return self.state == State.READY
 
     @property
-    def facts(self) -> Wire:
-        return convert(self.wire, Wire)
+    def facts(self) -> KvWire:
+        return convert(self.wire, KvWire)
 
     @property
     def engine_key(self) -> str:

@@ -25,7 +25,7 @@ from router.serving.stored_calls import StoredCalls
 from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
-from router.telemetry.request_spans import Server
+from router.telemetry.request_spans import ServerAttributes
 from router.telemetry.tracer import Tracer
 from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
@@ -136,11 +136,15 @@ class Router:
             pool.close()
         await self.source.leave()
 
-    def _server(self, pool: str, endpoint: str) -> Server:
+    def _server(self, pool: str, endpoint: str) -> ServerAttributes:
         """Return the span attributes of an instance; empty once it has left the fleet."""
         served = self.pools.get(pool)
         one = served.endpoints.get(endpoint) if served is not None else None
-        return Server() if one is None else Server(one.kind or None, one.upstream.host, one.upstream.port)
+        return (
+            ServerAttributes()
+            if one is None
+            else ServerAttributes(one.kind or None, one.upstream.host, one.upstream.port)
+        )
 
     async def _look_after_connections(self) -> None:
         while True:

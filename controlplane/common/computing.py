@@ -37,7 +37,7 @@ class NotComputed(Exception):
     """The process of a computation failed; the message says how."""
 
 
-class Turns:
+class ComputingTurns:
     """The running computations, and how many wait for them."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Remembered:
             self._answers.clear()
 
 
-TURNS, REMEMBERING = Turns(), Remembered()
+TURNS, REMEMBERING = ComputingTurns(), Remembered()
 
 
 @contextlib.contextmanager

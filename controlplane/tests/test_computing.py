@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from controlplane.common import computing
-from controlplane.common.computing import Busy, NotComputed, Turns, asked_by, computed
+from controlplane.common.computing import Busy, ComputingTurns, NotComputed, asked_by, computed
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.traces.types import BadTrace
 from fleet.tests.test_beside import refusing
@@ -48,7 +48,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 class Held:
     """Users that hold their turn until they are told to go."""
 
-    def __init__(self, turns: Turns, *users: str) -> None:
+    def __init__(self, turns: ComputingTurns, *users: str) -> None:
         self.turns, self.users = turns, users
         self.go, self.pool = threading.Event(), ThreadPoolExecutor(8)
         self.order: list[str] = []
@@ -74,7 +74,7 @@ class Held:
 
 
 def test_a_user_computes_one_thing_at_a_time_and_leaves_room_for_another() -> None:
-    turns = Turns()
+    turns = ComputingTurns()
     with Held(turns, "vera") as held:
         second = held.ask("vera")
         with turns.turn("otto"):
@@ -84,7 +84,7 @@ def test_a_user_computes_one_thing_at_a_time_and_leaves_room_for_another() -> No
 
 
 def test_a_users_fourth_computation_is_refused_at_once() -> None:
-    turns = Turns()
+    turns = ComputingTurns()
     with Held(turns, "vera") as held:
         waiting = [held.ask("vera") for _ in range(computing.WAITING)]
         while turns._asking["vera"] <= computing.WAITING:
@@ -98,7 +98,7 @@ def test_a_users_fourth_computation_is_refused_at_once() -> None:
 
 
 def test_without_room_in_time_a_computation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
+    turns = ComputingTurns()
     with Held(turns, *(f"user {n}" for n in range(computing.AT_ONCE))):
         monkeypatch.setattr(computing, "WAIT_S", 0.01)
         with pytest.raises(Busy, match=r"no room for another computation within 0\.01 s"), turns.turn("vera"):

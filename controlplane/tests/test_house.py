@@ -76,7 +76,7 @@ def test_an_entry_of_the_changelog_has_at_most_20_words() -> None:
 
 @pytest.mark.parametrize(
     ("figure", "most"),
-    [(crowded_folders, 21), (names_of_several_classes, 53), (long_functions, 17), (words_of_documents, 79_000)],
+    [(crowded_folders, 21), (names_of_several_classes, 19), (long_functions, 17), (words_of_documents, 79_000)],
 )
 def test_a_figure_of_the_house_only_falls(figure: Callable[[], int], most: int) -> None:
     assert figure() <= most, "take something out, or merge, before adding; lower the limit where it fell"

@@ -20,7 +20,7 @@ from fleet.calibration.traffic.fit_process import FitInputs, fit_in_process
 from fleet.calibration.traffic.physical import physical_starts
 from fleet.calibration.traffic.recorded import requests_of
 from fleet.calibration.traffic.replayed import ReplayErrors
-from fleet.calibration.traffic.traffic_fit import Start
+from fleet.calibration.traffic.traffic_fit import FitStart
 from fleet.counted import percent
 from fleet.engine.load_range import LoadRange
 from fleet.engine.power import draws_of
@@ -42,7 +42,7 @@ class CannotCalibrate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MeasuredEngine:
     name: str
     url: str
     model: str  # name under which the engine serves it
@@ -65,7 +65,7 @@ class Calibrated:
 
 
 async def measure(
-    target: Target,
+    target: MeasuredEngine,
     seconds: float,
     report: Callable[[str], None],
     *,
@@ -90,9 +90,9 @@ async def measure(
 
 
 async def measure_traffic(
-    target: Target,
+    target: MeasuredEngine,
     receipts: Sequence[Receipt],
-    before: Sequence[Start],
+    before: Sequence[FitStart],
     report: Callable[[str], None],
     *,
     transport: httpx.AsyncBaseTransport | None = None,
@@ -121,7 +121,7 @@ async def measure_traffic(
     return Calibrated([], fitted, made.limits, tuple(notes), made.constants.api_s_per_token, held_out, made.load_range)
 
 
-async def _facts(client: httpx.AsyncClient, target: Target) -> EngineFacts:
+async def _facts(client: httpx.AsyncClient, target: MeasuredEngine) -> EngineFacts:
     kind = target.kind
     return await engine_facts(client, target.model, kind.models_path, kind.metrics_path, kind.scrape)
 

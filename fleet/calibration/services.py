@@ -17,12 +17,12 @@ from fleet import events, jobs, selectors
 from fleet.calibration.describe import API, TOKENIZING
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
-from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
+from fleet.calibration.measure import Calibrated, CannotCalibrate, MeasuredEngine, measure, measure_traffic
 from fleet.calibration.streamed_request import RequestFailed
 from fleet.calibration.traffic.physical import MEASURED
 from fleet.calibration.traffic.recorded import read_receipts
 from fleet.calibration.traffic.replayed import EngineConstants
-from fleet.calibration.traffic.traffic_fit import Start, TooFewRequests
+from fleet.calibration.traffic.traffic_fit import FitStart, TooFewRequests
 from fleet.counted import percent
 from fleet.engine.law import law_from
 from fleet.kinds import KINDS
@@ -120,12 +120,12 @@ def _receipts(instance_name: str) -> list[Receipt]:
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 
 
-def _starts(row: Calibration) -> list[Start]:
+def _starts(row: Calibration) -> list[FitStart]:
     before = Calibration.objects.filter(pool=row.pool, kind=row.kind, model=row.model, status=jobs.DONE).first()
     if before is None:
         return []
     known = before.constants
-    return [Start(EngineConstants(law_from(known), known[API], known.get(TOKENIZING, 0.0)), MEASURED)]
+    return [FitStart(EngineConstants(law_from(known), known[API], known.get(TOKENIZING, 0.0)), MEASURED)]
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
@@ -151,13 +151,13 @@ async def _until(stop: threading.Event, measuring: Coroutine[Any, Any, Calibrate
     return task.result()
 
 
-def _target(name: str) -> Target:
+def _target(name: str) -> MeasuredEngine:
     instance = selectors.instance(name)
     _check(instance)
     given = instance.started_from
     kind, options = KINDS[given.kind], given.options()
     gpu = options.gpu if kind.simulated else selectors.gpus_of_nodes([instance.node]).get(instance.node, "")
-    return Target(name, instance.url, given.model, kind, options, gpu, instance.engine_key, instance.tls)
+    return MeasuredEngine(name, instance.url, given.model, kind, options, gpu, instance.engine_key, instance.tls)
 
 
 def cancel(row: Calibration, actor: str) -> bool:

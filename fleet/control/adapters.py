@@ -18,7 +18,7 @@ from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import build
 from fleet.models import AdapterDemand, AdapterHome, Instance, Pool, State
-from fleet.plan.adapters import FAILURES, AdapterHost, Demand, HomeChange, WantedAdapter, next_demand, plan_homes
+from fleet.plan.adapters import FAILURES, AdapterHomes, AdapterHost, HomeChange, WantedAdapter, next_demand, plan_homes
 from fleet.snapshot import samples_of
 from fleet.spec import allow_lists
 from router.contract.models import Adapter
@@ -130,7 +130,9 @@ def _demands(
         ]
         full = [_is_full(samples.get(row.name)) for row in homes]
         one = known.pop(key, None)
-        before = Demand(one.extra, _unix(one.full_since), _unix(one.calm_since)) if one is not None else Demand()
+        before = (
+            AdapterHomes(one.extra, _unix(one.full_since), _unix(one.calm_since)) if one is not None else AdapterHomes()
+        )
         after = next_demand(before, full, now.timestamp())
         if after != before and key[0] in pools:
             _keep(pools[key[0]], key[1], after)
@@ -144,7 +146,7 @@ def _is_full(sample: InstanceSample | None) -> bool:
     return sample is not None and (sample.waiting or 0) > 0
 
 
-def _keep(pool: Pool, name: str, demand: Demand) -> None:
+def _keep(pool: Pool, name: str, demand: AdapterHomes) -> None:
     values = {"extra": demand.extra, "full_since": _when(demand.full_since), "calm_since": _when(demand.calm_since)}
     AdapterDemand.objects.update_or_create(pool=pool, name=name, defaults=values)
 

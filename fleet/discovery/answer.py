@@ -21,12 +21,12 @@ class SourceAway(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Listing:
     engines: tuple[ListedEngine, ...]
     refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to, with the reason
 
 
-def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answer:
+def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Listing:
     """Return the pool's engines, with their roles, each once; the first 512."""
     engines: dict[str, ListedEngine] = {}
     refused = []
@@ -43,7 +43,7 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answ
             refused.append(f"{engine.url[:200]}: a pool has at most {MAX_REPLICAS} instances")
         else:
             engines[engine.key] = _kept(engine, _role(spec, engine.labels))
-    return Answer(tuple(engines.values()), tuple(refused[:20]))
+    return Listing(tuple(engines.values()), tuple(refused[:20]))
 
 
 def _addressed(spec: ExternalSpec, engine: ListedEngine) -> ListedEngine:
@@ -72,7 +72,7 @@ def _role(spec: ExternalSpec, labels: Mapping[str, str]) -> InstanceRole | None:
 class Seen:
     """A source at one look: what it lists, or since when it has not answered."""
 
-    answer: Answer | None = None  # None: it has not answered yet
+    answer: Listing | None = None  # None: it has not answered yet
     trouble: str = ""  # empty if the source answers
     answered_at: float | None = None  # Unix time of `answer`
 

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, Record, Reply, parse, question
+from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, DnsRecord, Reply, parse, question
 from fleet.kinds.listed import ListedEngine
 
 LEAST_S, MOST_S = 5.0, 300.0  # limits of the interval between two look-ups
@@ -58,7 +58,7 @@ class Resolver:
         longer = [f"{name}.{domain.rstrip('.')}" for domain in self.search]
         return [name, *longer] if name.count(".") >= self.ndots else [*longer, name]
 
-    def ask(self, name: str, kind: int) -> tuple[Record, ...]:
+    def ask(self, name: str, kind: int) -> tuple[DnsRecord, ...]:
         """Return the records of that kind; empty if no server knows one. Raise SourceAway if no server answers."""
         failed = "no name server is configured"
         for server in self.servers:

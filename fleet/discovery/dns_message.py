@@ -17,7 +17,7 @@ class BadMessage(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DnsRecord:
     kind: int
     ttl_s: int
     value: str  # an address; for SRV and CNAME the target's name
@@ -28,7 +28,7 @@ class Record:
 class Reply:
     code: int  # response code; 0: no error
     truncated: bool
-    records: tuple[Record, ...]
+    records: tuple[DnsRecord, ...]
 
 
 def question(number: int, name: str, kind: int) -> bytes:
@@ -60,7 +60,7 @@ def parse(raw: bytes, asked: bytes) -> Reply:
     return Reply(flags & 0xF, bool(flags & _TRUNCATED), tuple(records))
 
 
-def _record(raw: bytes, at: int) -> tuple[int, Record | None]:
+def _record(raw: bytes, at: int) -> tuple[int, DnsRecord | None]:
     at, _ = _name(raw, at)
     kind, of, ttl_s, size = _RECORD.unpack_from(raw, at)
     at += _RECORD.size
@@ -70,12 +70,12 @@ def _record(raw: bytes, at: int) -> tuple[int, Record | None]:
     if of != _INTERNET:
         return at + size, None
     if kind == A and size == 4:
-        return at + size, Record(kind, ttl_s, str(IPv4Address(data)))
+        return at + size, DnsRecord(kind, ttl_s, str(IPv4Address(data)))
     if kind == AAAA and size == 16:
-        return at + size, Record(kind, ttl_s, str(IPv6Address(data)))
+        return at + size, DnsRecord(kind, ttl_s, str(IPv6Address(data)))
     if kind == SRV:
         port = struct.unpack_from("!HHH", data)[2]
-        return at + size, Record(kind, ttl_s, _name(raw, at + 6)[1], port)
+        return at + size, DnsRecord(kind, ttl_s, _name(raw, at + 6)[1], port)
     return at + size, None
 
 

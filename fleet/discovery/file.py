@@ -26,7 +26,7 @@ _RULE = "must be a list of {targets: [host:port], labels: {name: text}}"
 
 
 @dataclass(slots=True)
-class FileSource:
+class EngineFile:
     path: str
     scheme: str = "http://"  # scheme for targets without one
     stamp: tuple[int, int, int] = (0, 0, 0)  # inode, modification time and size when it was read

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fleet.discovery.answer import Seen, SourceAway, judged
 from fleet.discovery.dns import DnsSource
-from fleet.discovery.file import FileSource
+from fleet.discovery.file import EngineFile
 from fleet.kinds.external import ExternalSpec, scheme
 from fleet.kinds.listed import ListedEngine
 
@@ -24,7 +24,7 @@ def source_of(spec: ExternalSpec) -> Source:
     if spec.dns:
         return DnsSource.of(spec.dns)
     if spec.file:
-        return FileSource(spec.file, scheme(spec))
+        return EngineFile(spec.file, scheme(spec))
     from fleet.discovery.pods import PodsSource  # imported late: the Kubernetes client takes half a second to load
 
     return PodsSource.of(spec.kubernetes)

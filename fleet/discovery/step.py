@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from fleet import events
 from fleet.counted import counted
-from fleet.discovery.answer import Answer, Seen
+from fleet.discovery.answer import Listing, Seen
 from fleet.discovery.sources import Sources
 from fleet.kinds import KINDS
 from fleet.kinds.external import ExternalSpec
@@ -78,7 +78,7 @@ def _note_away(row: InstanceSource, seen: Seen, now: dt.datetime) -> None:
         row.save()
 
 
-def _note_engines(row: InstanceSource, answer: Answer) -> None:
+def _note_engines(row: InstanceSource, answer: Listing) -> None:
     before, after = row.listed, {one.key: one for one in answer.engines}
     for instance in Instance.objects.filter(pool=row.pool).exclude(listed={}):
         found = after.get(instance.listed["key"])

@@ -27,14 +27,14 @@ class ServedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RequestLoad:
     """A load, with one value per request."""
 
     in_flight: Sequence[int]
     new_tokens: Sequence[int]
 
     @classmethod
-    def of(cls, instances: Sequence[Sequence[ServedRequest]]) -> "Load":
+    def of(cls, instances: Sequence[Sequence[ServedRequest]]) -> "RequestLoad":
         flights = [count for served in instances for count in in_flight(served)]
         return cls(flights, [one.new_tokens for served in instances for one in served])
 

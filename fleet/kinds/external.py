@@ -22,7 +22,7 @@ from fleet.kinds.options.common_options import (
 from fleet.kinds.options.option import mapping_option, option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.wire import DataParallel, KvFacts, Wire
+from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net.addresses import ENGINES, is_base_path, literal, refusal
@@ -124,9 +124,9 @@ def url(spec: ExternalSpec, launch: Launch) -> str:
     return "" if has_source(spec) else spec.urls[launch.ordinal].rstrip("/")
 
 
-def wire(spec: ExternalSpec, launch: Launch) -> Wire:
+def wire(spec: ExternalSpec, launch: Launch) -> KvWire:
     listed_role = launch.listed.role if launch.listed is not None else None
-    return Wire(
+    return KvWire(
         role=listed_role or role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=spec.connector if spec.connector != NONE else "",
         kv=KvFacts(bootstrap=_bootstrap(spec, launch)),

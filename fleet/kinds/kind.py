@@ -13,7 +13,7 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build, check
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape
 from router.contract.problem import Problem
@@ -101,7 +101,7 @@ class Kind:
     can_sleep: Callable[[Any], bool] = lambda spec: False  # True if it answers POST /sleep?level= and /wake_up
     # Number of LoRA adapters per instance, loaded by POST /v1/load_lora_adapter; 0: it loads none.
     adapter_slots: Callable[[Any], int] = lambda spec: 0
-    wire: Callable[[Any, Launch], Wire] = lambda spec, launch: Wire()
+    wire: Callable[[Any, Launch], KvWire] = lambda spec, launch: KvWire()
     serves: bool = True  # True if it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # address of an instance that is not launched

@@ -22,7 +22,7 @@ from fleet.kinds.options.common_options import (
 from fleet.kinds.options.option import option
 from fleet.kinds.serving import BOTH, FIRST_ADDED_PREFILL, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.wire import KvFacts, Wire
+from fleet.kinds.wire import KvFacts, KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
@@ -229,14 +229,14 @@ def refuse(spec: NeuronSpec) -> dict[str, str]:
     }
 
 
-def wire(spec: NeuronSpec, launch: Launch) -> Wire:
+def wire(spec: NeuronSpec, launch: Launch) -> KvWire:
     if role(spec, launch) == BOTH:
-        return Wire()
+        return KvWire()
     if spec.plugin:
-        return Wire(role(spec, launch), connectors.NIXL)
+        return KvWire(role(spec, launch), connectors.NIXL)
     other = pair(spec, launch.ordinal)
     kv = KvFacts(etcd=spec.etcd or "", pair="" if other is None else launch.sibling(other))
-    return Wire(role(spec, launch), connectors.NEURON, kv)
+    return KvWire(role(spec, launch), connectors.NEURON, kv)
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:

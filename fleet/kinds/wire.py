@@ -9,7 +9,7 @@ from router.contract.redis.published import InstanceRole
 from router.contract.redis.published import KvFacts as KvFacts
 
 
-class Wire(Struct, frozen=True):
+class KvWire(Struct, frozen=True):
     role: InstanceRole = "both"
     connector: str = ""  # connector that moves KV blocks (router/contract/connectors.py); empty: none
     kv: KvFacts = KvFacts()

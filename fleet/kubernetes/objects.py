@@ -24,7 +24,7 @@ class Metadata(Object, frozen=True):
     deletion_timestamp: dt.datetime | None = None  # deadline of its deletion; None: it is not being deleted
 
 
-class Reason(Object, frozen=True):
+class ContainerReason(Object, frozen=True):
     """Why a container does not run yet, or has ended."""
 
     reason: str = ""
@@ -33,8 +33,8 @@ class Reason(Object, frozen=True):
 
 
 class ContainerState(Object, frozen=True):
-    waiting: Reason | None = None
-    terminated: Reason | None = None
+    waiting: ContainerReason | None = None
+    terminated: ContainerReason | None = None
 
 
 class ContainerStatus(Object, frozen=True):
@@ -101,12 +101,12 @@ class Pod(Resource, frozen=True):
         return next((one for one in self.status.container_statuses or () if one.name == ENGINE), None)
 
     @property
-    def terminated(self) -> Reason | None:
+    def terminated(self) -> ContainerReason | None:
         return self.engine.state.terminated if self.engine is not None else None
 
     @property
-    def waiting(self) -> Reason:
-        return (self.engine.state.waiting if self.engine is not None else None) or Reason()
+    def waiting(self) -> ContainerReason:
+        return (self.engine.state.waiting if self.engine is not None else None) or ContainerReason()
 
     def annotation(self, name: str) -> str:
         return (self.metadata.annotations or {}).get(name, "")

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from fleet.kinds import KINDS
 from fleet.kinds.resources import Inventory
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.kubernetes import capacity, manifests, pod_settings, status
 from fleet.kubernetes.api import Absent, Exists, Forbidden, KubernetesApi, KubernetesError, NotReached
 from fleet.kubernetes.capacity import Capacity
@@ -127,7 +127,7 @@ class Pods:
                 raise StartDeferred(f"waits for capacity in the namespace: {error}") from None
             raise
         self.mirror(instance.node).note(pod)
-        prepared = replace(start.prepared, url="", wire=Wire(), argv=manifests.shown(start.prepared.argv))
+        prepared = replace(start.prepared, url="", wire=KvWire(), argv=manifests.shown(start.prepared.argv))
         logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
         return StartedInstance(prepared, f"started as Pod {start.name}", pod=start.name)
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import json
 
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.kubernetes.manifests import POD_IP
-from fleet.kubernetes.objects import Pod, Reason
+from fleet.kubernetes.objects import ContainerReason, Pod
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
@@ -34,14 +34,14 @@ _CAUSES: Mapping[str, str] = {
 }
 
 
-def located(pod: Pod) -> tuple[str, Wire] | None:
+def located(pod: Pod) -> tuple[str, KvWire] | None:
     """Return (URL, facts for routers), once its address is known."""
     address = pod.status.pod_ip
     if not address:
         return None
     address = f"[{address}]" if ":" in address else address
     wire = pod.annotation("weir/wire").replace(POD_IP, address)
-    return pod.annotation("weir/url").replace(POD_IP, address), json.decode(wire or "{}", type=Wire)
+    return pod.annotation("weir/url").replace(POD_IP, address), json.decode(wire or "{}", type=KvWire)
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
@@ -89,7 +89,7 @@ def _with_cause(reason: str, message: str) -> str:
     return f"{cause} ({detail})" if cause else detail
 
 
-def _trouble(waiting: Reason) -> str:
+def _trouble(waiting: ContainerReason) -> str:
     reason, message = waiting.reason, waiting.message
     return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
 

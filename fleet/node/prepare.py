@@ -17,7 +17,7 @@ from django.conf import settings
 from fleet.kinds import KINDS
 from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.kind import Kind, Launch, Requirement
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.models import Instance, Port, State
 from fleet.node import engine_user
 from fleet.node.engine_user import EngineUser
@@ -41,7 +41,7 @@ class PreparedStart:
     environment: dict[str, str]  # variables set by the kind, without inherited ones
     files: dict[str, str]  # path → text
     url: str
-    wire: Wire
+    wire: KvWire
     requires: tuple[Requirement, ...]
     volume: str = ""  # folder of its KV tier on disk
     metrics_folder: str = ""  # folder emptied at each start

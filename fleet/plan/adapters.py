@@ -85,7 +85,7 @@ def _rank(name: str, instance: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class AdapterHomes:
     """Homes of an adapter beyond its replicas; times are Unix s."""
 
     extra: int = 0
@@ -93,13 +93,13 @@ class Demand:
     calm_since: float | None = None
 
 
-def next_demand(demand: Demand, full: Iterable[bool], now: float) -> Demand:
+def next_demand(demand: AdapterHomes, full: Iterable[bool], now: float) -> AdapterHomes:
     """Return the next demand. `full`: for each home, whether requests wait there."""
     homes = list(full)
     if homes and all(homes):
         since = demand.full_since if demand.full_since is not None else now
-        return Demand(demand.extra + 1) if now - since >= FULL_S else Demand(demand.extra, full_since=since)
+        return AdapterHomes(demand.extra + 1) if now - since >= FULL_S else AdapterHomes(demand.extra, full_since=since)
     if not demand.extra or any(homes):
-        return Demand(demand.extra)
+        return AdapterHomes(demand.extra)
     since = demand.calm_since if demand.calm_since is not None else now
-    return Demand(demand.extra - 1) if now - since >= CALM_S else Demand(demand.extra, calm_since=since)
+    return AdapterHomes(demand.extra - 1) if now - since >= CALM_S else AdapterHomes(demand.extra, calm_since=since)

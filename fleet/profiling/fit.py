@@ -37,24 +37,24 @@ ENOUGH = 0.005  # relative error that the lines between the points may have
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """One part of a step: T = linear(n) + slope · work."""
 
     points: Points
     slope_ms: float
 
 
-def prefill_part(samples: Iterable[Sample]) -> Part:
+def prefill_part(samples: Iterable[Sample]) -> StepPart:
     """Fit prefill. Work: (new token, token before it) pairs."""
     return _part([(int(n), n * (c + n / 2), ms) for n, c, ms in samples], most=48)
 
 
-def decode_part(samples: Iterable[Sample]) -> Part:
+def decode_part(samples: Iterable[Sample]) -> StepPart:
     """Fit decode. Work: tokens of context, of all sequences."""
     return _part([(int(n), n * c, ms) for n, c, ms in samples], most=24)
 
 
-def _part(rows: Sequence[tuple[int, float, float]], most: int) -> Part:
+def _part(rows: Sequence[tuple[int, float, float]], most: int) -> StepPart:
     """Fit by least squares of the relative error, with one linear part for each n and one slope for all."""
     groups: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for n, work, ms in rows:
@@ -72,7 +72,7 @@ def _part(rows: Sequence[tuple[int, float, float]], most: int) -> Part:
     slope = max(above / below, 0.0)
     least = min(ms for _, _, ms in rows) / 10
     linear = [(n, max(ms - slope * work, least)) for n, (work, ms) in sorted(means.items())]
-    return Part(_thinned(linear, most), slope)
+    return StepPart(_thinned(linear, most), slope)
 
 
 def _thinned(points: list[tuple[int, float]], most: int) -> Points:
@@ -96,7 +96,7 @@ def _between(left: tuple[int, float], right: tuple[int, float], n: int) -> float
     return left[1] + (right[1] - left[1]) * (n - left[0]) / (right[0] - left[0])
 
 
-def errors(prefill: Part, decode: Part, tried: dict[str, Any]) -> list[float]:
+def errors(prefill: StepPart, decode: StepPart, tried: dict[str, Any]) -> list[float]:
     """Return the relative errors at shapes between the points."""
     found = []
     for n, c, ms in tried["prefill"]:

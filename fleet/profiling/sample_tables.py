@@ -100,7 +100,7 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
     if latent:
         steps = _latent_steps(engine, compiled, layout, chained=chained)
     else:
-        steps = Steps(engine, engine, norms_ms=lambda tokens: head_norms_ms(engine, text, tokens))
+        steps = StepTables(engine, engine, norms_ms=lambda tokens: head_norms_ms(engine, text, tokens))
     memory = estimate_kv_cache(
         *where,
         "current",
@@ -132,16 +132,16 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
 
 def _latent_steps(
     engine: Any, compiled: Callable[[str, str], Any], layout: dict[str, Any], *, chained: bool
-) -> "Steps":
+) -> "StepTables":
     """Return the steps of latent attention. The module has no rows of plain FP8, and other engines' tables would stand
     in, so the published format is used."""
     gpu, plain = layout["gpu"], layout["gemm"] == "fp8"
     gemm = "" if plain else layout["gemm"]
     chain = (compiled(CHAINED, gemm), compiled(FUSED, gemm)) if chained else ()
-    return Steps(engine, compiled(gpu, gemm) if plain else engine, chain)
+    return StepTables(engine, compiled(gpu, gemm) if plain else engine, chain)
 
 
-class Steps:
+class StepTables:
     """Milliseconds of steps by the tables of an engine, with the latent attention of another, which may be the same.
 
     `chain`: two engines that differ in the chain of kernels, the one with it first; empty: the attention has none.

@@ -7,7 +7,7 @@ from typing import cast, get_args
 from fleet.engine.dwdp.layout import LayoutError
 from fleet.engine.dwdp.machine import GPUS
 from fleet.engine.dwdp.mixtures import MOES
-from fleet.engine.dwdp.servers import Machine, Server, TooLarge, dep_server, dwdp_server, generation_server
+from fleet.engine.dwdp.servers import GenerationServer, Machine, TooLarge, dep_server, dwdp_server, generation_server
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
@@ -150,7 +150,7 @@ def machine_of(options: SimOptions) -> Machine:
     return Machine(moe, GPUS[options.context_gpu].serving(moe))
 
 
-def _server(options: SimOptions, role: str) -> Server:
+def _server(options: SimOptions, role: str) -> GenerationServer:
     gpus, of = gpus_of(options, role), machine_of(options)
     if role != PREFILL:
         return generation_server(gpus, of)

@@ -46,14 +46,14 @@ def class_of(request: Classified, limits: Thresholds) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ClassShare:
     requests: float  # share of the requests, 0–1
     new_tokens: float  # share of all new tokens, 0–1
     mean_new_tokens: float
     mean_prompt_tokens: float
 
 
-def shares(requests: Sequence[Classified], limits: Thresholds) -> dict[str, Share]:
+def shares(requests: Sequence[Classified], limits: Thresholds) -> dict[str, ClassShare]:
     groups: dict[str, list[Classified]] = {"warm": [], "medium": [], "heavy": []}
     for request in requests:
         groups[class_of(request, limits)].append(request)
@@ -61,12 +61,12 @@ def shares(requests: Sequence[Classified], limits: Thresholds) -> dict[str, Shar
     return {name: _share(group, len(requests), new) for name, group in groups.items()}
 
 
-def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> Share:
+def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> ClassShare:
     if not group:
-        return Share(0.0, 0.0, 0.0, 0.0)
+        return ClassShare(0.0, 0.0, 0.0, 0.0)
     own = sum(request.new_tokens for request in group)
     prompt = fmean(request.prompt_tokens for request in group)
-    return Share(len(group) / requests, own / max(new_tokens, 1), own / len(group), prompt)
+    return ClassShare(len(group) / requests, own / max(new_tokens, 1), own / len(group), prompt)
 
 
 def resident_tokens(requests: Iterable[Classified], rate: float, tpot_s: float) -> float:
@@ -79,7 +79,7 @@ def transfer_s(tokens: float, kv_bytes: float, gb_per_s: float, setup_s: float) 
     return setup_s + tokens * kv_bytes / (gb_per_s * 1e9)
 
 
-def decodes_that_pay(law: Law, request: Share, moved_s: float) -> float:
+def decodes_that_pay(law: Law, request: ClassShare, moved_s: float) -> float:
     """Return the number of decodes beside the prefill above which an offload pays."""
     prefill_s = law.prefill_s(
         round(request.mean_new_tokens), round(request.mean_prompt_tokens - request.mean_new_tokens)

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.adapters import CALM_S, FULL_S, AdapterHost, Demand, HomeChange, WantedAdapter, next_demand, plan_homes
+from fleet.plan.adapters import (
+    CALM_S,
+    FULL_S,
+    AdapterHomes,
+    AdapterHost,
+    HomeChange,
+    WantedAdapter,
+    next_demand,
+    plan_homes,
+)
 
 
 def wanted(*names, homes=1):
@@ -87,15 +96,15 @@ def test_each_role_has_homes_of_its_own():
 
 
 def test_one_home_more_when_all_were_full_for_half_a_minute_and_one_less_when_none_was_for_long():
-    demand = next_demand(Demand(), [True, True], 100.0)
+    demand = next_demand(AdapterHomes(), [True, True], 100.0)
     assert (demand.extra, demand.full_since) == (0, 100.0)
-    assert next_demand(demand, [True, False], 110.0) == Demand()
-    assert next_demand(demand, [True, True], 100.0 + FULL_S) == Demand(1)
-    calm = next_demand(Demand(1), [False] * 3, 200.0)
-    assert next_demand(calm, [False] * 3, 200.0 + CALM_S) == Demand(0)
-    assert next_demand(calm, [True, False, False], 300.0) == Demand(1)
+    assert next_demand(demand, [True, False], 110.0) == AdapterHomes()
+    assert next_demand(demand, [True, True], 100.0 + FULL_S) == AdapterHomes(1)
+    calm = next_demand(AdapterHomes(1), [False] * 3, 200.0)
+    assert next_demand(calm, [False] * 3, 200.0 + CALM_S) == AdapterHomes(0)
+    assert next_demand(calm, [True, False, False], 300.0) == AdapterHomes(1)
 
 
 @pytest.mark.parametrize("full", [[], [False]])
 def test_without_demand_nothing_is_remembered(full):
-    assert next_demand(Demand(), full, 1.0) == Demand()
+    assert next_demand(AdapterHomes(), full, 1.0) == AdapterHomes()

@@ -10,7 +10,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, check_engine
 from fleet.kinds.options.option import build
 from fleet.kinds.trtllm.trtllm import OPTIONS_FILE
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 
 PORTS = {"http": 18100, "events": 18101, "replay": 18102, "side": 18103, "rpc": 18104}
 
@@ -21,7 +21,7 @@ def launch(ordinal: int = 0, **peers: str) -> Launch:
     )
 
 
-def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], Wire]:
+def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], KvWire]:
     """(command line, environment, entry for routers) of valid options."""
     kind = KINDS[name]
     assert check_engine(kind, given, "engine") == []
@@ -430,7 +430,7 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert transfer_of(line) | {"kv_role": "kv_consumer", "etcd": "10.0.0.1:2379", "kv_rank": 1} == transfer_of(line)
     assert env["NEURON_RT_VISIBLE_CORES"] == "2,3"
     assert wire.stored() == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
-    assert made("neuron", {})[2] == Wire()
+    assert made("neuron", {})[2] == KvWire()
 
 
 def test_prefill_instances_that_are_added_on_neuron_take_the_last_cores() -> None:
@@ -488,7 +488,7 @@ def test_servers_of_the_plugin_for_neuron_move_kv_over_nixl_in_any_pairs() -> No
         {"role": role, "connector": "nixl"} for role in ("prefill", "decode")
     ]
     alone, env, wire = made("neuron", {"plugin": True})
-    assert (wire, "--kv-transfer-config" in alone, "VLLM_NIXL_SIDE_CHANNEL_PORT" in env) == (Wire(), False, False)
+    assert (wire, "--kv-transfer-config" in alone, "VLLM_NIXL_SIDE_CHANNEL_PORT" in env) == (KvWire(), False, False)
 
 
 @pytest.mark.parametrize("given", [{"role": "decode"}, {"prefill_instances": 1}])
@@ -500,7 +500,7 @@ def test_the_host_of_a_prefill_server_can_be_named_by_hand(given: dict[str, Any]
 def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
     wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2].stored() for ordinal in (0, 1)]
     assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]
-    assert made("trtllm", {})[2] == Wire()
+    assert made("trtllm", {})[2] == KvWire()
 
 
 def test_trtllm_publishes_kv_events_where_its_pool_wants_an_exact_index() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.kinds import KINDS
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.models import State
 from fleet.node import engine_user, logs, prerequisites, process
 from fleet.node.engine_user import EngineUser, UnusableUser
@@ -38,7 +38,7 @@ def user(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[En
 
 def prepared(**more: Any) -> PreparedStart:
     return PreparedStart(
-        **{"argv": [], "environment": {}, "files": {}, "url": "", "wire": Wire(), "requires": (), **more}
+        **{"argv": [], "environment": {}, "files": {}, "url": "", "wire": KvWire(), "requires": (), **more}
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.kubernetes import status
 from fleet.kubernetes.objects import Pod
 from fleet.kubernetes.status import LOST_S, PATIENCE_S
@@ -125,9 +125,9 @@ def test_an_overdue_stop_is_given_up() -> None:
 
 def test_its_address_is_filled_in_where_it_stands() -> None:
     seen = pod(podIP="10.1.2.3", wire='{"events": "http://pod-ip.invalid:8000"}')
-    assert status.located(seen) == ("http://10.1.2.3:8000", Wire(events="http://10.1.2.3:8000"))
+    assert status.located(seen) == ("http://10.1.2.3:8000", KvWire(events="http://10.1.2.3:8000"))
     assert status.located(pod()) is None
-    assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", Wire())
+    assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", KvWire())
 
 
 def test_the_annotations_name_the_owner() -> None:

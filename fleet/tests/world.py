@@ -19,7 +19,7 @@ from fleet.control.reconciler import reconcile_step
 from fleet.control.rollback import rollback_pool
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.options.option import option
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from fleet.models import Instance, PoolVersion, State
 from fleet.node import fencing, logs
 from fleet.node import process as launch
@@ -63,7 +63,7 @@ FAKE = Kind(
     service="http",
     can_sleep=lambda spec: spec.flavour != 9,
     needs=lambda spec: (spec.after,) if spec.after else (),
-    wire=lambda spec, launch: Wire(tokenizer=f"{spec.flavour} {launch.ordinal}" if spec.flavour else ""),
+    wire=lambda spec, launch: KvWire(tokenizer=f"{spec.flavour} {launch.ordinal}" if spec.flavour else ""),
 )
 
 

@@ -18,7 +18,7 @@ MOST_NAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NameRow:
     place: str  # header, body
     path: str  # path of a field, by dots; JSON inside a text is read as if it were the field's value
     beside: bytes = b""  # a header without which the name is another thing
@@ -32,31 +32,31 @@ class Row:
 class Name(Struct, frozen=True, order=True, gc=False):
     rank: int  # rank of its row; the lower, the more trusted, and no two have the same
     text: str
-    row: Row
+    row: NameRow
 
 
 NAMES = (
-    Row("header", "x-session-id"),
-    Row("header", "x-claude-code-session-id"),
-    Row("header", "thread-id"),  # Codex: a conversation, where `session-id` may have several
-    Row("header", "session-id"),
-    Row("header", "session_id"),  # Codex, until 2025
-    Row("header", "x-dynamo-session-id"),
-    Row("header", "x-session-affinity"),  # crush, AIPerf
-    Row("header", "x-amp-thread-id"),
-    Row("header", "x-smg-routing-key"),
-    Row("body", "session_id"),
-    Row("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
-    Row("body", "conversation"),
-    Row("body", "conversation.id"),
-    Row("body", "metadata.session_id"),
-    Row("body", "client_metadata.session_id"),
-    Row("body", "metadata.user_id.session_id"),  # Claude Code
-    Row("header", "x-client-request-id", b"x-codex-window-id"),  # elsewhere a request's
-    Row("header", "x-correlation-id"),  # AIPerf
-    Row("body", "metadata.user_id", of_many=True),
-    Row("body", "safety_identifier", of_many=True),
-    Row("body", "user", of_many=True),
+    NameRow("header", "x-session-id"),
+    NameRow("header", "x-claude-code-session-id"),
+    NameRow("header", "thread-id"),  # Codex: a conversation, where `session-id` may have several
+    NameRow("header", "session-id"),
+    NameRow("header", "session_id"),  # Codex, until 2025
+    NameRow("header", "x-dynamo-session-id"),
+    NameRow("header", "x-session-affinity"),  # crush, AIPerf
+    NameRow("header", "x-amp-thread-id"),
+    NameRow("header", "x-smg-routing-key"),
+    NameRow("body", "session_id"),
+    NameRow("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
+    NameRow("body", "conversation"),
+    NameRow("body", "conversation.id"),
+    NameRow("body", "metadata.session_id"),
+    NameRow("body", "client_metadata.session_id"),
+    NameRow("body", "metadata.user_id.session_id"),  # Claude Code
+    NameRow("header", "x-client-request-id", b"x-codex-window-id"),  # elsewhere a request's
+    NameRow("header", "x-correlation-id"),  # AIPerf
+    NameRow("body", "metadata.user_id", of_many=True),
+    NameRow("body", "safety_identifier", of_many=True),
+    NameRow("body", "user", of_many=True),
 )
 _OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P<session_id>[0-9a-f-]{36})")
 
@@ -64,7 +64,7 @@ _OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P
 class SessionNames:
     """The rows that a router goes by."""
 
-    def __init__(self, rows: Sequence[Row] = NAMES) -> None:
+    def __init__(self, rows: Sequence[NameRow] = NAMES) -> None:
         ranked = list(enumerate(rows))
         self.rows = tuple(rows)
         self._headers = [(rank, row, row.path.encode()) for rank, row in ranked if row.place == "header"]
@@ -126,10 +126,10 @@ def parse(text: str) -> SessionNames:
     return SessionNames([known.get(part.lower()) or _row(part) for part in parts])
 
 
-def _row(text: str) -> Row:
+def _row(text: str) -> NameRow:
     place, _, path = text.partition(":")
     if place == "header" and re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", path):
-        return Row(place, path.lower())
+        return NameRow(place, path.lower())
     if place == "body" and len(path) <= 100 and all(path.split(".")):
-        return Row(place, path)
+        return NameRow(place, path)
     raise ValueError(f"{text!r}: allowed are {ALLOWED}")

@@ -23,7 +23,7 @@ from router.spans.otlp import Attribute, Kind, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerAttributes:
     """Span attributes of an instance; None: unknown."""
 
     provider: str | None = None  # vllm, sglang, …
@@ -31,7 +31,7 @@ class Server:
     port: int | None = None
 
 
-Find = Callable[[str, str], Server]  # (pool, endpoint) → server
+Find = Callable[[str, str], ServerAttributes]  # (pool, endpoint) → server
 
 
 def spans(call: Call, tracing: Tracing, find: Find) -> list[Span]:

@@ -29,7 +29,7 @@ class Step:
     by_leader: bool = True  # False if every control worker takes the step
 
 
-class Lane:
+class StepThread:
     """A named thread with its steps."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Schedule:
         self._thread("lease", self._lead)
         for lane in sorted({step.lane for step in self._steps.values()}):
             mine = {name: step for name, step in self._steps.items() if step.lane == lane}
-            self._thread(lane, functools.partial(self._loop, Lane(mine, self.leadership).step))
+            self._thread(lane, functools.partial(self._loop, StepThread(mine, self.leadership).step))
 
     def stop(self, within_s: float = 1.0) -> None:
         """Wait for running steps. Those that take longer cannot write once another worker has taken over."""

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, demand_of, kv_bytes_of, phase_of
 from controlplane.evidence.systems.system import Axis, Chart, Series, Table
 from fleet.engine.dwdp.phase import Phase
-from fleet.systems.dwdp.pareto import Point, points
+from fleet.systems.dwdp.pareto import ParetoPoint, points
 from fleet.systems.dwdp.published import END_TO_END, within
 
 
-def curve_of(inputs: DwdpInputs) -> tuple[Point, ...]:
+def curve_of(inputs: DwdpInputs) -> tuple[ParetoPoint, ...]:
     return points(phase_of(inputs), demand_of(inputs), kv_bytes_of(inputs))
 
 
-def curve_chart(phase: Phase, curve: Sequence[Point]) -> Iterator[Chart]:
+def curve_chart(phase: Phase, curve: Sequence[ParetoPoint]) -> Iterator[Chart]:
     if not curve:
         return
     users = tuple(point.tokens_per_user for point in curve)
@@ -37,7 +37,7 @@ def curve_chart(phase: Phase, curve: Sequence[Point]) -> Iterator[Chart]:
     )
 
 
-def curve_table(curve: Sequence[Point]) -> Iterator[Table]:
+def curve_table(curve: Sequence[ParetoPoint]) -> Iterator[Table]:
     columns = (
         "TPS/user", "Sequences per generation GPU", "Prompts/s", "Context GPUs, DEP", "DWDP", "TPS/GPU, DEP",
         "TPS/GPU, DWDP", "DWDP over DEP", "without whole groups", "TTFT, DEP, ms", "TTFT, DWDP, ms",

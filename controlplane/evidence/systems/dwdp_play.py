@@ -13,7 +13,7 @@ from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.dwdp.servers import MOE, R1, Machine, TooLarge, dep_server, dwdp_server
 from fleet.engine.profiles import MEMORY_USED
 from fleet.systems.dwdp.known_models import experts_of
-from fleet.systems.dwdp.pareto import Point
+from fleet.systems.dwdp.pareto import ParetoPoint
 from router.contract.json_value import JsonObject
 
 TRACE = "prompts-8k"
@@ -75,7 +75,7 @@ def _machine(inputs: DwdpInputs) -> Machine | None:
     return named
 
 
-def _play(inputs: DwdpInputs, point: Point, pool: PoolFacts, load: float) -> Play:
+def _play(inputs: DwdpInputs, point: ParetoPoint, pool: PoolFacts, load: float) -> Play:
     dep, dwdp = groups_of(point.dep.gpus, inputs.dep_ranks), groups_of(point.dwdp.gpus, inputs.ranks)
     arm = _sim_arm if pool.kind == "sim" else _trtllm_arm
     names = f"DEP{dep.gpus}x{dep.count}", f"DWDP{dwdp.gpus}x{dwdp.count}"

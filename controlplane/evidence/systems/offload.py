@@ -32,7 +32,7 @@ from fleet.kinds.options.option import option
 from fleet.selectors import store_pool
 from fleet.systems.offload import (
     TRANSFER_RATES,
-    Share,
+    ClassShare,
     Thresholds,
     decodes_that_pay,
     resident_tokens,
@@ -194,7 +194,7 @@ def _limits(inputs: OffloadInputs, *, heavy: int | None = None, order: str = "")
 class OffloadFound:
     inputs: OffloadInputs
     trace: ClassifiedTrace
-    shares: dict[str, Share]
+    shares: dict[str, ClassShare]
     kv_bytes: float
     kv_tokens: float  # KV capacity per instance
     resident: float  # KV tokens of all requests that decode at a moment

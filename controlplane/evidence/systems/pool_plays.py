@@ -9,7 +9,7 @@ from controlplane.evidence.systems.system import Play, Playable, PoolFacts
 from controlplane.evidence.traces import prompts_8k, questions
 from fleet.engine.tiers.devices import DRAM, DRIVES, SSD_TUTTI
 from fleet.kinds.options.option import options_of
-from fleet.systems.tiers.load import Load
+from fleet.systems.tiers.load import TierLoad
 from router.contract.json_value import Json, JsonObject
 
 LOADS = (0.05, 20.0)  # factors that an experiment takes
@@ -71,7 +71,7 @@ def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
     alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}
     if inputs.hbm_tokens:
         alone["kv_blocks"] = inputs.hbm_tokens // inputs.object_tokens
-    load = Load(**{name: getattr(inputs, name) for name in asdict(Load())})
+    load = TierLoad(**{name: getattr(inputs, name) for name in asdict(TierLoad())})
     question = " ".join(("What does each tier below HBM change?", *_kept(inputs)))
     for pool in pools:
         if pool.kind != "sim":

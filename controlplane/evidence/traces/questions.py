@@ -7,7 +7,7 @@ Lengths are assumed, as the publication names none; hits are the published ones.
 import math
 
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load, gaps, questions
+from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps, questions
 
 BLOCK_TOKENS = 64
 REQUESTS = 2_000
@@ -16,7 +16,7 @@ ANSWER_TOKENS = 100
 LOADS = {"leval": LEVAL, "loogle": LOOGLE}
 
 
-def generate(load: Load, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
+def generate(load: TierLoad, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
     asked = questions(load, seed, requests)
     of_document = math.ceil(load.longest / BLOCK_TOKENS)  # block ids per document
     own, at, made = (1 + max(one.document for one in asked)) * of_document, 0.0, []

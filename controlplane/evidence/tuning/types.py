@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from typing_extensions import TypedDict
 
 from controlplane.common.description import Description
-from controlplane.evidence.experiments.results.types import Bounds, JobStatus
+from controlplane.evidence.experiments.results.types import DifferenceBounds, JobStatus
 from controlplane.evidence.previews.analysis.types import PlayedTrace
 from controlplane.evidence.twin.expected_error import ExpectedError
 
@@ -35,7 +35,7 @@ class GoalsBySplit(TypedDict):
     check: Annotated[GoalValues, Description("On the held-out requests")]
 
 
-class WinnerEffect(Bounds):
+class WinnerEffect(DifferenceBounds):
     """One goal of a winner against the live version, on the held-out requests; intervals for all winners together."""
 
     metric: GoalMetric

@@ -29,38 +29,38 @@ RECONNECT_S = 1.0
 DEFLATE_LEVEL = 4  # takes 3 ms for a frame of 1,000 instances
 
 
-class Message:
+class DeflatedText:
     """A text, and its deflated form (zlib) once somebody asks for it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.shown: dict[str, Message] = {}  # messages as shares of a pool, or of all pools, show them
+        self.shown: dict[str, DeflatedText] = {}  # messages as shares of a pool, or of all pools, show them
 
     @cached_property
     def deflated(self) -> bytes:
         return zlib.compress(self.text.encode(), DEFLATE_LEVEL)
 
     @cached_property
-    def unfolded(self) -> "Message":
+    def unfolded(self) -> "DeflatedText":
         """Return the message for programs, and for pages that an earlier release served."""
         said = orjson.loads(self.text)
         if said.get("frame") is None:
             return self
-        return Message(orjson.dumps({**said, "frame": unfolded(said["frame"])}).decode())
+        return DeflatedText(orjson.dumps({**said, "frame": unfolded(said["frame"])}).decode())
 
 
 class Viewer:
     """A socket's mailbox: the newest unsent message."""
 
     def __init__(self) -> None:
-        self._message = Message("")
+        self._message = DeflatedText("")
         self._arrived = asyncio.Event()
 
-    def put(self, message: Message) -> None:
+    def put(self, message: DeflatedText) -> None:
         self._message = message
         self._arrived.set()
 
-    async def take(self) -> Message:
+    async def take(self) -> DeflatedText:
         await self._arrived.wait()
         self._arrived.clear()
         return self._message
@@ -83,7 +83,7 @@ class Bridge:
             self._viewers.discard(viewer)
 
     def tell(self, text: str) -> None:
-        message = Message(text)
+        message = DeflatedText(text)
         for viewer in self._viewers:
             viewer.put(message)
 

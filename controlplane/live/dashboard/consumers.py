@@ -17,7 +17,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from controlplane.live.dashboard import history
-from controlplane.live.dashboard.bridge import Message, bridge
+from controlplane.live.dashboard.bridge import DeflatedText, bridge
 from controlplane.people.permissions import has_scope
 
 SESSIONS = import_module(settings.SESSION_ENGINE)
@@ -47,7 +47,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             seconds = asked_seconds(self.scope["query_string"]) or history.RANGES_S[0]
             asked = parse_qs(self.scope["query_string"].decode("latin-1"))
             folded, deflated = (asked.get(name) == ["1"] for name in ("folded", "deflate"))
-            message = Message(await bridge.snapshot(seconds))
+            message = DeflatedText(await bridge.snapshot(seconds))
             while True:
                 shown = message if folded else message.unfolded
                 await (self.send(bytes_data=shown.deflated) if deflated else self.send(shown.text))

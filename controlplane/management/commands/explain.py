@@ -10,7 +10,14 @@ import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.pages.receipts.reader import find
-from controlplane.pages.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
+from controlplane.pages.receipts.replay import (
+    LabelledPolicy,
+    ReplayComparison,
+    ReplayRow,
+    asked_rules,
+    compare,
+    published,
+)
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.models import Pool
 from fleet.redis import connect
@@ -84,9 +91,11 @@ def _receipt(request_id: str) -> Receipt:
     return found
 
 
-def _rules(receipt: Receipt, file: str | None, pool: str | None, policy: str | None, version: int | None) -> Rules:
+def _rules(
+    receipt: Receipt, file: str | None, pool: str | None, policy: str | None, version: int | None
+) -> LabelledPolicy:
     if file:
-        return Rules("", 0, _document(file), "standard input" if file == "-" else file, is_file=True)
+        return LabelledPolicy("", 0, _document(file), "standard input" if file == "-" else file, is_file=True)
     if pool:
         found = Pool.objects.filter(name=pool).first()
         if found is None:

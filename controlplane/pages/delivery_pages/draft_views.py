@@ -121,7 +121,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     return redirect("delivery", number=made.pk)
 
 
-def _tell(request: HttpRequest, begun: services.Beginning) -> None:
+def _tell(request: HttpRequest, begun: services.ProposedDelivery) -> None:
     label, (word, _) = begun.delivery.candidate.label, WORDS[State(begun.delivery.state)]
     if begun.refusal:
         messages.warning(request, f"{label} is proposed and has not started: {begun.refusal}.")

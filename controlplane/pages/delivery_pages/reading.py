@@ -117,7 +117,7 @@ def shown_of(delivery: Delivery, now: datetime) -> Presentation:
     return shown(facts_of(delivery, findings, now), findings)
 
 
-def charts(delivery: Delivery) -> tuple[over_time.Chart, ...]:
+def charts(delivery: Delivery) -> tuple[over_time.ClassCharts, ...]:
     """Return the charts; none if no step of the plan compares."""
     plan = stored_plan.read(delivery.plan)
     return over_time.charts(plan) if _comparing(plan) else ()

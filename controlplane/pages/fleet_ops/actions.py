@@ -13,7 +13,7 @@ from controlplane.common.as_seen import held
 from controlplane.people.audit.services import SYSTEM, Actor, record
 from controlplane.traffic.aliases import check as models_check
 from controlplane.traffic.deliveries.going_live import joining
-from controlplane.traffic.deliveries.going_live.joining import Join, ServedPool
+from controlplane.traffic.deliveries.going_live.joining import AskedPool, Join
 from controlplane.traffic.deliveries.going_live.rules import said
 from controlplane.traffic.policies import served, versions
 from controlplane.traffic.policies.errors import RulesForbid
@@ -97,8 +97,8 @@ def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed:
     ]
 
 
-def _served(pool: PoolSpec) -> ServedPool:
-    return ServedPool(pool.name, pool.model, pool.policy)
+def _served(pool: PoolSpec) -> AskedPool:
+    return AskedPool(pool.name, pool.model, pool.policy)
 
 
 def _check_policies(spec: FleetSpec) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from django.conf import settings
 
 from controlplane.people.audit.services import Actor, record
-from fleet.discovery.answer import Answer, SourceAway, judged
+from fleet.discovery.answer import Listing, SourceAway, judged
 from fleet.discovery.sources import source_of
 from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
@@ -92,10 +92,10 @@ def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
     return Found(tuple(engines), listed.refused, "", models, spec.data_parallel_size)
 
 
-def _listed(spec: ExternalSpec, pool: str) -> Answer:
+def _listed(spec: ExternalSpec, pool: str) -> Listing:
     if spec.urls:
         urls = [url.rstrip("/") for url in spec.urls]
-        return Answer(tuple(ListedEngine(url, url, url.partition("://")[2]) for url in urls))
+        return Listing(tuple(ListedEngine(url, url, url.partition("://")[2]) for url in urls))
     source = source_of(spec)
     try:
         return judged(spec, pool, source.look())

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import check
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
-from controlplane.pages.fleet_pages.section_rows import Section, section_rows
+from controlplane.pages.fleet_pages.section_rows import PoolSection, section_rows
 from controlplane.people.accounts.decorators import RoleMissing
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer, can_operate
@@ -86,7 +86,7 @@ class CreatedPool:
 
     spec: PoolSpec
     options: list[tuple[str, str]]  # options of its engine
-    sections: list[Section]
+    sections: list[PoolSection]
 
 
 def created_pool(pool: PoolSpec) -> CreatedPool:

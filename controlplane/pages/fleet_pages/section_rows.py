@@ -15,12 +15,12 @@ Row = tuple[str, str]  # (title, value with its unit)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PoolSection:
     title: str
     rows: tuple[Row, ...]
 
 
-def section_rows(pool: Pool | PoolSpec) -> list[Section]:
+def section_rows(pool: Pool | PoolSpec) -> list[PoolSection]:
     """Return the sections that the document gives, in its order; the SLO last."""
     made = (
         ("Update", pool.update and _update(pool.update, pool.replicas)),
@@ -30,7 +30,7 @@ def section_rows(pool: Pool | PoolSpec) -> list[Section]:
         ("Access", _access(pool.access)),
         ("SLO", _given(Autoscale, {"slo_ttft_p90_ms": pool.slo.get("ttft_p90_ms")})),
     )
-    return [Section(title, tuple(rows)) for title, rows in made if rows]
+    return [PoolSection(title, tuple(rows)) for title, rows in made if rows]
 
 
 AUTOSCALE_SHOWN = {one.name: one.default for one in options_of(Autoscale) if one.name in ("mode", "min", "max")}

@@ -17,7 +17,7 @@ OFFERED = 50  # versions of a policy to choose from on the page; the API has old
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LabelledPolicy:
     """A policy document and its label."""
 
     policy: str  # empty for a file, and for the built-in default
@@ -42,7 +42,7 @@ class ReplayRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayComparison:
-    rules: Rules
+    rules: LabelledPolicy
     recorded: ReplayedDecision
     recomputed: ReplayedDecision
     own: bool  # whether the rules made the recorded decision
@@ -100,37 +100,37 @@ def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
     return scored and candidate.score is None and not candidate.refused
 
 
-def compare(receipt: Receipt, rules: Rules) -> ReplayComparison:
+def compare(receipt: Receipt, rules: LabelledPolicy) -> ReplayComparison:
     """Compare. NotReplayable if the receipt lacks inputs; InvalidInput if the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
 
 
-def _made_it(receipt: Receipt, rules: Rules) -> bool:
+def _made_it(receipt: Receipt, rules: LabelledPolicy) -> bool:
     if is_ephemeral(receipt.pool or ""):
         return False
     return not rules.is_file and (rules.policy, rules.version) == (receipt.policy or "", receipt.version)
 
 
-def own_rules(receipt: Receipt) -> Rules:
+def own_rules(receipt: Receipt) -> LabelledPolicy:
     """Return the version that made the decision. NoSuchPolicy if it is unknown."""
     name, version = receipt.policy or "", receipt.version
     if is_ephemeral(receipt.pool or ""):
         raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
     if not version:
-        return Rules("", 0, documents.default(), "the built-in default")
+        return LabelledPolicy("", 0, documents.default(), "the built-in default")
     return published(name, version)
 
 
-def published(name: str, version: int | None = None) -> Rules:
+def published(name: str, version: int | None = None) -> LabelledPolicy:
     """Return a version of a policy, by default the live one. NoSuchPolicy if there is none."""
     policy = selectors.policy(name)
     found = selectors.live_version(policy) if version is None else selectors.version(policy, version)
-    return Rules(name, found.number, found.document, f"{name} {found.label}")
+    return LabelledPolicy(name, found.number, found.document, f"{name} {found.label}")
 
 
-def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> Rules:
+def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> LabelledPolicy:
     """Return the requested rules. `policy` defaults to that of the receipt; `version` to the deciding one, or another
     policy's live one."""
     if policy:

@@ -13,7 +13,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from controlplane.live.dashboard import history
-from controlplane.live.dashboard.bridge import Message, bridge
+from controlplane.live.dashboard.bridge import DeflatedText, bridge
 from controlplane.live.dashboard.frame.folding import unfolded
 from controlplane.live.dashboard.step import current, rows
 from controlplane.pages.shares import view
@@ -71,7 +71,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
 
     async def _feed(self, pool: str) -> None:
         with bridge.viewer() as viewer:
-            message = Message(await asyncio.to_thread(_snapshot, pool))
+            message = DeflatedText(await asyncio.to_thread(_snapshot, pool))
             while True:
                 await self.send(message.text)
                 message = _shown(await viewer.take(), pool)
@@ -104,7 +104,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
         return {"sent_at": now, "frame": None, "history": history.charted((), now, seconds), "trouble": "redis"}
 
 
-def _shown(message: Message, pool: str) -> Message:
+def _shown(message: DeflatedText, pool: str) -> DeflatedText:
     """Return the frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
@@ -112,5 +112,5 @@ def _shown(message: Message, pool: str) -> Message:
         if said.get("frame") is not None:
             frame = view.frame_of(unfolded(said["frame"]), pool)
             shown = {"type": "frame", "sent_at": said["sent_at"], "frame": frame}
-        message.shown[pool] = Message(orjson.dumps(shown).decode())
+        message.shown[pool] = DeflatedText(orjson.dumps(shown).decode())
     return message.shown[pool]

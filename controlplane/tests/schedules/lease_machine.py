@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controlplane.base.schedule import lease
-from controlplane.base.schedule.lanes import Lane, Step
+from controlplane.base.schedule.lanes import Step, StepThread
 from controlplane.base.schedule.lease import BEAT_S, NONE, SILENT_S, Leadership
 from controlplane.base.schedule.models import Lease
 from controlplane.tests.schedules import database, seams
@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, process: str, clock: Callable[[], float]) -> None:
         self.process = process
         self.leadership = Leadership(process, clock=clock)
-        self.lane = Lane({"writes": Step(self.write, BEAT_S, "steps", "writes two rows")}, self.leadership, clock)
+        self.lane = StepThread({"writes": Step(self.write, BEAT_S, "steps", "writes two rows")}, self.leadership, clock)
 
     def write(self) -> None:
         """A step that looks, and writes twice. Each row tells the token that it was written under."""

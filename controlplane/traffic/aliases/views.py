@@ -39,7 +39,7 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
     return [(name, found[name], shares(found[name]), conditions(found[name])) for name in sorted(found)]
 
 
-class ServedPool(NamedTuple):
+class NamedPool(NamedTuple):
     """A pool that answers to its model."""
 
     model: str
@@ -48,11 +48,11 @@ class ServedPool(NamedTuple):
     wanted: int
 
 
-def _served() -> list[ServedPool]:
+def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
-    return [ServedPool(row.model, row.name, *pool_ready(row.name)) for row in rows]
+    return [NamedPool(row.model, row.name, *pool_ready(row.name)) for row in rows]
 
 
 @require_GET

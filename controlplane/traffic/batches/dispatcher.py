@@ -19,7 +19,7 @@ from controlplane.traffic.batches import answers, line_queue, places, services
 from controlplane.traffic.batches.answers import LineAnswer
 from controlplane.traffic.batches.lines import usage_of
 from controlplane.traffic.batches.models import Batch
-from controlplane.traffic.batches.pace import Load
+from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.placed import PlacedBatch, place
 from controlplane.traffic.batches.places import Placed, Queued
 from controlplane.traffic.batches.turns import Ticket, Turns
@@ -32,7 +32,7 @@ TRIES = 4  # tries for a line that gets server errors or no answer
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 
-class Files(Protocol):
+class FileExecutor(Protocol):
     """The executor that opens and makes files."""
 
     def submit(self, work: Callable[..., Any], /, *given: Any) -> "Future[Any]": ...
@@ -52,9 +52,9 @@ class Dispatcher:
     def __init__(
         self,
         sender: Sends,
-        files: Files,
+        files: FileExecutor,
         urls: Callable[[], list[str]],
-        loads: Callable[[], Load],
+        loads: Callable[[], EngineReports],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sender, self._files, self._urls, self._loads, self._clock = sender, files, urls, loads, clock

@@ -13,7 +13,7 @@ STEP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EngineReports:
     """The latest reports of engines by pool, and the pools that may serve each name of a model."""
 
     samples: Mapping[str, Sequence[InstanceSample]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from fleet.jobs import JobFailed
 BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # interval between two writes of its row, if it changed and if it did not
 FLUSH_S = 5.0  # interval between two flushes of its results, which wait for the disk
 BUSY_S = 5.0  # delay before another look at a batch whose results another process holds
-Opened = tuple[list[Line], store.Results]
+Opened = tuple[list[Line], store.BatchResults]
 
 
 class PlacedBatch:
@@ -35,7 +35,7 @@ class PlacedBatch:
         self._row: dict[str, Any] = {}
 
     @property
-    def results(self) -> store.Results:
+    def results(self) -> store.BatchResults:
         """The results of a batch whose files are open."""
         return self.opening.result()[1]
 
@@ -154,4 +154,4 @@ def opened(job: Batch) -> Opened:
     if checked.faults:
         first = checked.faults[0]
         raise JobFailed(f"line {first.line}: {first.message}", faults=[fault.document() for fault in checked.faults])
-    return checked.lines, store.Results(job.name)
+    return checked.lines, store.BatchResults(job.name)

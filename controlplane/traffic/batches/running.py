@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane.traffic.batches import services, store
 from controlplane.traffic.batches.dispatcher import Dispatcher
-from controlplane.traffic.batches.pace import Load
+from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.sending import Sender
 from fleet.models import Instance, Pool
 from fleet.redis import live_routers, value_of, values_of
@@ -69,7 +69,7 @@ def sending() -> Iterator[Dispatcher]:
         sender.close()
 
 
-def loads() -> Load:
+def loads() -> EngineReports:
     """Return the engines' load, without samples while Redis is away."""
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)
@@ -82,10 +82,10 @@ def loads() -> Load:
         live = value_of(ModelsValue, redis_keys.MODELS)
         aliases = models.parse(live.document) if live is not None else {}
     except (redis.RedisError, InvalidInput):
-        return Load()
+        return EngineReports()
     for name, alias in aliases.items():
         serve[name] = {target.pool for target in alias.targets}
-    return Load(of_pools, {name: frozenset(pools) for name, pools in serve.items()})
+    return EngineReports(of_pools, {name: frozenset(pools) for name, pools in serve.items()})
 
 
 def router_urls() -> list[str]:

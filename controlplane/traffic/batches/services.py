@@ -175,7 +175,7 @@ def _answer_for_the_rest(row: Batch) -> None:
     message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
     with store.content(row.input_file).open("rb") as raw:
         lines = batch_lines.check(raw, row.api_path).lines
-    with closing(store.Results(row.name)) as results:
+    with closing(store.BatchResults(row.name)) as results:
         for number, line in enumerate(lines, 1):
             if line.custom_id not in results.written:
                 why = message.get(code, row.cause or "the batch failed")

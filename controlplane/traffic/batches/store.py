@@ -54,7 +54,7 @@ def forget(batch: str) -> None:
     (folder() / f"{batch}.lock").unlink(missing_ok=True)
 
 
-class Results:
+class BatchResults:
     """Appends to the output and the error file of a batch. Each custom_id gets one line, whichever workers wrote."""
 
     def __init__(self, batch: str) -> None:

@@ -106,7 +106,7 @@ class Turns:
         if needed:
             key.tokens += LEARNED * (needed - key.tokens)
 
-    def pace(self, load: pace.Load) -> None:
+    def pace(self, load: pace.EngineReports) -> None:
         """Widen or narrow each lane by the load of its engines; forget unused keys and lanes."""
         self._keys = {
             name: key for name, key in self._keys.items() if key.queues or key.under_way or key.finish > self._now

@@ -30,7 +30,7 @@ class Shown(Struct, frozen=True):
     n: tuple[int, int] = (0, 0)
 
 
-class StepResult(Struct, frozen=True):
+class DeliveryStepResult(Struct, frozen=True):
     step: int  # from 1
     at: str  # ISO 8601, UTC
     what: str  # transition that ended or stopped the step
@@ -40,10 +40,10 @@ class StepResult(Struct, frozen=True):
 def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
     """Return the result of a step as the delivery stores it."""
     kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
-    return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
+    return dict(rounded(msgspec.to_builtins(DeliveryStepResult(step + 1, at.isoformat(), str(what), kept))))
 
 
-def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
+def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
     """Return the stored results; those of earlier versions said "no worse" of any result that let the step pass."""
     limits: dict[tuple[str, str], ComparisonGuard] = {
         (guard.metric, name): guard
@@ -53,7 +53,7 @@ def read(stored: object, plan: Plan) -> tuple[StepResult, ...]:
     }
     return tuple(
         replace(each, shown=tuple(_worded(row, limits.get((row.metric, row.request_class))) for row in each.shown))
-        for each in msgspec.convert(stored, tuple[StepResult, ...])
+        for each in msgspec.convert(stored, tuple[DeliveryStepResult, ...])
     )
 
 

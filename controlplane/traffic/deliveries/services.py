@@ -142,23 +142,23 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ProposedDelivery:
     """A delivery just proposed, and what kept it from starting at once."""
 
     delivery: Delivery
     refusal: str = ""  # a freeze, for example; empty if it started, waits for approvals, or has a scheduled start
 
 
-def begin(delivery: Delivery, actor: Actor) -> Beginning:
+def begin(delivery: Delivery, actor: Actor) -> ProposedDelivery:
     """Start a new delivery that waits for no approval and has no scheduled start; one that the rules refuse stays
     ready."""
     if delivery.state != State.READY or delivery.starts_at is not None:
-        return Beginning(delivery)
+        return ProposedDelivery(delivery)
     try:
-        return Beginning(start(delivery, actor))
+        return ProposedDelivery(start(delivery, actor))
     except REFUSALS as error:
         delivery.refresh_from_db()
-        return Beginning(delivery, said(error))
+        return ProposedDelivery(delivery, said(error))
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:

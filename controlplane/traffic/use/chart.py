@@ -14,7 +14,7 @@ OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UsePart:
     name: str
     shade: str  # 1 to 6, or idle
     dollars: float
@@ -26,7 +26,7 @@ class Part:
 class Bar:
     start: datetime
     x: float
-    parts: tuple[Part, ...]  # parts in the order of the chart's names, from the bottom
+    parts: tuple[UsePart, ...]  # parts in the order of the chart's names, from the bottom
 
     @property
     def dollars(self) -> float:
@@ -34,7 +34,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class UseChart:
     per: str
     names: tuple[tuple[str, str], ...]  # (name, shade), from the bottom
     bars: tuple[Bar, ...]
@@ -48,7 +48,7 @@ class Chart:
         return HEIGHT * len(self.bars)
 
 
-def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, per: str) -> Chart | None:
+def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, per: str) -> UseChart | None:
     """Draw `lines`, summed by `by` (key, pool, model) and `per`. None if nothing had a cost."""
     sums: dict[datetime, defaultdict[str, float]] = {each: defaultdict(float) for each in _starts(begin, end, per)}
     in_time = [line for line in lines if line.start in sums and line.dollars]
@@ -65,7 +65,7 @@ def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, 
         Bar(start, i * HEIGHT, tuple(_parts(shades, stack, HEIGHT / most)))
         for i, (start, stack) in enumerate(zip(sums, stacks, strict=True))
     )
-    return Chart(per, shades, tuple(bars))
+    return UseChart(per, shades, tuple(bars))
 
 
 def _names(lines: Iterable[UseLine], by: str) -> dict[str, str]:
@@ -86,11 +86,11 @@ def _names(lines: Iterable[UseLine], by: str) -> dict[str, str]:
     return found | ({IDLE: "idle"} if idle else {})
 
 
-def _parts(shades: Sequence[tuple[str, str]], stack: Sequence[float], scale: float) -> Iterator[Part]:
+def _parts(shades: Sequence[tuple[str, str]], stack: Sequence[float], scale: float) -> Iterator[UsePart]:
     top = HEIGHT
     for (name, shade), dollars in zip(shades, stack, strict=True):
         top -= dollars * scale
-        yield Part(name, shade, dollars, top, dollars * scale)
+        yield UsePart(name, shade, dollars, top, dollars * scale)
 
 
 def _starts(begin: datetime, end: datetime, per: str) -> Iterator[datetime]:

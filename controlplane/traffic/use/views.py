@@ -17,7 +17,7 @@ from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys.models import Budget
 from controlplane.traffic.use import budgets
-from controlplane.traffic.use.chart import PER, Chart, chart_of
+from controlplane.traffic.use.chart import PER, UseChart, chart_of
 from controlplane.traffic.use.forms import BudgetForm
 from controlplane.traffic.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.traffic.use.spending import budgets_now
@@ -99,7 +99,7 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
     return render(request, "use/use.html", context, status=422 if form.errors else 200)
 
 
-def _chart(by: str, begin: datetime, end: datetime, per: str) -> Chart | None:
+def _chart(by: str, begin: datetime, end: datetime, per: str) -> UseChart | None:
     return chart_of(lines(UseQuery(begin, end, (by,), per)), by, begin, end, per)
 
 

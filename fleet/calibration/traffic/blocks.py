@@ -14,7 +14,7 @@ BESIDE = 300  # most requests of each run-up, and after a block
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RequestBlock:
     """Counted requests, replayed between others; fields are indices into `recorded`."""
 
     recorded: Sequence[RecordedRequest]
@@ -43,7 +43,7 @@ class Block:
         return tokens / max(counted[-1].sent_s - counted[0].sent_s, 1e-9)
 
 
-def blocks_of(requests: Sequence[RecordedRequest]) -> list[Block]:
+def blocks_of(requests: Sequence[RecordedRequest]) -> list[RequestBlock]:
     """Cut the requests into blocks by time. If there are more than MOST, return the newest and others across the loads.
     Empty if too few are measured."""
     measured = [number for number, one in enumerate(requests) if one.ttft_s is not None][WARM_UP:]
@@ -56,13 +56,13 @@ def blocks_of(requests: Sequence[RecordedRequest]) -> list[Block]:
     return _across_loads(found)
 
 
-def _block(requests: Sequence[RecordedRequest], begin: int, end: int) -> Block:
+def _block(requests: Sequence[RecordedRequest], begin: int, end: int) -> RequestBlock:
     first = begin
     for _ in range(RUN_UPS):
         first = _under_way(requests, first)
     until_s = max(_end_s(one) for one in requests[begin:end])
     after = sum(one.sent_s < until_s for one in requests[end : end + BESIDE])
-    return Block(requests, first, begin, end, end + after)
+    return RequestBlock(requests, first, begin, end, end + after)
 
 
 def _under_way(requests: Sequence[RecordedRequest], at: int) -> int:
@@ -71,7 +71,7 @@ def _under_way(requests: Sequence[RecordedRequest], at: int) -> int:
     return next((number for number in earlier if _end_s(requests[number]) > requests[at].sent_s), at)
 
 
-def joined(blocks: Sequence[Block]) -> list[Block]:
+def joined(blocks: Sequence[RequestBlock]) -> list[RequestBlock]:
     """Return the blocks by time; those whose requests overlap get one span, which is replayed once."""
     spans: list[tuple[int, int]] = []
     for block in blocks:
@@ -87,7 +87,7 @@ def joined(blocks: Sequence[Block]) -> list[Block]:
     ]
 
 
-def _across_loads(blocks: list[Block]) -> list[Block]:
+def _across_loads(blocks: list[RequestBlock]) -> list[RequestBlock]:
     if len(blocks) <= MOST:
         return blocks
     ranked = sorted(range(len(blocks) - 1), key=lambda at: blocks[at].load)

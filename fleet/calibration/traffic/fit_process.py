@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.traffic.recorded import RecordedRequest
-from fleet.calibration.traffic.traffic_fit import Start, TooFewRequests, TrafficFit, fit_traffic
+from fleet.calibration.traffic.traffic_fit import FitStart, TooFewRequests, TrafficFit, fit_traffic
 from fleet.subprocess import run_in_subprocess
 
 
@@ -16,7 +16,7 @@ from fleet.subprocess import run_in_subprocess
 class FitInputs:
     requests: Sequence[RecordedRequest]
     limits: EngineLimits
-    starts: Sequence[Start]
+    starts: Sequence[FitStart]
     either: Sequence[bool]  # as in `fit_traffic`
 
 

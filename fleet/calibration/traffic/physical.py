@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from fleet.calibration.traffic.replayed import EngineConstants
-from fleet.calibration.traffic.traffic_fit import Start
+from fleet.calibration.traffic.traffic_fit import FitStart
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
 
@@ -15,13 +15,13 @@ UNKNOWN = 2.0  # start: an engine of any speed
 WIDENED = 2.0  # factor on the spread of its constants, which are less alike to a profile's, too
 
 
-def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
+def physical_starts(model: str, tensor_parallel: int | None) -> list[FitStart]:
     """Return the profiles of that model if it is known, else all fitted ones. `model`: name as served, such as
     Qwen/Qwen3-32B."""
     name = model_profile_of(model)
     of_model = [*_profiles(name, tensor_parallel or 1)] if name is not None else []
-    known = [Start(_constants(made), KNOWN) for made in of_model]
-    return known or [Start(_constants(profile(*fitted)), UNKNOWN, WIDENED) for fitted in FITS]
+    known = [FitStart(_constants(made), KNOWN) for made in of_model]
+    return known or [FitStart(_constants(profile(*fitted)), UNKNOWN, WIDENED) for fitted in FITS]
 
 
 def model_profile_of(model: str) -> str | None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.nnls import eliminate
-from fleet.calibration.traffic.blocks import Block, blocks_of, joined
+from fleet.calibration.traffic.blocks import RequestBlock, blocks_of, joined
 from fleet.calibration.traffic.recorded import RecordedRequest, served
 from fleet.calibration.traffic.replayed import (
     ComparedRequest,
@@ -35,7 +35,7 @@ from fleet.calibration.traffic.replayed import (
 )
 from fleet.engine.engine import StepResult
 from fleet.engine.law import Law
-from fleet.engine.load_range import Load, LoadRange
+from fleet.engine.load_range import LoadRange, RequestLoad
 from fleet.engine.power import Draws
 from fleet.engine.request import EngineRequest
 
@@ -71,12 +71,12 @@ class TooFewRequests(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FitStart:
     constants: EngineConstants
     spread: float  # standard deviation of the log of the factor common to its steps
     widened: float = 1.0  # factor on SPREAD, for the single constants
 
-    def drawing(self, draws: Draws) -> "Start":
+    def drawing(self, draws: Draws) -> "FitStart":
         """Return the start on a GPU with this power."""
         return replace(self, constants=replace(self.constants, law=self.constants.law.drawing(draws)))
 
@@ -111,7 +111,7 @@ class _Time:
         return self._found
 
 
-class Row(NamedTuple):
+class FitRow(NamedTuple):
     """A row of the fit: the mean of some times."""
 
     times: Sequence[_Time]
@@ -129,7 +129,7 @@ class Row(NamedTuple):
 def fit_traffic(
     requests: Sequence[RecordedRequest],
     limits: EngineLimits,
-    starts: Sequence[Start],
+    starts: Sequence[FitStart],
     report: Callable[[str], None] = lambda text: None,
     either: Sequence[bool] = (True, False),
 ) -> TrafficFit:
@@ -149,10 +149,14 @@ def fit_traffic(
     report(f"testing {len(found)} blocks")
     held_out = [_held_out(best, found, at) for at in range(len(found))]
     counted = [one for block in found for one in block.counted]
-    return TrafficFit(best.constants, best.limits, len(counted), worst_of(held_out), Load.of([served(requests)]).range)
+    return TrafficFit(
+        best.constants, best.limits, len(counted), worst_of(held_out), RequestLoad.of([served(requests)]).range
+    )
 
 
-def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start], either: Sequence[bool]) -> "_Fit":
+def _best(
+    found: Sequence[RequestBlock], limits: EngineLimits, starts: Sequence[FitStart], either: Sequence[bool]
+) -> "_Fit":
     sample, found = [found[len(found) // 2]], joined(found)
     ranked = sorted((_Fit(start, limits, sample).scaled() for start in starts), key=lambda one: one.loss)
     fits = [
@@ -163,7 +167,7 @@ def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start],
     return min(fits, key=lambda one: one.loss)
 
 
-def _held_out(best: "_Fit", found: Sequence[Block], at: int) -> ReplayErrors:
+def _held_out(best: "_Fit", found: Sequence[RequestBlock], at: int) -> ReplayErrors:
     """Return the errors in one block of a fit to the others."""
     others = joined([one for place, one in enumerate(found) if place != at])
     fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
@@ -180,7 +184,7 @@ class _Played:
     parts: "_Parts"
 
 
-def _played(blocks: Sequence[Block], constants: EngineConstants, limits: EngineLimits) -> Iterator[_Played]:
+def _played(blocks: Sequence[RequestBlock], constants: EngineConstants, limits: EngineLimits) -> Iterator[_Played]:
     """Replay the blocks; those of one span share one replay."""
     for (first, _), group in groupby(blocks, key=lambda block: block.span):
         together = [*group]
@@ -195,7 +199,7 @@ class _Fit:
     """Factors on a start, and the distance between the replayed and the measured blocks."""
 
     def __init__(
-        self, start: Start, limits: EngineLimits, found: Sequence[Block], factors: Factors | None = None
+        self, start: FitStart, limits: EngineLimits, found: Sequence[RequestBlock], factors: Factors | None = None
     ) -> None:
         self.start, self.limits, self._blocks = start, limits, found
         self.factors = factors or [0.0] * UNKNOWNS
@@ -272,7 +276,7 @@ def _multiplied(start: EngineConstants, factors: Factors) -> EngineConstants:
     return replace(start, law=Law(**values), api_s=start.api_s * math.exp(by_name[API]))
 
 
-def _rows(played: _Played) -> Iterator[Row]:
+def _rows(played: _Played) -> Iterator[FitRow]:
     """Yield one row per measured time, and one per mean of the block."""
     found = [_times(one, ask, played.parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
     first, then, whole = ([time for time in times if time is not None] for times in zip(*found, strict=True))
@@ -301,11 +305,11 @@ def _together(first: _Time, then: _Time, more: int) -> list[float]:
     return [early + more * late for early, late in zip(first.parts, then.parts, strict=True)]
 
 
-def _row(times: Sequence[_Time], decodes_only: bool, weight: float) -> Row:
+def _row(times: Sequence[_Time], decodes_only: bool, weight: float) -> FitRow:
     """Return the row of their mean."""
     modelled_s = sum(time.modelled_s for time in times)
     off = math.log(sum(time.measured_s for time in times) / modelled_s)
-    return Row(times, decodes_only, modelled_s, off, weight)
+    return FitRow(times, decodes_only, modelled_s, off, weight)
 
 
 class _Parts:

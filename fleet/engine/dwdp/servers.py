@@ -44,7 +44,7 @@ R1 = Machine()
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class GenerationServer:
     law: Law
     gpus: int
     ranks: int  # GPUs with prompts of their own
@@ -71,23 +71,23 @@ def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_by
     return share * free * gpus / kv_bytes
 
 
-def generation_server(gpus: int, of: Machine = R1) -> Server:
-    return Server(_plain(gpus, of), gpus, gpus, of.moe.experts / gpus, of)
+def generation_server(gpus: int, of: Machine = R1) -> GenerationServer:
+    return GenerationServer(_plain(gpus, of), gpus, gpus, of.moe.experts / gpus, of)
 
 
-def dep_server(gpus: int, seed: int, of: Machine = R1, hot_experts: float = 0.0) -> Server:
+def dep_server(gpus: int, seed: int, of: Machine = R1, hot_experts: float = 0.0) -> GenerationServer:
     """Return the server of all its GPUs. `seed`: seed of the spread of an iteration."""
     law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed, hot_experts=hot_experts)
-    return Server(law, gpus, gpus, of.moe.experts / gpus, of)
+    return GenerationServer(law, gpus, gpus, of.moe.experts / gpus, of)
 
 
 def dwdp_server(
     size: int, local: int | None = None, prefetch: int | None = None, *, sliced: bool = False, of: Machine = R1
-) -> Server:
+) -> GenerationServer:
     """Return the server of one GPU of a group of `size`. Raise LayoutError."""
     group = layout(of.moe.experts, size, local, prefetch)
     law = DwdpLaw(**_shared(1, of), group=group, sliced=sliced)
-    return Server(law, 1, 1, group.local + 2 * group.remote / of.moe.moe_layers, of)
+    return GenerationServer(law, 1, 1, group.local + 2 * group.remote / of.moe.moe_layers, of)
 
 
 def _plain(gpus: int, of: Machine) -> Law:

@@ -39,7 +39,7 @@ from fleet.kinds.serving import (
 )
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.transfer import GIB
-from fleet.kinds.wire import DataParallel, KvFacts, Wire
+from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE
 from router.contract.redis.published import InstanceRole
@@ -213,11 +213,11 @@ def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
     return found | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch)) | dict(spec.environment or {})
 
 
-def wire(spec: SglangSpec, launch: Launch) -> Wire:
+def wire(spec: SglangSpec, launch: Launch) -> KvWire:
     """Return the facts for routers. Attention ranks compute each layer's other parts together, so they wait for each
     other in every step."""
     ranks, own = spec.data_parallel_size, role(spec, launch)
-    return Wire(
+    return KvWire(
         own,
         connectors.SGLANG if _is_divided(spec) else "",
         KvFacts(

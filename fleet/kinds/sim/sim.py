@@ -25,7 +25,7 @@ from fleet.kinds.options.common_options import (
 )
 from fleet.kinds.options.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
-from fleet.kinds.wire import KvFacts, Wire
+from fleet.kinds.wire import KvFacts, KvWire
 from fleet.simengine import tokens
 from fleet.simengine.model import (
     CONTEXT_SERVERS,
@@ -427,11 +427,11 @@ def hardware(spec: SimSpec, role_: str) -> Hardware:
     return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
 
 
-def wire(spec: SimSpec, launch: Launch) -> Wire:
+def wire(spec: SimSpec, launch: Launch) -> KvWire:
     url = base_url(launch)
     if spec.kv == NONE or (spec.kv in (NEURON, SGLANG) and not spec.prefill_instances):
         dp = data_parallel.published(spec, launch, moe=profile_of(spec).has_experts)
-        return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
+        return KvWire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
         bytes_per_token=(
@@ -441,7 +441,7 @@ def wire(spec: SimSpec, launch: Launch) -> Wire:
         pair=_paired_with(spec, launch),
     )
     ranks = context_ranks(_options(_of_role(spec, launch)), role(spec, launch))
-    return Wire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
+    return KvWire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
 
 
 def role(spec: SimSpec, launch: Launch) -> InstanceRole:

@@ -7,7 +7,7 @@ from fleet.engine.dwdp.servers import (
     MOE,
     SOURCE,
     TRANSFERS,
-    Server,
+    GenerationServer,
     TooLarge,
     dep_server,
     dwdp_server,
@@ -78,7 +78,7 @@ def _mode(spec: "TrtllmSpec") -> str:
     )
 
 
-def _server(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> Server:
+def _server(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> GenerationServer:
     """Return the server. Raise UnknownProfile, LayoutError."""
     if role == PREFILL and spec.dwdp_size > 1:
         return dwdp_server(spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch, sliced=spec.dwdp_contention_opt)

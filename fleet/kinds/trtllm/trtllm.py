@@ -33,7 +33,7 @@ from fleet.kinds.serving import (
 from fleet.kinds.sim import trtllm_twin
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.trtllm import trtllm_dwdp
-from fleet.kinds.wire import Wire
+from fleet.kinds.wire import KvWire
 from router.contract import connectors
 from router.contract.json_value import JsonObject
 from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
@@ -261,9 +261,9 @@ def _json_problem(text: str) -> str:
         return f"must be a JSON object: {error}"
 
 
-def wire(spec: TrtllmSpec, launch: Launch) -> Wire:
+def wire(spec: TrtllmSpec, launch: Launch) -> KvWire:
     own = role(spec, launch)
-    return Wire(
+    return KvWire(
         own,
         "" if own == BOTH else connectors.TRTLLM,
         events=events_at(launch) if spec.kv_events else "",

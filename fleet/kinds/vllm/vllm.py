@@ -29,7 +29,7 @@ from fleet.kinds.serving import (
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.transfer import GIB, modes, rank_0
 from fleet.kinds.vllm.vllm_spec import VllmSpec
-from fleet.kinds.wire import KvFacts, Wire
+from fleet.kinds.wire import KvFacts, KvWire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.json_value import JsonObject
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
@@ -145,9 +145,9 @@ def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
     return transfer.made(spec, launch).files
 
 
-def wire(spec: VllmSpec, launch: Launch) -> Wire:
+def wire(spec: VllmSpec, launch: Launch) -> KvWire:
     moved, model = transfer.made(spec, launch), model_of(spec, launch)
-    return Wire(
+    return KvWire(
         role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=moved.routed_as,
         kv=KvFacts(

@@ -16,11 +16,11 @@ from fleet.simengine.kv.dialects import (
     trtllm_request,
     trtllm_response,
 )
-from fleet.simengine.kv.peers import Host, PeerConnector
+from fleet.simengine.kv.peers import ConnectorEngine, PeerConnector
 from fleet.simengine.kv.pooled import Pooled
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, SGLANG, TRTLLM
 
-CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
+CONNECTORS: dict[str, Callable[[Arguments, ConnectorEngine], Connector]] = {
     NIXL: lambda arguments, host: PeerConnector(host, nixl_request, nixl_response),
     MOONCAKE_P2P: lambda arguments, host: PeerConnector(host, p2p_request, no_response),
     NEURON: lambda arguments, host: PeerConnector(host, neuron_request(arguments.role, arguments.kv_peer), no_response),
@@ -38,5 +38,5 @@ def connector(
     release: Callable[[str], None],
 ) -> Connector:
     scale, size = arguments.time_scale, arguments.block_size
-    host = Host(arguments.host, port, scale, size, transfers, is_busy, release)
+    host = ConnectorEngine(arguments.host, port, scale, size, transfers, is_busy, release)
     return CONNECTORS[arguments.kv](arguments, host)

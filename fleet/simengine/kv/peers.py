@@ -22,7 +22,7 @@ from fleet.simengine.kv.connector import (
     TransferRequest,
     TransferSource,
 )
-from fleet.simengine.kv.wire import OTHER_ENGINE, BlocksMoved, Lookup, PeerError, Pull
+from fleet.simengine.kv.wire import OTHER_ENGINE, BlockPull, BlocksMoved, Lookup, PeerError
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
@@ -32,7 +32,7 @@ Answered = TypeVar("Answered")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ConnectorEngine:
     """The engine that a connector belongs to."""
 
     host: str
@@ -55,7 +55,7 @@ class HeldBlocks:
 class PeerConnector:
     def __init__(
         self,
-        host: Host,
+        host: ConnectorEngine,
         parse: Callable[[TransferParams, str], TransferRequest],
         respond: Callable[["PeerConnector", EngineRequest], msgspec.Struct | None],
     ) -> None:
@@ -104,7 +104,7 @@ class PeerConnector:
 
     async def _serve(self, raw: bytes) -> tuple[int, bytes]:
         """Transfer blocks; respond when the transfer is done, then free them."""
-        asked = msgspec.json.decode(raw, type=Pull)
+        asked = msgspec.json.decode(raw, type=BlockPull)
         if asked.engine_id not in (None, self.engine_id):
             return _failed(OTHER_ENGINE, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
         held = await self._computed(asked)
@@ -125,7 +125,7 @@ class PeerConnector:
             return _failed(404, f"no prompt was computed for {asked.key}")
         return 200, b"null"
 
-    async def _computed(self, asked: Lookup | Pull) -> HeldBlocks | None:
+    async def _computed(self, asked: Lookup | BlockPull) -> HeldBlocks | None:
         if asked.key not in self._held and asked.wait_s:
             await self._arrival(asked.key, asked.wait_s)
         return self._held.get(asked.key)
@@ -143,7 +143,7 @@ class PeerConnector:
             if not waiters:
                 self._awaited.pop(key, None)
 
-    async def _move(self, request: EngineRequest, asked: Pull) -> BlocksMoved:
+    async def _move(self, request: EngineRequest, asked: BlockPull) -> BlocksMoved:
         tokens = request.prompt_tokens
         size = round(max(tokens - asked.first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
@@ -186,7 +186,7 @@ class PeerConnector:
 
     async def _ask(self, source: TransferSource, first: int) -> BlocksMoved:
         wait_s = self._hold_s if source.waits else 0
-        asked = Pull(source.key, source.engine_id, first, wait_s, receiver=self.engine_id)
+        asked = BlockPull(source.key, source.engine_id, first, wait_s, receiver=self.engine_id)
         return await ask(self._client, source.url + PULL_PATH, asked, BlocksMoved)
 
     def decline(self, source: TransferSource) -> None:

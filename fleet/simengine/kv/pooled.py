@@ -15,12 +15,12 @@ from fleet.simengine.kv.connector import (
     TransferRequest,
     TransferSource,
 )
-from fleet.simengine.kv.peers import Host, ask, client
+from fleet.simengine.kv.peers import ConnectorEngine, ask, client
 from fleet.simengine.kv.wire import Get, Got, Put
 
 
 class Pooled:
-    def __init__(self, host: Host, store: str) -> None:
+    def __init__(self, host: ConnectorEngine, store: str) -> None:
         self._host = host
         self._source = TransferSource(store.rstrip("/"), "", None, waits=False)
         self._block_bytes = round(host.transfers.bytes_per_token * host.block_size)

@@ -10,7 +10,7 @@ class Lookup(msgspec.Struct, frozen=True):
     wait_s: float  # time for the prompt to be computed
 
 
-class Pull(msgspec.Struct, frozen=True):
+class BlockPull(msgspec.Struct, frozen=True):
     key: str
     engine_id: str | None  # engine that must hold it; None: any
     first: int  # tokens that the receiver already has

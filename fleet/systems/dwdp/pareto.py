@@ -15,7 +15,7 @@ MEMORY = 0.9  # share of the memory that weights and activations leave, used for
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ParetoPoint:
     """Generation GPUs that write this many answers at a time, and the context GPUs that keep them busy."""
 
     sequences: int  # sequences per generation GPU
@@ -34,13 +34,13 @@ class Point:
         return self.dwdp.tokens_per_gpu / self.dep.tokens_per_gpu
 
 
-def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[Point, ...]:
+def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[ParetoPoint, ...]:
     """Return points from the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand`
     has the lengths and the generation GPUs, which are one server; `kv_bytes`: bytes per token."""
     return tuple(_points(phase, demand, kv_bytes))
 
 
-def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
+def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[ParetoPoint]:
     gpus = demand.generation_gpus
     law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, SYNC_HOST_S, kv_bytes)
     try:
@@ -61,7 +61,7 @@ def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
             user_tokens_per_s=per_user,
         )
         dep, dwdp = context_pools(phase, at)
-        yield Point(each, at, dep, dwdp, (dep.even_gpus + gpus) / (dwdp.even_gpus + gpus))
+        yield ParetoPoint(each, at, dep, dwdp, (dep.even_gpus + gpus) / (dwdp.even_gpus + gpus))
 
 
 def context_pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:

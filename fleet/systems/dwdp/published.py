@@ -13,7 +13,7 @@ from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, H1
 from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.waiting import expected_max, waiting_ms
 from fleet.systems.basis import Basis
-from fleet.systems.dwdp.pareto import Point, points
+from fleet.systems.dwdp.pareto import ParetoPoint, points
 from fleet.systems.dwdp.planning import Demand
 
 MISSED, GAIN_MISSED = 0.10, 0.50  # relative error; for a speedup, that of its gain
@@ -230,7 +230,7 @@ END_TO_END = {"least": 1.06, "mean": 1.088, "most": 1.12}  # TPS/GPU over the ba
 USERS = (20.0, 100.0)  # TPS/user
 
 
-def within(found: Sequence[Point]) -> list[Point]:
+def within(found: Sequence[ParetoPoint]) -> list[ParetoPoint]:
     """Return the points with the published speeds for one user."""
     return [point for point in found if USERS[0] <= point.tokens_per_user <= USERS[1]]
 

@@ -22,7 +22,7 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TierLoad:
     mean_tokens: float = 12_500.0  # before clipping [fit 8: HBM]
     sigma: float = 1.0  # spread of the logarithm [a]
     shortest: int = 3_000
@@ -40,9 +40,9 @@ class Load:
         return min(max(int(math.exp(middle + self.sigma * _NORMAL.inv_cdf(at))), self.shortest), self.longest)
 
 
-LEVAL = Load()
+LEVAL = TierLoad()
 # The length is fitted to the TTFT of GDS over Tutti, documents and questions to the published hits.
-LOOGLE = Load(mean_tokens=39_000.0, sigma=0.5, shortest=15_000, subsets=4, documents=38, questions=7)
+LOOGLE = TierLoad(mean_tokens=39_000.0, sigma=0.5, shortest=15_000, subsets=4, documents=38, questions=7)
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Open:
     left: int
 
 
-def questions(load: Load, seed: int, count: int) -> list[Question]:
+def questions(load: TierLoad, seed: int, count: int) -> list[Question]:
     """Generate the questions: the same load and seed give the same ones, at any rate."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
     fresh = [_documents(load, subset, draw.random()) for subset in range(load.subsets)]
@@ -70,7 +70,7 @@ def questions(load: Load, seed: int, count: int) -> list[Question]:
     return asked[:count]
 
 
-def _documents(load: Load, subset: int, start: float) -> Iterator[Question]:
+def _documents(load: TierLoad, subset: int, start: float) -> Iterator[Question]:
     number, at = subset, start
     while True:
         at = (at + _GOLDEN) % 1

@@ -7,7 +7,7 @@ from fleet.calibration.traffic import traffic_fit
 from fleet.calibration.traffic.blocks import blocks_of, joined
 from fleet.calibration.traffic.physical import KNOWN
 from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic.traffic_fit import Start, _Fit, _played
+from fleet.calibration.traffic.traffic_fit import FitStart, _Fit, _played
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 
@@ -46,7 +46,7 @@ def test_a_fit_to_a_full_load_begins_nearer_than_the_ratio_of_the_times(monkeypa
     found = record(RECORDED / "llama-3.1-8b.json.gz")
     law = law_of(profile(found["gpu"], found["model"], 1))
     blocks = blocks_of(requests_of(found["loads"][1]))
-    begun = _Fit(Start(EngineConstants(law, API_S, API_S_PER_TOKEN), KNOWN), limits_of(found), blocks[2:3])
+    begun = _Fit(FitStart(EngineConstants(law, API_S, API_S_PER_TOKEN), KNOWN), limits_of(found), blocks[2:3])
     near = begun.scaled()
     monkeypatch.setattr(traffic_fit, "SCALED", (1.0,))
     assert near.loss < min(0.9 * begun.scaled().loss, begun.loss)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fleet.calibration.engine_facts import EngineFacts, engine_facts
-from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
+from fleet.calibration.measure import Calibrated, CannotCalibrate, MeasuredEngine, measure, measure_traffic
 from fleet.calibration.plan import SweepLoad, plan_loads
 from fleet.calibration.streamed_request import NotAnswered, NotStreamed, TokenTimes, stream_completion
 from fleet.calibration.sweep import Sweep, sample
@@ -21,7 +21,7 @@ from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.receipt import Receipt
 
-TARGET = Target("chat-0", URL, "m", SIM, SimSpec())
+TARGET = MeasuredEngine("chat-0", URL, "m", SIM, SimSpec())
 QUIET = lambda text: None  # noqa: E731
 
 

@@ -8,7 +8,7 @@ from fleet.calibration.traffic import blocks, traffic_fit
 from fleet.calibration.traffic.physical import KNOWN, MEASURED, UNKNOWN, physical_starts
 from fleet.calibration.traffic.recorded import RecordedRequest, requests_of
 from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic.traffic_fit import Start, TooFewRequests, fit_traffic
+from fleet.calibration.traffic.traffic_fit import FitStart, TooFewRequests, fit_traffic
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, profile
 from fleet.tests.calibration.traffic import CPU, LIMITS, traffic
@@ -55,7 +55,7 @@ def test_a_fit_is_better_than_its_start_and_stays_physical() -> None:
     """One GPU has no reductions, and what the requests say nothing about stays near its start."""
     requests = traffic(SLOW, 2, 75)
     start = EngineConstants(QWEN, 0.01, 0.0)
-    made = fit_traffic(requests, LIMITS, [Start(start, UNKNOWN)])
+    made = fit_traffic(requests, LIMITS, [FitStart(start, UNKNOWN)])
     before, after = (errors_of(replay(requests, one, LIMITS).pairs[10:]) for one in (start, made.constants))
     assert (made.fitted, made.held_out.n, made.held_out.blocks) == (60, 60, 3)
     assert before.tpot is not None
@@ -75,12 +75,12 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
     unmeasured = [
         replace(one, ttft_s=None, tpot_s=None) if number % 4 == 3 else one for number, one in enumerate(requests)
     ]
-    made = fit_traffic(unmeasured, LIMITS, [Start(EngineConstants(QWEN, 0.01, 0.0), MEASURED)])
+    made = fit_traffic(unmeasured, LIMITS, [FitStart(EngineConstants(QWEN, 0.01, 0.0), MEASURED)])
     assert made.limits.async_scheduling
     # In which step a request arrives is known to a step only, as blocks begin after others.
     assert made.held_out.ttft_mean == pytest.approx(0, abs=0.05)
     assert made.held_out.tpot_mean == pytest.approx(0, abs=0.02)
-    told = fit_traffic(unmeasured, LIMITS, [Start(EngineConstants(QWEN, 0.01, 0.0), MEASURED)], either=(False,))
+    told = fit_traffic(unmeasured, LIMITS, [FitStart(EngineConstants(QWEN, 0.01, 0.0), MEASURED)], either=(False,))
     assert not told.limits.async_scheduling  # the engine said so
 
 
@@ -91,7 +91,7 @@ def test_only_fits_that_are_gone_on_from_find_what_each_constant_contributes(mon
     replay, of = traffic_fit.replay, traffic_fit._Parts._of
     monkeypatch.setattr(traffic_fit, "replay", lambda *given: replays.append(given) or replay(*given))
     monkeypatch.setattr(traffic_fit._Parts, "_of", lambda parts, step: taken_apart.add(parts) or of(parts, step))
-    starts = [Start(EngineConstants(law_of(profile(*known)), 0.01, 0.0), UNKNOWN) for known in [*FITS][:4]]
+    starts = [FitStart(EngineConstants(law_of(profile(*known)), 0.01, 0.0), UNKNOWN) for known in [*FITS][:4]]
     fit_traffic(traffic(SLOW, 2, 75), LIMITS, starts)
     scaled = len(starts) * (1 + len(traffic_fit.SCALED))
     assert 0 < len(taken_apart) < len(replays) - scaled

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.file import LARGEST, UNTOLD, FileSource
+from fleet.discovery.file import LARGEST, UNTOLD, EngineFile
 
 YAML = """
 - targets: ["10.0.0.7:8000", "http://10.0.0.8:8000/"]
@@ -19,7 +19,7 @@ YAML = """
 def test_targets_and_labels_are_read_as_prometheus_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "engines.yaml"
     path.write_text(YAML)
-    first, second = FileSource(str(path)).look()
+    first, second = EngineFile(str(path)).look()
     assert (first.url, first.name) == ("http://10.0.0.7:8000", "10.0.0.7:8000")
     assert second.url == "http://10.0.0.8:8000"
     assert first.labels == {"llm-d.ai/role": "prefill", "rack": "7"}
@@ -28,7 +28,7 @@ def test_targets_and_labels_are_read_as_prometheus_reads_them(tmp_path: Path) ->
 def test_json_is_read_and_read_again_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
     path.write_text(json.dumps([{"targets": ["10.0.0.7:8000"]}]))
-    source = FileSource(str(path))
+    source = EngineFile(str(path))
     assert len(source.look()) == 1
     replaced = tmp_path / "new"
     replaced.write_text(json.dumps([{"targets": ["10.0.0.7:8000", "10.0.0.9:8000"]}]))
@@ -54,7 +54,7 @@ def test_where_no_folder_is_allowed_by_name_all_that_is_no_list_is_answered_alik
     told = set()
     for path in paths:
         with pytest.raises(SourceAway) as caught:
-            FileSource(path).look()
+            EngineFile(path).look()
         told.add(str(caught.value))
     assert told == {UNTOLD}
 
@@ -75,7 +75,7 @@ def test_another_kind_of_file_is_refused_without_its_content(tmp_path: Path, tex
     path = tmp_path / "secret"
     path.write_text(text)
     with pytest.raises(SourceAway, match=words) as caught:
-        FileSource(str(path)).look()
+        EngineFile(str(path)).look()
     assert "root" not in str(caught.value)
 
 
@@ -83,10 +83,10 @@ def test_another_kind_of_file_is_refused_without_its_content(tmp_path: Path, tex
 def test_a_folder_a_missing_file_and_a_huge_one_are_refused(tmp_path: Path) -> None:
     for path, words in ((tmp_path, "not that of a file"), (tmp_path / "no", "cannot be read")):
         with pytest.raises(SourceAway, match=words):
-            FileSource(str(path)).look()
+            EngineFile(str(path)).look()
     (tmp_path / "huge").write_bytes(b" " * (LARGEST + 1))
     with pytest.raises(SourceAway, match="larger"):
-        FileSource(str(tmp_path / "huge")).look()
+        EngineFile(str(tmp_path / "huge")).look()
 
 
 def test_a_link_does_not_lead_out_of_the_allowed_folders(tmp_path: Path, settings: object) -> None:
@@ -96,6 +96,6 @@ def test_a_link_does_not_lead_out_of_the_allowed_folders(tmp_path: Path, setting
     (tmp_path / "in/link.json").symlink_to(tmp_path / "outside.json")
     for path in ("outside.json", "in/link.json", "in/../outside.json"):
         with pytest.raises(SourceAway, match="WEIR_ALLOWED_FOLDERS"):
-            FileSource(str(tmp_path / path)).look()
+            EngineFile(str(tmp_path / path)).look()
     (tmp_path / "in/engines.json").write_text('[{"targets": ["10.0.0.7:8000"]}]')
-    assert len(FileSource(str(tmp_path / "in/engines.json")).look()) == 1
+    assert len(EngineFile(str(tmp_path / "in/engines.json")).look()) == 1

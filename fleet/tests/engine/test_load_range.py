@@ -1,6 +1,6 @@
 """What a calibration knows of the load, and how much of another load is beyond it."""
 
-from fleet.engine.load_range import Load, LoadRange, ServedRequest, in_flight
+from fleet.engine.load_range import LoadRange, RequestLoad, ServedRequest, in_flight
 
 KNOWN = LoadRange((2, 8), (100, 4_000))
 UNKNOWN = "the calibration did not, and its error is not known there"
@@ -12,16 +12,16 @@ def test_a_request_meets_those_that_are_not_over() -> None:
 
 
 def test_the_range_leaves_out_the_outermost_requests() -> None:
-    load = Load([*range(1, 101)], [50] + [500] * 98 + [90_000])
+    load = RequestLoad([*range(1, 101)], [50] + [500] * 98 + [90_000])
     assert load.range == LoadRange((6, 95), (500, 500))
-    assert Load([3], [7]).range == LoadRange((3, 3), (7, 7))
+    assert RequestLoad([3], [7]).range == LoadRange((3, 3), (7, 7))
 
 
 def test_only_much_more_or_much_less_than_known_is_outside() -> None:
-    assert Load([10] * 100, [80] * 100).outside(KNOWN) == ()  # a little more, a little less
-    assert Load([11] * 20 + [5] * 80, [1_000] * 100).outside(KNOWN) == ()  # a few
-    assert Load([11] * 60 + [5] * 40, [10] * 100).outside(KNOWN) == (
+    assert RequestLoad([10] * 100, [80] * 100).outside(KNOWN) == ()  # a little more, a little less
+    assert RequestLoad([11] * 20 + [5] * 80, [1_000] * 100).outside(KNOWN) == ()  # a few
+    assert RequestLoad([11] * 60 + [5] * 40, [10] * 100).outside(KNOWN) == (
         "60 of 100 requests see more than 8 requests at once on an instance; " + UNKNOWN,
         "100 of 100 requests see fewer than 100 new tokens in a prompt; " + UNKNOWN,
     )
-    assert Load([], []).outside(KNOWN) == ()
+    assert RequestLoad([], []).outside(KNOWN) == ()

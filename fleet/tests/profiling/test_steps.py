@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fleet.profiling.sample_tables import KERNEL_MS, Steps, head_norms_ms
+from fleet.profiling.sample_tables import KERNEL_MS, StepTables, head_norms_ms
 
 OTHERS_MS = 10.0  # of a step, what is not attention
 
@@ -34,29 +34,29 @@ class Engine:
 CHAIN = Engine(5.0), Engine(2.0)
 
 
-def times(steps: Steps) -> tuple[float, ...]:
+def times(steps: StepTables) -> tuple[float, ...]:
     return steps.prefill_ms(512, 0), steps.decode_ms(8, 1024), steps.mixed_ms(512, 8)
 
 
 def test_without_a_chain_the_tables_are_taken_as_they_are() -> None:
     engine = Engine(6.0)
-    assert times(Steps(engine, engine)) == (16.0, 16.0, 22.0)
+    assert times(StepTables(engine, engine)) == (16.0, 16.0, 22.0)
 
 
 def test_what_the_chain_costs_is_taken_off_each_module() -> None:
     engine = Engine(6.0)
-    assert times(Steps(engine, engine, CHAIN)) == (13.0, 13.0, 16.0)
+    assert times(StepTables(engine, engine, CHAIN)) == (13.0, 13.0, 16.0)
 
 
 @pytest.mark.parametrize(("own_ms", "left_ms"), [(4.0, 2.0), (1.5, 1.5)])
 def test_no_attention_becomes_faster_than_without_the_chain(own_ms: float, left_ms: float) -> None:
     engine = Engine(own_ms)
-    assert Steps(engine, engine, CHAIN).decode_ms(8, 1024) == OTHERS_MS + left_ms
+    assert StepTables(engine, engine, CHAIN).decode_ms(8, 1024) == OTHERS_MS + left_ms
 
 
 def test_attention_is_read_from_the_tables_of_its_own_format() -> None:
-    assert times(Steps(Engine(30.0), Engine(6.0))) == (16.0, 16.0, 22.0)
-    assert times(Steps(Engine(30.0), Engine(6.0), CHAIN)) == (13.0, 13.0, 16.0)
+    assert times(StepTables(Engine(30.0), Engine(6.0))) == (16.0, 16.0, 22.0)
+    assert times(StepTables(Engine(30.0), Engine(6.0), CHAIN)) == (13.0, 13.0, 16.0)
 
 
 MINIMAX = {"model_type": "minimax_m2", "num_hidden_layers": 62, "hidden_size": 3072}
@@ -71,4 +71,4 @@ def test_norms_over_all_heads_cost_four_kernels_and_a_reduction_of_their_size(to
 
 def test_what_the_tables_leave_out_is_added_to_each_step() -> None:
     engine = Engine(6.0)
-    assert times(Steps(engine, engine, norms_ms=float)) == (16.0 + 512, 16.0 + 8, 22.0 + 520)
+    assert times(StepTables(engine, engine, norms_ms=float)) == (16.0 + 512, 16.0 + 8, 22.0 + 520)

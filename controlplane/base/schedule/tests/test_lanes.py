@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from controlplane.base.schedule import reports
-from controlplane.base.schedule.lanes import FIRST_RARE_S, Lane, Schedule, Step
+from controlplane.base.schedule.lanes import FIRST_RARE_S, Schedule, Step, StepThread
 from controlplane.base.schedule.lease import Leadership
 from controlplane.base.schedule.models import Lease
 from controlplane.base.schedule.tests.test_lease import Clock
@@ -43,11 +43,11 @@ def leader(db: None, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Leadershi
     return made
 
 
-def lane(leader: Leadership, clock: Clock, **steps: Step) -> Lane:
-    return Lane(steps, leader, clock)
+def lane(leader: Leadership, clock: Clock, **steps: Step) -> StepThread:
+    return StepThread(steps, leader, clock)
 
 
-def go_on(lane: Lane, clock: Clock, leader: Leadership, seconds: int) -> None:
+def go_on(lane: StepThread, clock: Clock, leader: Leadership, seconds: int) -> None:
     for _ in range(seconds):
         lane.step()
         clock.now += 1.0
@@ -70,7 +70,7 @@ def test_each_step_is_taken_as_often_as_it_says(leader: Leadership, clock: Clock
 def test_a_worker_that_does_not_lead_takes_only_what_every_worker_takes(leader: Leadership, clock: Clock) -> None:
     led, own = Counted(), Counted()
     steps = {"led": Step(led, 1.0, "x", "led"), "own": Step(own, 1.0, "x", "own", by_leader=False)}
-    Lane(steps, Leadership("control@b", clock=clock), clock).step()
+    StepThread(steps, Leadership("control@b", clock=clock), clock).step()
     assert (led.runs, own.runs) == (0, 1)
 
 
@@ -94,7 +94,7 @@ def test_a_store_that_is_full_is_one_line_for_each_step_and_minute(
 ) -> None:
     full = redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
     steps = {"one": Step(Counted(full), 1.0, "x", "one"), "rows": Step(rows_that_fail(full), 1.0, "x", "rows")}
-    go_on(Lane(steps, leader, clock), clock, leader, 150)
+    go_on(StepThread(steps, leader, clock), clock, leader, 150)
     lines = [line for line, _ in told(caplog)]
     assert len(lines) == 2 * 3
     assert not any(traceback for _, traceback in told(caplog))
@@ -129,7 +129,7 @@ def test_no_step_fills_the_log_while_redis_is_full(
     before = live_redis.config_get("maxmemory")["maxmemory"]
     live_redis.config_set("maxmemory", 1)
     try:
-        go_on(Lane(steps, leader, clock), clock, leader, 3)
+        go_on(StepThread(steps, leader, clock), clock, leader, 3)
     finally:
         live_redis.config_set("maxmemory", before)
     of_steps = [record for record in caplog.records if record.name == "controlplane.base.schedule.lanes"]

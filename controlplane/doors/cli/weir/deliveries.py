@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .api import ERROR, FAIL, INCONCLUSIVE, PASS, Failed, quoted
-from .files import PolicyFile, VersionAnswer, read_json, write
+from .files import DraftedFile, VersionAnswer, read_json, write
 from .waiting import EVERY_S, ProgressLines
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _document(options: argparse.Namespace) -> VersionAnswer:
     """The file of `weir policy export`, or with --policy a document alone, which has no base."""
     if options.policy:
         return VersionAnswer(options.policy, 0, read_json(options.file))
-    return PolicyFile.read(options.file).version
+    return DraftedFile.read(options.file).version
 
 
 def _wanted(file: VersionAnswer, options: argparse.Namespace) -> dict[str, Any]:
@@ -202,5 +202,5 @@ def _goes_on_without_me(api: Api, number: int, *, abort: bool) -> Iterator[None]
 
 
 def _write_number(name: str, number: int) -> None:
-    kept = {**PolicyFile.read(name).whole, "version": number}
+    kept = {**DraftedFile.read(name).whole, "version": number}
     write(name, (json.dumps(kept, indent=2) + "\n").encode())

@@ -82,12 +82,12 @@ class PolicyAnswer:
 
 
 @dataclass(frozen=True)
-class PolicyFile:
+class DraftedFile:
     version: VersionAnswer  # the version with the file's document, from which the draft was made
     whole: dict[str, Any]  # as read: what else it says stays when it is written
 
     @classmethod
-    def read(cls, name: str) -> PolicyFile:
+    def read(cls, name: str) -> DraftedFile:
         found = read_json(name)
         if not isinstance(found, dict) or not isinstance(found.get("policy"), str) or "document" not in found:
             raise Failed(

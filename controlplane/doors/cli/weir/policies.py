@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .api import FAIL, PASS, Failed
 from .deliveries import show_foreseen
-from .files import PolicyAnswer, PolicyFile, changes_as_text, differences, read_json, write
+from .files import DraftedFile, PolicyAnswer, changes_as_text, differences, read_json, write
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ def export_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def diff_policy(api: Api, options: argparse.Namespace) -> int:
-    file = PolicyFile.read(options.file).version
+    file = DraftedFile.read(options.file).version
     live = PolicyAnswer.of(api, file.policy).live
     changes = changes_as_text(differences(live.document, file.document))
     print(f"{file.policy} v{live.number}: " + (f"the file differs\n{changes}" if changes else "as in the file"))
@@ -34,7 +34,7 @@ def diff_policy(api: Api, options: argparse.Namespace) -> int:
 
 def apply_policy(api: Api, options: argparse.Namespace) -> int:
     """Publish the document of a file, once; refused when another version went live since the file was made."""
-    file = PolicyFile.read(options.file)
+    file = DraftedFile.read(options.file)
     name, document = file.version.policy, file.version.document
     policy = PolicyAnswer.of(api, name)
     changes = changes_as_text(differences(policy.live.document, document))

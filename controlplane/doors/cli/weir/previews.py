@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .api import PASS, Failed
-from .files import PolicyAnswer, PolicyFile
+from .files import DraftedFile, PolicyAnswer
 from .policies import draft_of
 from .waiting import cancelled_with_me, follow
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def preview_policy(api: Api, options: argparse.Namespace) -> int:
     """Simulate the document of a file beside the live version, on recorded traffic."""
-    file = PolicyFile.read(options.file).version
+    file = DraftedFile.read(options.file).version
     policy = PolicyAnswer.of(api, file.policy)
     path, etag = policy.path, draft_of(api, policy, file.document)
     try:

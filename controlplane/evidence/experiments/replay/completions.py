@@ -16,7 +16,7 @@ PATH = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RequestEnding:
     """The outcome of a request. Token counts are None if the response has none."""
 
     outcome: str  # "ok", "client_error", "error" or "refused"
@@ -61,22 +61,22 @@ def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
     )
 
 
-def ending_of(answer: ReplayAnswer) -> Ending:
+def ending_of(answer: ReplayAnswer) -> RequestEnding:
     """Return the outcome from the status and the last events, judged as routers judge them."""
     tail = bytes(answer.tail)
     if answer.status != 200:
         label = VERDICTS[of_routers_answer(answer.status, error_code(tail))].label
-        return Ending("error" if label == "ok" else label, error=f"{answer.status} {error_text(tail)}".strip())
+        return RequestEnding("error" if label == "ok" else label, error=f"{answer.status} {error_text(tail)}".strip())
     end = answers.ending(tail)
     if end.error is not None:
         result = of_error(end.error, has_content=bool(answer.first_at))
-        return Ending(VERDICTS[result].label, error=end.error.message)
+        return RequestEnding(VERDICTS[result].label, error=end.error.message)
     if not end.is_over:
-        return Ending("error", error="the stream ended without [DONE]")
+        return RequestEnding("error", error="the stream ended without [DONE]")
     usage = _usage_of(end.usage)
     details = usage.prompt_tokens_details or CompletionPromptDetails()
     counts = usage.prompt_tokens, details.cached_tokens, usage.completion_tokens
-    return Ending("ok", *counts, cached_from=_places(details))
+    return RequestEnding("ok", *counts, cached_from=_places(details))
 
 
 def _usage_of(reported: JsonObject | None) -> CompletionUsage:

@@ -122,22 +122,26 @@ async def _send(run: _Play, request: TraceRequest, body: bytes, due: float) -> N
     run.progress.sent += 1
     sent = time.perf_counter()
     limit = max(ANSWER_LIMIT_LEAST_S, ANSWER_LIMIT_S / run.load.time_scale)
-    answer, ending = ReplayAnswer(sent), completions.Ending("error", error="no answer in time")
+    answer, ending = ReplayAnswer(sent), completions.RequestEnding("error", error="no answer in time")
     try:
         answer = await run.client_of(request).request("POST", completions.PATH, body, headers, timeout_s=limit)
         ending = completions.ending_of(answer)
     except NoAnswer as error:
-        ending = completions.Ending("error", error=str(error))
+        ending = completions.RequestEnding("error", error=str(error))
     except TimeoutError:
         pass
     except asyncio.CancelledError:
-        run.append(_record(run, request, due, answer, completions.Ending("cancelled", error="the run was cancelled")))
+        run.append(
+            _record(run, request, due, answer, completions.RequestEnding("cancelled", error="the run was cancelled"))
+        )
         raise
     run.append(_record(run, request, due, answer, ending))
     run.progress.done += 1
 
 
-def _record(run: _Play, request: TraceRequest, due: float, answer: ReplayAnswer, ending: completions.Ending) -> Record:
+def _record(
+    run: _Play, request: TraceRequest, due: float, answer: ReplayAnswer, ending: completions.RequestEnding
+) -> Record:
     scale = run.load.time_scale
     ok = ending.outcome == "ok"
     first = (answer.first_at - answer.sent_at) if ok and answer.first_at else None

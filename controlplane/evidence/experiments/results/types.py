@@ -16,7 +16,7 @@ Overall = Literal["pass", "fail", "inconclusive", "none"]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
-class Bounds(TypedDict):
+class DifferenceBounds(TypedDict):
     """A difference from a baseline in the unit of the metric, its interval and what it shows."""
 
     difference: Annotated[float | None, Description("From the baseline, over the requests that both have")]
@@ -25,7 +25,7 @@ class Bounds(TypedDict):
     verdict: Verdict
 
 
-class Interval(Bounds):
+class Interval(DifferenceBounds):
     relative: float | None
     relative_low: NotRequired[
         Annotated[

@@ -20,7 +20,7 @@ async def test_a_streamed_answer_yields_its_times_headers_and_usage():
     assert answer.sent_at < answer.first_at < answer.last_at
     assert answer.headers["x-weir-instance"] == "fake-0"
     assert engine.headers[0]["x-weir-pool"] == "exp-1-2"
-    assert completions.ending_of(answer) == completions.Ending("ok", 2, 1, 5, cached_from=(8, 4, 2, 0))
+    assert completions.ending_of(answer) == completions.RequestEnding("ok", 2, 1, 5, cached_from=(8, 4, 2, 0))
 
 
 async def test_requests_that_follow_one_another_share_one_connection():

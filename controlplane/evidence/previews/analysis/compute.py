@@ -16,14 +16,14 @@ from controlplane.evidence.previews.analysis.effect import effect_of, paired
 from controlplane.evidence.previews.analysis.types import Deviation, Effect
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
-from controlplane.evidence.twin.simulation.chains import Prompts, prompts_of
+from controlplane.evidence.twin.simulation.chains import TracePrompts, prompts_of
 from controlplane.evidence.twin.simulation.simulate import Play
 from controlplane.evidence.twin.simulation.types import Arms, TwinFleet, TwinOutcome
 from fleet.beside import beside
 from router.policy.types import ParsedPolicy
 
 FIRST = 400
-Traced = tuple[int, LoadedTrace, Prompts]  # (seed, trace, prompts)
+Traced = tuple[int, LoadedTrace, TracePrompts]  # (seed, trace, prompts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fleet.engine.tiers.loading import bubble_s, crossover, effective_bytes_per_
 from fleet.engine.tiers.sizes import KvLayout, layout_of, metadata_bytes, staging_tokens
 from fleet.systems.basis import Basis
 from fleet.systems.prices import Prices
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
+from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad
 from fleet.systems.tiers.published import (
     AT_LEAST,
     FITTED_TTFT,
@@ -40,7 +40,7 @@ ENGINE = TieredEngine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
 # Lengths of another publication (HCache, EuroSys '25); no tier has a value that was solved from figure 8.
-UNFITTED = Load(mean_tokens=16_340, documents=8)
+UNFITTED = TierLoad(mean_tokens=16_340, documents=8)
 UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)
 
 NOTES = (

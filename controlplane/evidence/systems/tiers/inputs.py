@@ -11,7 +11,7 @@ from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.options.option import option
 from fleet.systems.prices import Prices
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
+from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
 from fleet.systems.tiers.serving import TierCapacity, TieredEngine
@@ -321,7 +321,7 @@ def study_of(inputs: TierInputs) -> Study:
     return Study(
         engine,
         tiers,
-        Load(**{field.name: getattr(inputs, field.name) for field in fields(Load)}),
+        TierLoad(**{field.name: getattr(inputs, field.name) for field in fields(TierLoad)}),
         Runs(inputs.runs, inputs.requests, inputs.requests),
         Contention(**{field.name: getattr(inputs, field.name) for field in fields(Contention)}),
     )

@@ -29,7 +29,7 @@ def epoch_unit(number: float) -> str:
     return next((unit for unit, per in PER_SECOND.items() if EPOCH_S * per <= number < EPOCH_END_S * per), "")
 
 
-def moment(row: fields.Row, field: str) -> float:
+def moment(row: fields.TraceLine, field: str) -> float:
     """Return Unix seconds of a date and time, or of a number in any unit since 1970."""
     value = row.present(field)
     if isinstance(value, str):

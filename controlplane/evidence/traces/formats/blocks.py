@@ -13,7 +13,7 @@ class BlockSize:
     def __init__(self, stated: int) -> None:
         self._left: tuple[int, ...] = (stated,) if stated else SIZES
 
-    def check(self, row: fields.Row, field: str, blocks: int, input_tokens: int) -> None:
+    def check(self, row: fields.TraceLine, field: str, blocks: int, input_tokens: int) -> None:
         """Check that a row has as many blocks as the prompt fills, with or without a partial last block."""
         left = tuple(size for size in self._left if input_tokens // size <= blocks <= -(-input_tokens // size))
         if not left:
@@ -35,7 +35,7 @@ class BlockIds:
     def __init__(self) -> None:
         self._numbers: dict[int | str, int] = {}
 
-    def of(self, row: fields.Row, field: str) -> list[int]:
+    def of(self, row: fields.TraceLine, field: str) -> list[int]:
         ids = row.present(field)
         if not isinstance(ids, list) or not all(map(_is_id, ids)):
             allowed = f"a list of whole numbers from 0 to {fields.MAX_BLOCK:,}, or of 64-bit hashes"

@@ -37,7 +37,7 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     return LoadedTrace("coding_agent", made, "closed_loop", columns.ignored())
 
 
-def _request(row: fields.Row, session: str, number: int, start_s: float) -> TraceRequest:
+def _request(row: fields.TraceLine, session: str, number: int, start_s: float) -> TraceRequest:
     tokens = row.integer("input_length", 1)
     blocks = tuple(_runs(row, number * SESSION_BLOCKS))
     row.check_blocks("runs", sum(map(len, blocks)), tokens, BLOCK_TOKENS)
@@ -53,7 +53,7 @@ def _request(row: fields.Row, session: str, number: int, start_s: float) -> Trac
     )
 
 
-def _runs(row: fields.Row, base: int) -> Iterator[range]:
+def _runs(row: fields.TraceLine, base: int) -> Iterator[range]:
     runs, allowed = row.present("runs"), "a list of [first block, count]"
     if not isinstance(runs, list):
         raise row.refused("runs", runs, allowed)

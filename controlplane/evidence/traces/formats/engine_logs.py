@@ -40,16 +40,18 @@ def read_sglang(lines: Iterable[str], seed: int) -> LoadedTrace:
     return arrivals.loaded("sglang", arrivals.spread(served, seed), Columns(), left_out=len(finished) - len(served))
 
 
-def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.Row]:
+def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.TraceLine]:
     """Yield the log's facts of each finished request and ignore other lines."""
     for number, line in enumerate(lines, start=1):
         if '"request.finished"' in line and "{" in line:
             values = fields.json_row(number, line[line.index("{") :], Columns()).values
             out = values.get("out")
             meta = out.get("meta_info") if isinstance(out, dict) else None
-            yield fields.Row(number, {**(meta if isinstance(meta, dict) else {}), "timestamp": values.get("timestamp")})
+            yield fields.TraceLine(
+                number, {**(meta if isinstance(meta, dict) else {}), "timestamp": values.get("timestamp")}
+            )
         elif "Finish: obj=" in line and META in line:
-            yield fields.Row(number, _of_text(line))
+            yield fields.TraceLine(number, _of_text(line))
 
 
 def _of_text(line: str) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def _of_text(line: str) -> dict[str, Any]:
     return {**values, "timestamp": time[1] if time else None}
 
 
-def _finished(row: fields.Row) -> TraceRequest | None:
+def _finished(row: fields.TraceLine) -> TraceRequest | None:
     """Return the request; None without an answer."""
     took = row.seconds("e2e_latency")
     at = arrivals.moment(row, "timestamp") - took

@@ -21,7 +21,7 @@ MAX_NUMBER = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceLine:
     """A line; each method reads a field. Raises BadTrace."""
 
     line: int
@@ -85,7 +85,7 @@ class Row:
             raise self.refused(field, blocks, allowed)
 
 
-def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[Row]:
+def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[TraceLine]:
     """Yield the JSON object of every line that is not blank; its fields are added to `columns`."""
     read = 0
     for number, line in enumerate(lines, start=1):
@@ -99,7 +99,7 @@ def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[Row]:
         yield row
 
 
-def json_row(number: int, line: str, columns: Columns) -> Row:
+def json_row(number: int, line: str, columns: Columns) -> TraceLine:
     if len(line) > MAX_LINE_BYTES:
         raise BadTrace(number, "", line[:20], f"at most {MAX_LINE_BYTES:,} bytes in a line")
     try:
@@ -108,7 +108,7 @@ def json_row(number: int, line: str, columns: Columns) -> Row:
         raise BadTrace(number, "", line.strip(), "one JSON object per line") from None
     if not isinstance(value, dict):
         raise BadTrace(number, "", value, "one JSON object per line")
-    return Row(number, value, columns)
+    return TraceLine(number, value, columns)
 
 
 def runs_of(ids: list[int]) -> tuple[range, ...]:
@@ -128,7 +128,7 @@ class RunBounds:
     def __init__(self) -> None:
         self._runs = 0
 
-    def check(self, row: Row, field: str, blocks: tuple[range, ...]) -> tuple[range, ...]:
+    def check(self, row: TraceLine, field: str, blocks: tuple[range, ...]) -> tuple[range, ...]:
         self._runs += len(blocks)
         if len(blocks) > MAX_RUNS_OF_REQUEST:
             raise row.refused(field, f"{len(blocks):,} runs", f"at most {MAX_RUNS_OF_REQUEST:,} runs of blocks")

@@ -54,7 +54,7 @@ def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
     return arrivals.loaded("spans", served, columns, left_out=len(requests) - len(served))
 
 
-def _of_span(span: fields.Row) -> TraceRequest | None:
+def _of_span(span: fields.TraceLine) -> TraceRequest | None:
     """Return the request; None without a prompt or an answer."""
     tokens = span.integer(_first(span, INPUT), 0)
     output = span.integer(_first(span, OUTPUT), 0) if span.values.keys() & set(OUTPUT) else 0
@@ -65,19 +65,19 @@ def _of_span(span: fields.Row) -> TraceRequest | None:
     return TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0)
 
 
-def _first(span: fields.Row, among: tuple[str, ...]) -> str:
+def _first(span: fields.TraceLine, among: tuple[str, ...]) -> str:
     return next(name for name in among if name in span.values)
 
 
-def _spans(row: fields.Row) -> Iterator[fields.Row]:
+def _spans(row: fields.TraceLine) -> Iterator[fields.TraceLine]:
     """Yield each span with its attributes beside its own fields; OTLP writes numbers of 64 bits as texts."""
     for resource in _list(row, row.values, "resourceSpans"):
         for scope in _list(row, resource, "scopeSpans"):
             for span in _list(row, scope, "spans"):
-                yield fields.Row(row.line, _values(row, span), row.columns)
+                yield fields.TraceLine(row.line, _values(row, span), row.columns)
 
 
-def _values(row: fields.Row, span: dict[str, Any]) -> dict[str, Any]:
+def _values(row: fields.TraceLine, span: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for attribute in _list(row, span, "attributes"):
         value = attribute.get("value")
@@ -87,7 +87,7 @@ def _values(row: fields.Row, span: dict[str, Any]) -> dict[str, Any]:
     return {**values, **ids, "startTimeUnixNano": _number(span.get("startTimeUnixNano"))}
 
 
-def _list(row: fields.Row, values: dict[str, Any], field: str) -> list[dict[str, Any]]:
+def _list(row: fields.TraceLine, values: dict[str, Any], field: str) -> list[dict[str, Any]]:
     found = values.get(field, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise row.refused(field, found, "a list of objects")

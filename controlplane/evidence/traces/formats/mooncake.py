@@ -63,7 +63,7 @@ class _Reading:
         pacing = "closed_loop" if self.name == "aiperf" else "timestamps"
         return arrivals.loaded(self.name, arrivals.spread(requests, seed), columns, pacing=pacing)
 
-    def _request(self, row: fields.Row) -> TraceRequest | None:
+    def _request(self, row: fields.TraceLine) -> TraceRequest | None:
         """Return a request with times in the file's unit; None if the line states the file's units."""
         if row.values.keys() & set(STATED) and "input_length" not in row.values:
             self._take_stated(row)
@@ -85,7 +85,7 @@ class _Reading:
             think_s=delay,
         )
 
-    def _take_stated(self, row: fields.Row) -> None:
+    def _take_stated(self, row: fields.TraceLine) -> None:
         if "time_unit" in row.values:
             self.unit = row.text("time_unit")
             if self.unit not in arrivals.PER_SECOND:
@@ -93,14 +93,14 @@ class _Reading:
         if "block_tokens" in row.values:
             self.size = BlockSize(row.integer("block_tokens", 1, LARGEST))
 
-    def _arrival(self, row: fields.Row, session: str, delay: float) -> float:
+    def _arrival(self, row: fields.TraceLine, session: str, delay: float) -> float:
         """Return the arrival; a later turn may have only a delay."""
         if row.values.get("timestamp") is None and session in self.latest:
             row.columns.read.add("timestamp")
             return self.latest[session] + delay
         return row.number("timestamp", arrivals.LATEST)
 
-    def _blocks(self, row: fields.Row, tokens: int) -> tuple[range, ...]:
+    def _blocks(self, row: fields.TraceLine, tokens: int) -> tuple[range, ...]:
         """Return the blocks; empty if the row has no prefix."""
         row.columns.read.add("hash_ids")
         if row.values.get("hash_ids") is None:
@@ -109,7 +109,7 @@ class _Reading:
         self.size.check(row, "hash_ids", len(ids), tokens)
         return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
-    def _session(self, row: fields.Row) -> str:
+    def _session(self, row: fields.TraceLine) -> str:
         """Return the session, which some tools write as a number. In a closed loop, a request without one is a session
         of its own."""
         if "chat_id" in row.values:
@@ -121,7 +121,7 @@ class _Reading:
         given = "" if name is None else row.session(0, "session_id")
         return given or (f"line-{row.line}" if self.name == "aiperf" else "")
 
-    def _chat(self, row: fields.Row) -> str:
+    def _chat(self, row: fields.TraceLine) -> str:
         """Return the first chat of its conversation; -1 is nobody's number."""
         chat = row.integer("chat_id", 0, fields.MAX_BLOCK)
         parent = row.integer("parent_chat_id", -1, fields.MAX_BLOCK) if "parent_chat_id" in row.values else -1

@@ -54,7 +54,7 @@ def _once(lines: Iterable[str]) -> Iterator[str]:
         seen.add(key)
 
 
-def _request(row: fields.Row, numbers: dict[bytes, int]) -> TraceRequest | None:
+def _request(row: fields.TraceLine, numbers: dict[bytes, int]) -> TraceRequest | None:
     """Return a request; None if it is not to be played. Raises BadTrace if it is no entry."""
     row.integer("schema", SCHEMA, SCHEMA)
     session = row.session(0)
@@ -81,7 +81,7 @@ def _request(row: fields.Row, numbers: dict[bytes, int]) -> TraceRequest | None:
     )
 
 
-def _measured(row: fields.Row) -> MeasuredLatency:
+def _measured(row: fields.TraceLine) -> MeasuredLatency:
     """Return the measured latency; earlier routers wrote neither the version nor the times."""
     return MeasuredLatency(
         at=row.number("at", MAX_AT_S, "Unix seconds"),
@@ -94,7 +94,7 @@ def _measured(row: fields.Row) -> MeasuredLatency:
     )
 
 
-def _hashes(row: fields.Row) -> list[bytes]:
+def _hashes(row: fields.TraceLine) -> list[bytes]:
     text = row.present("blocks")
     allowed = f"base64 of {HASH_BYTES} bytes for each block"
     try:

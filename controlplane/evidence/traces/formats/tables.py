@@ -53,7 +53,7 @@ def _names(head: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in head.partition("\n")[0].split(","))
 
 
-def _rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> Iterator[fields.Row]:
+def _rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> Iterator[fields.TraceLine]:
     """Yield the rows of a table by column. Raises BadTrace."""
     reader = csv.reader(lines)
     header = tuple(name.strip() for name in next(reader, []))
@@ -66,30 +66,30 @@ def _rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> It
                 raise BadTrace(reader.line_num, "", count, f"at most {fields.MAX_REQUESTS:,} requests")
             if len(row) < len(header):
                 raise BadTrace(reader.line_num, "", ",".join(row), f"the columns {','.join(header)}")
-            yield fields.Row(reader.line_num, dict(zip(header, row, strict=False)), columns)
+            yield fields.TraceLine(reader.line_num, dict(zip(header, row, strict=False)), columns)
     except csv.Error as error:
         raise BadTrace(reader.line_num, "", str(error), "comma-separated values") from None
 
 
-def _known(row: fields.Row, at: float, tokens: str, output: str, *, session: str = "") -> TraceRequest:
+def _known(row: fields.TraceLine, at: float, tokens: str, output: str, *, session: str = "") -> TraceRequest:
     return TraceRequest(0, at, session, _count(row, tokens, 1), _count(row, output, 0), (), BLOCK_TOKENS, 0.0)
 
 
-def _count(row: fields.Row, field: str, low: int) -> int:
+def _count(row: fields.TraceLine, field: str, low: int) -> int:
     text = row.present(field)
     digits = text.strip()
     value: int | str = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
-    return fields.Row(row.line, {field: value}, row.columns).integer(field, low)
+    return fields.TraceLine(row.line, {field: value}, row.columns).integer(field, low)
 
 
-def _number(row: fields.Row, field: str) -> float:
+def _number(row: fields.TraceLine, field: str) -> float:
     text = row.present(field)
     try:
         value: float | str = float(text)
     except ValueError:
         value = text
-    return fields.Row(row.line, {field: value}, row.columns).number(field, arrivals.LATEST)
+    return fields.TraceLine(row.line, {field: value}, row.columns).number(field, arrivals.LATEST)
 
 
-def _session(row: fields.Row) -> str:
+def _session(row: fields.TraceLine) -> str:
     return row.session(0, SESSION) if row.values.get(SESSION) else ""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.evidence.twin.simulation.types import Simulated
-from fleet.engine.load_range import Load, LoadRange, ServedRequest
+from fleet.engine.load_range import LoadRange, RequestLoad, ServedRequest
 
 
 def outside_of(endpoints: Sequence[SimEndpoint], requests: Sequence[Simulated]) -> tuple[str, ...]:
@@ -22,5 +22,5 @@ def outside_of(endpoints: Sequence[SimEndpoint], requests: Sequence[Simulated]) 
     return tuple(found)
 
 
-def _load(served: dict[str, list[ServedRequest]], known: dict[str, LoadRange], between: LoadRange) -> Load:
-    return Load.of([requests for name, requests in served.items() if known[name] == between])
+def _load(served: dict[str, list[ServedRequest]], known: dict[str, LoadRange], between: LoadRange) -> RequestLoad:
+    return RequestLoad.of([requests for name, requests in served.items() if known[name] == between])

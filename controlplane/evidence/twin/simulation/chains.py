@@ -14,25 +14,25 @@ from fleet.engine.engine_model import EngineModel
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class TracePrompts:
     """The prompts of a trace. Finding them takes a tenth of the time of a play, so several plays may share them."""
 
     block_size: int  # tokens
     chains: Mapping[int, list[int]]  # chain by the index of the request
 
 
-def prompts_of(requests: Sequence[TraceRequest]) -> Prompts:
+def prompts_of(requests: Sequence[TraceRequest]) -> TracePrompts:
     sizes = Counter(request.block_tokens for request in requests)
     size = max(sizes, key=lambda each: (sizes[each], each)) if sizes else 1
     ids = {request.index: list(request.block_ids()) for request in requests}
     linked = ids if _is_linked(ids.values()) else _linked(ids)
-    return Prompts(size, {one.index: linked[one.index][: -(-one.input_tokens // size)] for one in requests})
+    return TracePrompts(size, {one.index: linked[one.index][: -(-one.input_tokens // size)] for one in requests})
 
 
 class TraceChains:
     """The chains of one play."""
 
-    def __init__(self, prompts: Prompts) -> None:
+    def __init__(self, prompts: TracePrompts) -> None:
         self.block_size, self.prompts = prompts.block_size, prompts.chains
         self._fresh = count(-1, -1)  # numbers of blocks that are never shared
 

@@ -15,11 +15,11 @@ from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.simulation.arrivals import Arrivals
 from controlplane.evidence.twin.simulation.calibrated_load import outside_of
 from controlplane.evidence.twin.simulation.call import Handover, SimCall
-from controlplane.evidence.twin.simulation.chains import Prompts, TraceChains, prompts_of
+from controlplane.evidence.twin.simulation.chains import TraceChains, TracePrompts, prompts_of
 from controlplane.evidence.twin.simulation.index import index_of
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.evidence.twin.simulation.sim_router import SimRouter
-from controlplane.evidence.twin.simulation.step_group import StepGroup, step_groups
+from controlplane.evidence.twin.simulation.step_group import SimStepGroup, step_groups
 from controlplane.evidence.twin.simulation.transfers import SimTransfers
 from controlplane.evidence.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
@@ -48,7 +48,7 @@ def simulate(
     arms: Arms | None = None,
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
-    prompts: Prompts | None = None,
+    prompts: TracePrompts | None = None,
     draws: Mapping[int, float] | None = None,
 ) -> TwinOutcome:
     """Play a trace against the fleet.
@@ -69,7 +69,7 @@ class Play:
         fleet: TwinFleet,
         policy: ParsedPolicy,
         requests: Sequence[TraceRequest],
-        prompts: Prompts | None,
+        prompts: TracePrompts | None,
         pacing: str,
         seed: int,
         shadow: ParsedPolicy | None = None,
@@ -265,7 +265,7 @@ class Play:
             if due_s is not None:
                 self._post(due_s, self._run_engine, endpoint)
 
-    def _schedule_group(self, group: StepGroup) -> None:
+    def _schedule_group(self, group: SimStepGroup) -> None:
         due_s = group.lockstep.next_turn_s()
         if due_s is not None and due_s < self._now:
             due_s = self._now
@@ -274,7 +274,7 @@ class Play:
             if due_s is not None:
                 self._post(due_s, self._run_group, group)
 
-    def _run_group(self, group: StepGroup) -> None:
+    def _run_group(self, group: SimStepGroup) -> None:
         now = self._now
         if group.due_s != now:
             return  # rescheduled

@@ -6,7 +6,7 @@ from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.lockstep import Lockstep
 
 
-class StepGroup:
+class SimStepGroup:
     def __init__(self, endpoints: Sequence[SimEndpoint]) -> None:
         self.endpoints = endpoints
         self.lockstep = Lockstep([endpoint.engine for endpoint in endpoints])
@@ -22,10 +22,10 @@ class StepGroup:
             endpoint.due_s = due_s
 
 
-def step_groups(endpoints: Iterable[SimEndpoint]) -> dict[SimEndpoint, StepGroup]:
+def step_groups(endpoints: Iterable[SimEndpoint]) -> dict[SimEndpoint, SimStepGroup]:
     """Return the group of each endpoint that has one."""
-    found: dict[SimEndpoint, StepGroup] = {}
+    found: dict[SimEndpoint, SimStepGroup] = {}
     for endpoint in endpoints:
         if len(endpoint.group) > 1 and endpoint not in found:
-            found |= dict.fromkeys(endpoint.group, StepGroup(endpoint.group))
+            found |= dict.fromkeys(endpoint.group, SimStepGroup(endpoint.group))
     return found

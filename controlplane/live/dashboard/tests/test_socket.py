@@ -18,7 +18,7 @@ from controlplane.doors.api import sockets
 from controlplane.doors.api.sockets import LiveHandshake
 from controlplane.live.dashboard import bridge as bridges
 from controlplane.live.dashboard import consumers
-from controlplane.live.dashboard.bridge import Message, Viewer
+from controlplane.live.dashboard.bridge import DeflatedText, Viewer
 from controlplane.live.dashboard.frame.folding import unfolded
 from controlplane.live.dashboard.step import step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
@@ -272,7 +272,7 @@ async def test_a_viewer_that_joins_as_the_last_one_leaves_is_served(live_redis: 
 async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
     viewer = Viewer()
     for text in ("1", "2", "3"):
-        viewer.put(Message(text))
+        viewer.put(DeflatedText(text))
     assert (await viewer.take()).text == "3"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(viewer.take(), 0.01)

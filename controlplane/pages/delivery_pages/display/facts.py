@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controlplane.traffic.deliveries.plan.types import Plan, Step
-from controlplane.traffic.deliveries.results import StepResult
+from controlplane.traffic.deliveries.results import DeliveryStepResult
 from controlplane.traffic.deliveries.states import STILL, State
 
 
@@ -28,7 +28,7 @@ class Facts:
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
     block: int = 0  # index of a switchback's current block; `blocks` once all are over
     blocks: int = 0  # number of blocks
-    results: tuple[StepResult, ...] = ()  # results of the ended steps
+    results: tuple[DeliveryStepResult, ...] = ()  # results of the ended steps
     ends_at: float | None = None  # Unix seconds at which the state ends by itself: a proposal expires, a pause aborts
 
     @property

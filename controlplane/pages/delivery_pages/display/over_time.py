@@ -12,7 +12,7 @@ from controlplane.traffic.deliveries.plan.types import COMPARISONS, NEEDED, Cana
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ClassCharts:
     """The charts of one class of a comparison: its difference, and the levels of both arms."""
 
     metric: str
@@ -31,9 +31,11 @@ class SeenLook:
     findings: Sequence[GuardFinding]
 
 
-def charts(plan: Plan) -> tuple[Chart, ...]:
+def charts(plan: Plan) -> tuple[ClassCharts, ...]:
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard))
-    return tuple(Chart(guard.metric, name, title_of(guard.metric, name)) for guard in guards for name in guard.classes)
+    return tuple(
+        ClassCharts(guard.metric, name, title_of(guard.metric, name)) for guard in guards for name in guard.classes
+    )
 
 
 COLUMNS = (
@@ -44,7 +46,7 @@ Levels = tuple[float | None, ...]
 NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 
-def series(chart: Chart, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
+def series(chart: ClassCharts, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
     """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
 
     Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
@@ -56,7 +58,7 @@ def series(chart: Chart, looks: Sequence[SeenLook]) -> dict[str, list[float | No
     return {name: [row[column] for row in rows] for column, name in enumerate(COLUMNS)}
 
 
-def _levels(chart: Chart, look: SeenLook) -> Levels:
+def _levels(chart: ClassCharts, look: SeenLook) -> Levels:
     for each in look.findings:
         if (each.metric, each.request_class) != (chart.metric, chart.request_class):
             continue

@@ -212,7 +212,10 @@ def test_failures_come_first_and_checks_of_the_sums_last():
     ]
 
 
-SLOW, TTFT = over_time.Chart("slow", "warm", "warm slow requests"), over_time.Chart("ttft", "heavy", "heavy TTFT")
+SLOW, TTFT = (
+    over_time.ClassCharts("slow", "warm", "warm slow requests"),
+    over_time.ClassCharts("ttft", "heavy", "heavy TTFT"),
+)
 
 
 def test_a_chart_has_both_arms_the_limit_the_interval_and_a_gap_where_a_step_has_no_level_yet():

@@ -14,7 +14,7 @@ class ProviderAway(ProviderError):
     pass
 
 
-class Refused(ProviderError):
+class SignInRefused(ProviderError):
     """The sign-in is refused; `code` is one of REASONS."""
 
     def __init__(self, code: str, detail: str = "") -> None:

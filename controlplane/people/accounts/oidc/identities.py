@@ -18,7 +18,7 @@ from controlplane.base.process.oidc_settings import OidcConfig
 from controlplane.people.accounts import services
 from controlplane.people.accounts.models import OidcIdentity, OidcSession
 from controlplane.people.accounts.oidc.claims import granted, is_unverified, text_of
-from controlplane.people.accounts.oidc.errors import Refused
+from controlplane.people.accounts.oidc.errors import SignInRefused
 from controlplane.people.accounts.sessions import hashed
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
@@ -40,7 +40,7 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
         _check_role(role, claims, config)
         identity = _new(claims, config)
     elif not identity.user.is_active:
-        raise Refused("deactivated")
+        raise SignInRefused("deactivated")
     _take_role(identity, role)
     if not role_of(get_user_model().objects.get(pk=identity.user_id)):
         raise _without_access(role, claims, config)
@@ -50,10 +50,10 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
 def link(user: User, claims: Claims, config: OidcConfig, actor: Actor) -> OidcIdentity:
     """Link the identity to a signed-in user. From then on the provider sets the user's role."""
     if user.username == services.ADMIN:
-        raise Refused("stays_local")
+        raise SignInRefused("stays_local")
     known = _known(claims, config)
     if known is not None and known.user_id != user.pk:
-        raise Refused("already_linked")
+        raise SignInRefused("already_linked")
     if known is None:
         _check_role(granted(claims, config), claims, config)
         known = _made(user, claims, config)
@@ -66,10 +66,10 @@ def _check_role(role: str | None, claims: Claims, config: OidcConfig) -> None:
         raise _without_access(role, claims, config)
 
 
-def _without_access(role: str | None, claims: Claims, config: OidcConfig) -> Refused:
+def _without_access(role: str | None, claims: Claims, config: OidcConfig) -> SignInRefused:
     if role is None:
-        return Refused("role_unknown")
-    return Refused("address_unverified" if is_unverified(claims, config) else "no_role")
+        return SignInRefused("role_unknown")
+    return SignInRefused("address_unverified" if is_unverified(claims, config) else "no_role")
 
 
 def _known(claims: Claims, config: OidcConfig) -> OidcIdentity | None:

@@ -10,7 +10,7 @@ import httpx
 import orjson
 
 from controlplane.base.process.oidc_settings import OidcConfig, is_safe_url
-from controlplane.people.accounts.oidc.errors import ProviderAway, Refused
+from controlplane.people.accounts.oidc.errors import ProviderAway, SignInRefused
 from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import Answer, ask
 
@@ -93,10 +93,10 @@ class Provider:
                 form["client_secret"] = self.config.client_secret
         answer = _ask("POST", self.metadata()["token_endpoint"], headers, form)
         if answer.status != 200:
-            raise Refused("code_refused", _fault(answer))
+            raise SignInRefused("code_refused", _fault(answer))
         tokens = _json(answer)
         if not isinstance(tokens.get("id_token"), str):
-            raise Refused("code_refused", "no id_token in the answer")
+            raise SignInRefused("code_refused", "no id_token in the answer")
         return tokens
 
     def userinfo(self, access_token: str, subject: str) -> Json:
@@ -110,7 +110,7 @@ class Provider:
             return {}
         claims = _json(answer)
         if claims.get("sub") != subject:
-            raise Refused("subject", "userinfo answers for another subject than the ID token")
+            raise SignInRefused("subject", "userinfo answers for another subject than the ID token")
         return claims
 
 

@@ -11,7 +11,7 @@ from joserfc.errors import BadSignatureError, JoseError
 from joserfc.jwk import import_key
 
 from controlplane.people.accounts.oidc.claims import text_of, time_of
-from controlplane.people.accounts.oidc.errors import Refused
+from controlplane.people.accounts.oidc.errors import SignInRefused
 from controlplane.people.accounts.oidc.provider import Json, Provider
 
 # "none" is missing, and so is every algorithm whose key is the client's secret.
@@ -27,7 +27,7 @@ def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> J
     _check_times(claims, now)
     _check_audience(claims, provider)
     if claims.get("nonce") != nonce:
-        raise Refused("nonce")
+        raise SignInRefused("nonce")
     _check_subject(claims)
     return claims
 
@@ -42,7 +42,7 @@ def logout_claims(token: str, provider: Provider, now: float) -> Json:
     _check_audience(claims, provider)
     events = claims.get("events")
     if "nonce" in claims or not isinstance(events, Mapping) or LOGOUT_EVENT not in events:
-        raise Refused("not_a_logout")
+        raise SignInRefused("not_a_logout")
     if "sub" in claims or not text_of(claims, "sid"):
         _check_subject(claims)
     return claims
@@ -55,12 +55,12 @@ def _signed(token: str, provider: Provider) -> Json:
     try:
         header = jws.extract_compact(token.encode()).protected
     except (JoseError, ValueError) as error:
-        raise Refused("token_malformed") from error
+        raise SignInRefused("token_malformed") from error
     if header.get("alg") not in algorithms:
-        raise Refused("algorithm", str(header.get("alg"))[:20])
+        raise SignInRefused("algorithm", str(header.get("alg"))[:20])
     claims = _decoded(token, provider, header, algorithms)
     if claims.get("iss") != provider.config.issuer:
-        raise Refused("issuer", str(claims.get("iss"))[:200])
+        raise SignInRefused("issuer", str(claims.get("iss"))[:200])
     return claims
 
 
@@ -72,8 +72,8 @@ def _decoded(token: str, provider: Provider, header: Mapping[str, Any], algorith
         except BadSignatureError:
             continue
         except (JoseError, ValueError, KeyError, TypeError) as error:
-            raise Refused("token_malformed", type(error).__name__) from error
-    raise Refused("signature")
+            raise SignInRefused("token_malformed", type(error).__name__) from error
+    raise SignInRefused("signature")
 
 
 def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
@@ -81,7 +81,7 @@ def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
     type."""
     found = _matching(provider.keys(), header) or _matching(provider.keys(again=True), header)
     if not found:
-        raise Refused("unknown_key", str(header.get("kid"))[:100])
+        raise SignInRefused("unknown_key", str(header.get("kid"))[:100])
     return found
 
 
@@ -94,16 +94,16 @@ def _matching(keys: Json, header: Mapping[str, Any]) -> list[Json]:
 
 def _check_times(claims: Mapping[str, Any], now: float) -> None:
     if _time(claims, "exp") <= now - LEEWAY_S:
-        raise Refused("expired")
+        raise SignInRefused("expired")
     begins = [_time(claims, "iat"), *([_time(claims, "nbf")] if "nbf" in claims else [])]
     if max(begins) > now + LEEWAY_S:
-        raise Refused("issued_later")
+        raise SignInRefused("issued_later")
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float:
     at = time_of(claims, name)
     if at is None:
-        raise Refused("token_malformed", f"{name} is missing, or is no time in seconds")
+        raise SignInRefused("token_malformed", f"{name} is missing, or is no time in seconds")
     return at
 
 
@@ -111,11 +111,11 @@ def _check_audience(claims: Mapping[str, Any], provider: Provider) -> None:
     client, audience = provider.config.client_id, claims.get("aud")
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or client not in audiences:
-        raise Refused("audience")
+        raise SignInRefused("audience")
     if claims.get("azp", client) != client or (len(audiences) > 1 and "azp" not in claims):
-        raise Refused("authorized_party")
+        raise SignInRefused("authorized_party")
 
 
 def _check_subject(claims: Mapping[str, Any]) -> None:
     if not text_of(claims, "sub"):
-        raise Refused("subject", "sub is missing, or is not a text of 1 to 255 printable characters")
+        raise SignInRefused("subject", "sub is missing, or is not a text of 1 to 255 printable characters")

@@ -26,7 +26,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.base.process.oidc_settings import OidcConfig
 from controlplane.people.accounts.oidc import identities
 from controlplane.people.accounts.oidc.claims import granted, is_unverified, with_userinfo
-from controlplane.people.accounts.oidc.errors import ProviderAway, Refused
+from controlplane.people.accounts.oidc.errors import ProviderAway, SignInRefused
 from controlplane.people.accounts.oidc.provider import Provider
 from controlplane.people.accounts.sign_in_page import page_after_sign_in, sign_in_page
 from controlplane.people.audit import services as audit
@@ -123,7 +123,7 @@ def callback(request: HttpRequest, provider: Provider) -> HttpResponse:
         response = _finish(request, provider, started)
     except ProviderAway as error:
         response = _away(request, target, error)
-    except Refused as error:
+    except SignInRefused as error:
         log.warning("signin.refused", reason=error.code, detail=error.detail)
         response = sign_in_page(request, target, status=403, refused=error.sentence, code=error.code)
     response.delete_cookie(COOKIE, path=COOKIE_PATH, samesite="Lax")
@@ -134,9 +134,9 @@ def _brought_back(request: HttpRequest) -> dict[str, Any]:
     try:
         started = json.loads(request.get_signed_cookie(COOKIE, salt=SALT, max_age=COOKIE_S) or "")
     except (KeyError, BadSignature, ValueError):
-        raise Refused("not_started_here") from None
+        raise SignInRefused("not_started_here") from None
     if not secrets.compare_digest(request.GET.get("state", "").encode(), started["state"].encode()):
-        raise Refused("not_started_here")
+        raise SignInRefused("not_started_here")
     found: dict[str, Any] = started
     return found
 
@@ -144,15 +144,15 @@ def _brought_back(request: HttpRequest) -> dict[str, Any]:
 def _finish(request: HttpRequest, provider: Provider, started: dict[str, Any]) -> HttpResponse:
     if "error" in request.GET:
         refusal = f"{request.GET['error']}: {request.GET.get('error_description', '')}"
-        raise Refused("provider_refused", refusal[:200].rstrip(": "))
+        raise SignInRefused("provider_refused", refusal[:200].rstrip(": "))
     # RFC 9207: the answer of another provider is refused.
     promised = provider.metadata().get("authorization_response_iss_parameter_supported")
     if request.GET.get("iss", None if promised else provider.config.issuer) != provider.config.issuer:
-        raise Refused("issuer", request.GET.get("iss", "")[:200])
+        raise SignInRefused("issuer", request.GET.get("iss", "")[:200])
     tokens = provider.exchange(request.GET.get("code", ""), started["verifier"], _callback_url(request))
     try:
         return _signed_in(request, provider, started, tokens)
-    except Refused as error:  # Only the provider's own answers are recorded: strangers cannot fill the audit log.
+    except SignInRefused as error:  # Only the provider's own answers are recorded: strangers cannot fill the audit log.
         after = {"reason": error.code, "detail": error.detail}
         audit.record(SYSTEM, "user.sign_in_failed", "identity provider", after=after)
         raise
@@ -169,7 +169,7 @@ def _signed_in(
         claims = with_userinfo(claims, provider.userinfo(tokens.get("access_token", ""), claims["sub"]))
     if "link" in started:
         if started["link"] != request.user.pk or not isinstance(request.user, User):
-            raise Refused("not_started_here")
+            raise SignInRefused("not_started_here")
         identities.link(request.user, claims, config, actor_of(request))
     identity = identities.sign_in(claims, config)
     login(request, identity.user, backend=BACKEND)
@@ -195,7 +195,7 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
     try:
         claims = logout_claims(request.POST.get("logout_token", ""), provider, time.time())
-    except Refused as error:
+    except SignInRefused as error:
         return JsonResponse({"error": "invalid_request", "error_description": str(error)}, status=400)
     except ProviderAway as error:
         return JsonResponse({"error": "temporarily_unavailable", "error_description": str(error)}, status=503)

@@ -21,7 +21,7 @@ from controlplane.people.audit.services import SYSTEM
 from controlplane.testing import api_caller
 from controlplane.traffic.batches import dispatcher, line_queue, placed, running, services, store
 from controlplane.traffic.batches.models import Batch, StoredFile
-from controlplane.traffic.batches.pace import Load
+from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.tests.test_lines import CHAT, line
 from controlplane.traffic.keys import services as keys
 from controlplane.traffic.keys import workers_secret
@@ -173,7 +173,7 @@ def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, 
 def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn) -> None:
     name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(8)))
     row = Batch.objects.get(name=name)
-    results = store.Results(name)
+    results = store.BatchResults(name)
     results.add(results.output, b'{"custom_id":"3"}\n')
     results.add(results.output, b'{"custom_id":"5')
     results.close()
@@ -208,10 +208,10 @@ def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
     cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
     router.answer = lambda body: (503 if body["model"] == "later" else 200, {"id": "a"})
 
-    def look() -> Load:
+    def look() -> EngineReports:
         if Batch.objects.get(name=cancelled).completed:
             alice.client.post(f"/v1/batches/{cancelled}/cancel")
-        return Load()
+        return EngineReports()
 
     monkeypatch.setattr(running, "loads", look)
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)

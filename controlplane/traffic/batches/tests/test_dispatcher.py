@@ -21,14 +21,14 @@ from controlplane.traffic.batches import dispatcher, places, running, services, 
 from controlplane.traffic.batches.answers import LineAnswer
 from controlplane.traffic.batches.dispatcher import Dispatcher
 from controlplane.traffic.batches.models import Batch
-from controlplane.traffic.batches.pace import Load
+from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.tests.test_batches import AtOnce, Caller
 from controlplane.traffic.batches.tests.test_lines import CHAT, line
 from fleet import jobs
 from router.contract.redis.sample import InstanceSample
 
 pytestmark = pytest.mark.django_db
-IDLE = Load({"pool": [InstanceSample(id="i", epoch=1, at=0.0, waiting=0.0, kv_usage=0.1)]})
+IDLE = EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=0.0, waiting=0.0, kv_usage=0.1)]})
 WHOLE = {"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 100, "completion_tokens": 200}}
 QUOTA = (429, {"error": {"code": "insufficient_quota", "message": "the budget of this key is used up"}})
 Answer = tuple[int, Any]
@@ -320,14 +320,14 @@ def test_the_fault_of_one_batch_ends_that_one_only(scene: Scene, monkeypatch: py
     alice, bob = Caller("alice"), Caller("bob")
     bad, good = alice.batch(*lines(50)), bob.batch(*lines(50))
     scene.play(2.0)
-    add = store.Results.add
+    add = store.BatchResults.add
 
-    def full(self: store.Results, path: Path, *given: Any) -> None:
+    def full(self: store.BatchResults, path: Path, *given: Any) -> None:
         if bad in str(path):
             raise OSError(28, "No space left on device")
         add(self, path, *given)
 
-    monkeypatch.setattr(store.Results, "add", full)
+    monkeypatch.setattr(store.BatchResults, "add", full)
     scene.play(3.0)
     assert Batch.objects.get(name=bad).cause == "[Errno 28] No space left on device"
     monkeypatch.undo()

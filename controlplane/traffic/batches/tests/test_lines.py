@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.traffic.batches import lines, pace
-from controlplane.traffic.batches.store import Results, content
+from controlplane.traffic.batches.store import BatchResults, content
 from router.contract.redis.sample import InstanceSample
 
 CHAT = "/v1/chat/completions"
@@ -61,7 +61,7 @@ def test_a_batch_names_no_more_models_than_a_dispatcher_can_pace() -> None:
 
 
 def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
-    results = Results("batch_1")
+    results = BatchResults("batch_1")
     for name in ("a", "b"):
         results.add(results.output, lines.answered(("batch_1", 1, name), 200, "r", {"x": "y" * 70_000}, None))
     results.flush()
@@ -69,7 +69,7 @@ def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
     whole = results.output.read_bytes()
     for torn in (whole[:-1], whole[: whole.index(b"\n") + 2], whole[: whole.index(b"\n") + 1]):
         results.output.write_bytes(torn)
-        again = Results("batch_1")
+        again = BatchResults("batch_1")
         assert again.written == {"a"}
         again.add(again.output, b'{"custom_id":"b"}\n')
         again.close()
@@ -90,7 +90,7 @@ def test_the_pace_falls_while_requests_wait_or_caches_are_full() -> None:
 def test_only_the_pools_of_a_lines_model_slow_it_down() -> None:
     busy, idle = (InstanceSample(id=f"i{waiting}", epoch=1, at=0.0, waiting=waiting) for waiting in (3, 0))
     pools = {"llama": frozenset({"chat"}), "qwen": frozenset({"code"}), "asked-for": frozenset({"chat", "code"})}
-    load = pace.Load({"chat": [idle], "code": [busy]}, pools)
+    load = pace.EngineReports({"chat": [idle], "code": [busy]}, pools)
     assert [load.of(name) for name in ("llama", "qwen", "asked-for")] == [[idle], [busy], [idle, busy]]
     assert load.of("an adapter") == [idle, busy]
 

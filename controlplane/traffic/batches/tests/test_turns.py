@@ -183,7 +183,7 @@ def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
     (ticket,) = taken(fair, 1)
     fair.settle(ticket, (100_000, 0))
     fair.remove(first)
-    fair.pace(pace.Load())
+    fair.pace(pace.EngineReports())
     fair.add(queue(1, 100))
     for _ in range(20):
         (ticket,) = taken(fair, 1)
@@ -215,9 +215,9 @@ def test_lanes_and_keys_that_nobody_needs_are_forgotten() -> None:
     lines = queue(1, 1)
     fair = widened(lines)
     (ticket,) = taken(fair, 5)
-    fair.pace(pace.Load())
+    fair.pace(pace.EngineReports())
     assert fair.lanes.keys() == {"m"}
     fair.settle(ticket, TOKENS)
     fair.remove(lines)
-    fair.pace(pace.Load())
+    fair.pace(pace.EngineReports())
     assert fair.lanes == {}

@@ -33,7 +33,7 @@ REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy
 
 
 @dataclass(frozen=True, slots=True)
-class ServedPool:
+class AskedPool:
     """A pool that clients ask for, or recently asked for."""
 
     name: str
@@ -52,7 +52,7 @@ class Join:
     returns: bool = False  # a rollback to a configuration that worked with that policy
 
 
-def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
+def joins(present: Iterable[AskedPool], former: Iterable[AskedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
     """The new pools of a document, and those whose name or model another policy routed. Pure."""
     by_name = {pool.name: pool for pool in present}
     served = [*by_name.values(), *former]
@@ -64,15 +64,15 @@ def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: I
     return found
 
 
-def _left(served: Iterable[ServedPool], pool: PoolSpec) -> tuple[str, ...]:
+def _left(served: Iterable[AskedPool], pool: PoolSpec) -> tuple[str, ...]:
     asked_for = {pool.name, pool.model}
     policies_before = {other.policy for other in served if not asked_for.isdisjoint((other.name, other.model))}
     return tuple(sorted(policies_before - {pool.policy}))
 
 
-def former_pools(now: datetime) -> list[ServedPool]:
+def former_pools(now: datetime) -> list[AskedPool]:
     rows = FormerPool.objects.filter(removed_at__gt=now - REMEMBERED)
-    return [ServedPool(*row) for row in rows.values_list("name", "model", "policy")]
+    return [AskedPool(*row) for row in rows.values_list("name", "model", "policy")]
 
 
 def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:

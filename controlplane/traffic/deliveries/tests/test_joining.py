@@ -11,7 +11,7 @@ from controlplane.pages.fleet_ops import actions
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.notices.models import Channel, Notice
 from controlplane.traffic.deliveries import services
-from controlplane.traffic.deliveries.going_live.joining import Join, ServedPool, joins
+from controlplane.traffic.deliveries.going_live.joining import AskedPool, Join, joins
 from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.deliveries.tests.conftest import ADA, OTTO, WHY, edit, plan, proposed
 from controlplane.traffic.policies import services as policies
@@ -22,7 +22,7 @@ from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import PoolSpec
 
-LLAMA, CHAT = "llama-3.1-8b", ServedPool("chat", "llama-3.1-8b", "careful")
+LLAMA, CHAT = "llama-3.1-8b", AskedPool("chat", "llama-3.1-8b", "careful")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ LLAMA, CHAT = "llama-3.1-8b", ServedPool("chat", "llama-3.1-8b", "careful")
         ([], [CHAT], PoolSpec("chat", "other", "sim", policy="loose"), ("careful",)),
         ([CHAT], [], PoolSpec("more", "other", "sim", policy="loose"), ()),
         ([CHAT], [], PoolSpec("more", LLAMA, "sim", policy="careful"), ()),
-        ([ServedPool("chat", "a", "p"), CHAT], [], PoolSpec("chat", "b", "sim", policy="careful"), ()),
+        ([AskedPool("chat", "a", "p"), CHAT], [], PoolSpec("chat", "b", "sim", policy="careful"), ()),
     ],
 )
 def test_a_pool_takes_over_the_requests_of_those_with_its_name_or_model(present, former, wanted, left):

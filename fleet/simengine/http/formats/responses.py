@@ -60,7 +60,7 @@ class _Incomplete(msgspec.Struct, frozen=True):
     reason: str
 
 
-class _Response(msgspec.Struct, frozen=True, kw_only=True):
+class _ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     object: str = "response"
     created_at: int
@@ -73,15 +73,15 @@ class _Response(msgspec.Struct, frozen=True, kw_only=True):
     kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # only in whole answers
 
 
-def _response(job: EngineJob, status: str) -> _Response:
-    return _Response(id=job.id, created_at=job.created, model=job.model, status=status)
+def _response(job: EngineJob, status: str) -> _ResponseObject:
+    return _ResponseObject(id=job.id, created_at=job.created, model=job.model, status=status)
 
 
 def _item(job: EngineJob, status: str, *content: _Text) -> _Item:
     return _Item(id=f"msg_{job.id}", status=status, content=list(content))
 
 
-def _finished(job: EngineJob) -> tuple[_Response, _Item, _Text]:
+def _finished(job: EngineJob) -> tuple[_ResponseObject, _Item, _Text]:
     """Return a finished response, with its only item and that item's text."""
     answer = job.choices[0].answer
     cut = answer.reason == "length"

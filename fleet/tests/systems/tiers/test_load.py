@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load, gaps, questions
+from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps, questions
 
 
 def test_the_same_seed_asks_the_same_questions() -> None:
@@ -40,7 +40,7 @@ def test_the_mean_length_is_near_that_of_the_distribution() -> None:
     assert abs(fmean(gaps(1, 20_000)) - 1) < 0.03
 
 
-def clipped_mean(load: Load) -> float:
+def clipped_mean(load: TierLoad) -> float:
     """Of a log-normal without what lies outside its limits."""
     middle = math.log(load.mean_tokens) - load.sigma**2 / 2
     low, high = ((math.log(edge) - middle) / load.sigma for edge in (load.shortest, load.longest))
@@ -51,5 +51,5 @@ def clipped_mean(load: Load) -> float:
 @settings(max_examples=50)
 @given(st.floats(0, 1), st.floats(100, 1e6), st.floats(0.01, 3), st.integers(1, 10_000), st.integers(0, 10**6))
 def test_lengths_stay_between_their_limits(quantile: float, mean: float, sigma: float, low: int, more: int) -> None:
-    load = Load(mean_tokens=mean, sigma=sigma, shortest=low, longest=low + more)
+    load = TierLoad(mean_tokens=mean, sigma=sigma, shortest=low, longest=low + more)
     assert low <= load.length(quantile) <= low + more

@@ -43,7 +43,7 @@ PHONE = Shape(332, 12, 112, "forest forest--phone", lines=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ForestRow:
     """A row of the plot, in shares of the baseline's value."""
 
     label: str
@@ -55,7 +55,7 @@ class Line:
     margins: tuple[float, ...]  # limits of expectations
 
 
-def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
+def lines_of(results: Results, request_class: str, baseline: str) -> list[ForestRow]:
     """Return the rows with a relative difference, metric by metric."""
     rows = _jointly(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
@@ -102,16 +102,16 @@ def _margins(
     }
 
 
-def _line(row: DifferenceRow, margins: tuple[float, ...]) -> Line:
+def _line(row: DifferenceRow, margins: tuple[float, ...]) -> ForestRow:
     return line(f"{METRICS[row['metric']].title}, {row['arm']}", row, row["reference"] or math.nan, margins)
 
 
-def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> Line:
+def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> ForestRow:
     """Make a line of `row`: a difference with its interval, both in the unit of the reference, and its verdict."""
     middle = _relative(row["difference"], reference, math.inf)
     low, high = _interval(row, reference)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
-    return Line(label, middle, low, high, row["verdict"], text, margins)
+    return ForestRow(label, middle, low, high, row["verdict"], text, margins)
 
 
 def _interval(row: Interval, reference: float) -> tuple[float, float]:
@@ -158,12 +158,12 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
     return f"{arm} is {'; '.join(parts)}."
 
 
-def page_svg(lines: Sequence[Line], title: str, shape: Shape = WIDE) -> str:
+def page_svg(lines: Sequence[ForestRow], title: str, shape: Shape = WIDE) -> str:
     """Draw the plot for a page, whose style sheet shows the shape that fits the screen."""
     return svg(lines, title, alone=False, shape=shape) + svg(lines, title, alone=False, shape=PHONE)
 
 
-def svg(lines: Sequence[Line], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
+def svg(lines: Sequence[ForestRow], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
     """Draw the plot; empty without a row. `alone`: with its own colours and background."""
     if not lines:
         return ""
@@ -210,7 +210,7 @@ def _ticks(axis: _Axis, bottom: int) -> Iterable[str]:
         yield f'<text class="forest-muted" x="{x}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
 
 
-def _drawn(axis: _Axis, line: Line, y: int) -> str:
+def _drawn(axis: _Axis, line: ForestRow, y: int) -> str:
     name = line.verdict if line.verdict in ("better", "worse") else "open"
     low, middle, high = axis.x(line.low), axis.x(line.middle), axis.x(line.high)
     marks = {

@@ -17,7 +17,7 @@ from controlplane.evidence.experiments.results.statistics.pairs import (
 )
 from controlplane.evidence.experiments.results.statistics.stats import Difference
 from controlplane.evidence.experiments.results.summarize import CLASSES
-from controlplane.evidence.experiments.results.types import ArmResults, Bounds, DifferenceRow, Interval
+from controlplane.evidence.experiments.results.types import ArmResults, DifferenceBounds, DifferenceRow, Interval
 
 Found = tuple[str, str, str, Difference, float]  # (arm, baseline, metric, difference, value of the baseline)
 
@@ -93,7 +93,7 @@ def interval(found: Difference | None, reference: float | None, digits: int) -> 
     }
 
 
-def bounds(found: Difference | None, digits: int) -> Bounds:
+def bounds(found: Difference | None, digits: int) -> DifferenceBounds:
     if found is None:
         return {"difference": None, "low": None, "high": None, "verdict": "too few requests"}
     difference, low, high = (known(value, digits) for value in (found.difference, found.low, found.high))

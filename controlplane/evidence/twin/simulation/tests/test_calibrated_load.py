@@ -13,7 +13,7 @@ from controlplane.evidence.twin.simulation.tests.builders import MODEL
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.calibration.traffic.recorded import served
 from fleet.engine.engine_model import EngineModel
-from fleet.engine.load_range import Load, LoadRange
+from fleet.engine.load_range import LoadRange, RequestLoad
 from router.policy.schema import document
 
 TRACE = generate(1, 60.0)
@@ -55,5 +55,5 @@ def test_nor_do_they_of_engines_with_measured_steps(shift: dict[str, float]) -> 
 
 def outside(engine: TrueEngine, shift: dict[str, float]) -> tuple[str, ...]:
     requests = traffic(engine, shift, seed=1)
-    known = Load.of([served(requests[:RECORDED])]).range
-    return Load.of([served(requests[RECORDED:])]).outside(known)
+    known = RequestLoad.of([served(requests[:RECORDED])]).range
+    return RequestLoad.of([served(requests[RECORDED:])]).outside(known)
