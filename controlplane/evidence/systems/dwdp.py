@@ -30,6 +30,7 @@ from router.contract.json_value import JsonObject
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 NOTES_INFEASIBLE = 450e9  # one way: NVLink 4, which the notes give as 600 GB/s
 SMALL, DECODE_TOKENS = 16_384, 256
+LEAST_GAIN = 0.01  # below it, the two are alike
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 IN_FLIGHT = (1, 2, 3, 4)
 # Values of TensorRT-LLM that favour TPS/GPU and TPS/user [N].
@@ -54,7 +55,7 @@ def compute(inputs: DwdpInputs) -> Answer:
     smallest = smallest_that_hides(phase)
     pools, curve = context_pools(phase, demand), curve_of(inputs)
     return Answer(
-        _verdict(phase),
+        _verdict(phase, pools),
         _facts(phase, smallest, pools),
         (
             *curve_chart(phase, curve),
@@ -75,12 +76,15 @@ def compute(inputs: DwdpInputs) -> Answer:
     )
 
 
-def _verdict(phase: Phase) -> str:
+def _verdict(phase: Phase, pools: tuple[ContextPool, ContextPool]) -> str:
+    """Answer the page's question, then say why, and what it costs."""
+    dep, dwdp = (f"{pool.ttft_s * 1e3:,.0f} ms" for pool in pools)
     copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
-    hidden = f"The copy of {copy} is hidden by {computing} of computing"
-    exposed = f"Of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
+    hidden = f"the copy of {copy} is hidden by {computing} of computing"
+    exposed = f"of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
     gain = f"DWDP{phase.layout.ranks} has {phase.gain:,.3g} times the throughput of DEP{phase.dep_ranks} per GPU"
-    return f"{hidden if phase.is_hidden else exposed}, and {gain}."
+    answer = "Yes" if phase.gain > 1 + LEAST_GAIN else "No"
+    return f"{answer}: {gain}; {hidden if phase.is_hidden else exposed}. Mean TTFT: {dep} with DEP, {dwdp} with DWDP."
 
 
 def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:
@@ -90,11 +94,6 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
     held = phase.expert_bytes(phase.layout.local, buffers=True) / GIGA
     spread = phase.expert_bytes(phase.moe.experts / phase.dep_ranks, buffers=False) / GIGA
     return (
-        Fact("Window over copy", phase.ratio, "", "computing over copying"),
-        Fact("Smallest MNT that hides the copy", smallest, "tokens", "contention included"),
-        Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
-        Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
-        Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
         Fact(
             "Context GPUs",
             f"{dep.gpus} → {dwdp.gpus}",
@@ -113,6 +112,11 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
             "ms",
             f"waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
         ),
+        Fact("Window over copy", phase.ratio, "", "computing over copying"),
+        Fact("Smallest MNT that hides the copy", smallest, "tokens", "contention included"),
+        Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
+        Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
+        Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
         Fact("Memory for experts", held, "GB/GPU", f"with two buffers; DEP {spread:,.0f} GB"),
         Fact(
             "Copied and unused", phase.unused_share * 100, "% of experts", f"decoding 8: {percent(step.unused_share)}"

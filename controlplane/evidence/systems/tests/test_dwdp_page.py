@@ -42,12 +42,13 @@ def fact(answer: Answer, label: str) -> Value:
     return next(one.value for one in answer.facts if one.label.startswith(label))
 
 
-def test_the_verdict_says_first_whether_the_copy_is_hidden() -> None:
+def test_the_verdict_answers_the_question_first_then_says_why_and_what_the_first_token_costs() -> None:
     hidden = preset("DeepSeek-R1 on GB200 NVL72, DWDP4").verdict
-    throughput = "DWDP4 has 1.15 times the throughput of DEP4 per GPU."
-    assert hidden == f"The copy of 7.4 ms is hidden by 17.8 ms of computing, and {throughput}"
+    assert hidden.startswith("Yes: DWDP4 has 1.15 times the throughput of DEP4 per GPU; the copy of 7.4 ms is hidden by")
+    assert re.search(r"Mean TTFT: [\d,]+ ms with DEP, [\d,]+ ms with DWDP\.$", hidden)
     exposed = preset("RoCE, 50 GB/s").verdict
-    assert exposed.startswith("Of the copy of 133 ms, computing for 17.8 ms leaves 129 ms exposed, and DWDP4 has ")
+    assert exposed.startswith("No: DWDP4 has ")
+    assert "; of the copy of 133 ms, computing for 17.8 ms leaves 129 ms exposed." in exposed
     assert fact(ask(DWDP, {"link_gb_per_s": 0.1, "slices": True}), "Smallest MNT") is None
 
 
