@@ -8,8 +8,8 @@ const root = document.getElementById("charts");
 const { of, name, href } = root.dataset;
 const percent = (value) => (value == null ? UNKNOWN : `${Math.round(value)} %`);
 const line = (title, key, ink = 0, dash = []) => ({ title, key, ink, dash });
-const drawn = (lines, write, top) => ({
-  write, top, lines: (columns) => lines.map(({ title, key, ink, dash }) => ({ name: title, values: columns?.[key] ?? [], ink, dash })),
+const drawn = (lines, write, top, log = false) => ({
+  write, top, log, lines: (columns) => lines.map(({ title, key, ink, dash }) => ({ name: title, values: columns?.[key] ?? [], ink, dash })),
 });
 const QUANTITIES = {
   kv: drawn(of === "instance" ? [line("KV usage", "kv")] : [line("mean", "kv"), line("highest", "kv_highest", 1, [7, 5])], percent, 100),
@@ -18,7 +18,7 @@ const QUANTITIES = {
   hits: drawn([line("hits", "hits")], percent, 100),
   requests: drawn([line("served", "served"), line("refused", "refused", 1, [7, 5]), line("client errors", "client_errors", 2, [4, 3]), line("failed", "failed", 3, [2, 3])], significant),
   tokens: drawn([line("prompt", "prompt"), line("output", "output", 1, [7, 5])], significant),
-  ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms),
+  ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms, undefined, true),
 };
 const opened = of === "node" ? null : opens(() => ({ [of]: name, sort: "ttft" }));
 const charts = [...root.querySelectorAll("[data-chart]")].map((figure) => ({

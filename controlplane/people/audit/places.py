@@ -23,6 +23,7 @@ OWN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"policy (?P<of>[\w-]+) v(?P<number>\d+)"), "/policies/{of}/versions/{number}/"),
     (re.compile(r"policy (?P<of>[\w-]+)"), "/policies/{of}/"),
     (re.compile(r"experiment (?P<of>\d+)"), "/experiments/{of}/"),
+    (re.compile(r"plan (?P<of>\d+)"), "/plans/{of}/"),
     (re.compile(r"pool (?P<of>[\w-]+)"), "/fleet/pools/{of}/"),
 )
 BY_ACTION = {"instance": "/fleet/instances/{of}/", "pool": "/fleet/pools/{of}/", "node": "/fleet/nodes/{of}/"}
@@ -40,7 +41,19 @@ def place(action: str, subject: str) -> str:
     return LISTS.get(kind, "")
 
 
+# What triggers of a delivery did
+VERBS = {
+    "armed": "started in the routers",
+    "fail": "stopped by a guard",
+    "good": "goes on",
+    "late": "not acknowledged in time",
+    "pass": "step passed",
+    "trip": "stopped by a router",
+}
+
+
 def words(action: str) -> str:
     """Say an action: policy.open_draft → policy: open draft."""
     kind, _, verb = action.partition(".")
+    verb = VERBS.get(verb, verb) if kind == "delivery" else verb
     return f"{kind}: {verb}".replace("_", " ") if verb else kind

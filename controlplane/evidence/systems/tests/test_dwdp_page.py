@@ -44,7 +44,9 @@ def fact(answer: Answer, label: str) -> Value:
 
 def test_the_verdict_answers_the_question_first_then_says_why_and_what_the_first_token_costs() -> None:
     hidden = preset("DeepSeek-R1 on GB200 NVL72, DWDP4").verdict
-    assert hidden.startswith("Yes: DWDP4 has 1.15 times the throughput of DEP4 per GPU; the copy of 7.4 ms is hidden by")
+    assert hidden.startswith(
+        "Yes: DWDP4 has 1.15 times the throughput of DEP4 per GPU; the copy of 7.4 ms is hidden by"
+    )
     assert re.search(r"Mean TTFT: [\d,]+ ms with DEP, [\d,]+ ms with DWDP\.$", hidden)
     exposed = preset("RoCE, 50 GB/s").verdict
     assert exposed.startswith("No: DWDP4 has ")

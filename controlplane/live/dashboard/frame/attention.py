@@ -187,7 +187,9 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
             by = f" by {line['ended_by']}" if line["ended_by"] else ""
-            reason = f"{line['word']}{by}: {line['why']}" if line["why"] else f"{line['word']}{by}"
+            only = f"{line['pools'][0]}: " if len(line["pools"]) == 1 else ""
+            why = line["why"].removeprefix(only)  # the entry names the pool
+            reason = f"{line['word']}{by}: {why}" if why else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
             severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # The person who ended it knows.
             link = f"/deliveries/{line['delivery']}/"

@@ -153,6 +153,8 @@ def words_of(finding: GuardFinding) -> tuple[str, str]:
 
 
 def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
+    if finding.verdict == "fine" and finding.metric == "shadow.raised" and finding.n[0] < LEAST_REQUESTS:
+        return HARMS[Harm.UNKNOWN]
     if finding.verdict == "fine" and finding.metric in CHECKS:
         return "as expected", "done"
     return UNDECIDED if finding.verdict == "inconclusive" and finding.needed else VERDICTS[finding.verdict]

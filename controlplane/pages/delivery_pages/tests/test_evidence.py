@@ -40,6 +40,14 @@ def test_a_guard_says_no_harm_only_when_its_whole_interval_is_within_the_limit(m
     assert (row.verdict, row.shape) == (words, shape)
 
 
+def test_no_error_in_deciding_of_a_few_requests_is_too_few_to_tell():
+    words = {
+        n: evidence.rows([finding("shadow.raised", "", verdict="fine", estimate=None, n=(n, 0))])[0].verdict
+        for n in (1, 30)
+    }
+    assert words == {1: "too few to tell", 30: "no harm"}
+
+
 @pytest.mark.parametrize(
     ("n", "rates", "words"),
     [

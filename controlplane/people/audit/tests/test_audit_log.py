@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from controlplane.people.audit.models import AuditEntry
-from controlplane.people.audit.places import place
+from controlplane.people.audit.places import place, words
 from controlplane.people.audit.selectors import AuditFilters, page
 from controlplane.people.audit.services import SYSTEM, Actor, actor_of, record
 from controlplane.people.permissions import Principal
@@ -115,12 +115,18 @@ def test_a_made_up_cursor_is_not_found(vera_client, cursor):
         ("budget.create", "API key team-a", "/use/"),
         ("key.create", "API key ../x", "/keys/"),
         ("experiment.start", "experiment 7", "/experiments/7/"),
+        ("plan.start", "plan 3", "/plans/3/"),
         ("instance.drain", "../../logout", ""),
         ("x.y", "thing", ""),
     ],
 )
 def test_a_subject_leads_to_its_page(action, subject, href):
     assert place(action, subject) == href
+
+
+def test_what_a_delivery_did_is_said_in_words():
+    assert words("delivery.fail") == "delivery: stopped by a guard"
+    assert words("policy.open_draft") == "policy: open draft"
 
 
 def test_what_is_new_is_listed_with_its_values(vera_client):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS, half_width
-from fleet.counted import percent
+from fleet.counted import counted, percent
 from router.contract.redis.delivery import ShadowTally
 
 REFUSED = 0.01  # share of the requests served by live
@@ -20,7 +20,7 @@ def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
     predicted."""
     found = [raised(tally)]
     if tally.n < LEAST_REQUESTS:
-        text = f"{tally.n} requests were decided once more: at least {LEAST_REQUESTS} are judged"
+        text = f"{counted(tally.n, 'request')} decided once more: at least {LEAST_REQUESTS} are judged"
         found.append(GuardFinding(metric="shadow", verdict="no_data", text=text, n=(tally.n, 0), needed=True))
     else:
         found += [refused(tally), crowded(tally), changed(tally, previewed)]
