@@ -8,6 +8,7 @@ import pytest
 from controlplane.evidence.experiments.replay.client import ReplayClient
 from controlplane.evidence.experiments.replay.completions import PATH, body_of, ending_of
 from controlplane.traffic.batches.answers import LineAnswer, meaning
+from controlplane.traffic.batches.sending import answer_of
 from router.contract import verdict
 from router.contract.verdict import VERDICTS
 from router.tests.conftest import World, published, world  # noqa: F401  (fixtures)
@@ -64,6 +65,14 @@ async def test_replays_and_lines_of_batches_end_as_the_receipt_says(world: Any, 
             outcome = meaning(LineAnswer(whole.status_code, "r", whole.content)).outcome
             assert outcome == OF_LINES[found.pop()["outcome"]], f"a line, {path}, {how}: {whole.text[:200]}"
     client.close()
+
+
+async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again(world: Any) -> None:  # noqa: F811
+    w: World = await world(*[fails("closes"), fails(500)] * 2)
+    response = await w.client.post(plans.CHAT, json={"model": "llama", **BODIES[plans.CHAT], "stream": False})
+    answer = answer_of(response, "r")
+    assert (answer.status, meaning(answer).outcome) == (502, "failed")
+    assert sum(len(one.received) for one in w.engines) == 2
 
 
 async def test_what_a_gateway_reports_ends_as_a_router_would_have_judged_it(world: Any) -> None:  # noqa: F811

@@ -92,7 +92,12 @@ def _kind(error: UpstreamError) -> str:
 def is_spent(call: Call) -> bool:
     """Tell whether no further engine is tried: the request failed alike on two, or may have crashed one and then failed
     on another."""
-    return _are_alike(call) or any(failure.kind == BROKEN for failure in _earlier(call))
+    return _are_alike(call) or may_have_ended_one(call)
+
+
+def may_have_ended_one(call: Call) -> bool:
+    """Tell whether the request may have crashed an engine before it failed on the latest."""
+    return any(failure.kind == BROKEN for failure in _earlier(call))
 
 
 def _earlier(call: Call) -> list[Failure]:

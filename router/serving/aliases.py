@@ -83,7 +83,8 @@ def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
     """Move on to the next target; False if the refusal stands."""
     condition = CONDITION_OF.get(refusal.code)
     is_the_clients = refusal.status < 500 and refusal.status != 429
-    if condition is None or is_the_clients or not may_fall_back(chosen, condition):
+    is_final = not refusal.should_retry and refusal.retry_after_s is None  # it may have ended an engine
+    if condition is None or is_the_clients or is_final or not may_fall_back(chosen, condition):
         return False
     chosen.fell_back.append((chosen.target.pool, condition))
     chosen.why = f"fallback: {condition} of {chosen.target.words}"

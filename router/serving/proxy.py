@@ -282,6 +282,8 @@ class Proxy:
         if result == "refused":
             has_no_capacity(call.pool, endpoint, call.tenant)
         elif not _counts(call, endpoint, attempt, answer, able=able):
+            if answer.result == "failed_before_content" and fault.may_have_ended_one(call):
+                raise _tried_enough(call, "upstream_failed", answer.result)
             return False
         able = able or (left > 0 and _is_servable(call, refused))  # another instance may now be available
         condition: Condition = "saturated" if result == "refused" else "upstream_failed"
@@ -501,11 +503,14 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
 
 def _spent(call: Call, code: str) -> ErrorResponse:
     """Return the error of a request that no further engine gets and that the client should not repeat."""
+    if fault.forgive(call):
+        return _tried_enough(call, "failed_alike", "failed_alike")
+    return _tried_enough(call, code, "failed_before_content")
+
+
+def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
     failures = call.outcome.failures
     named = "; ".join(f"{failure.endpoint.id}: {_KINDS.get(failure.kind, 'it failed')}" for failure in failures)
-    result: Result = "failed_alike" if fault.forgive(call) else "failed_before_content"
-    if result == "failed_alike":
-        code = "failed_alike"
     message = f"the request failed on two engines and is tried on no other: {named}"
     return ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
 

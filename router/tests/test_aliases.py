@@ -141,6 +141,21 @@ async def test_a_condition_that_is_not_named_is_no_reason_to_fall_back(world):
         assert not other.received
 
 
+@pytest.mark.parametrize("after", [reply({"no": 1}, 500), hang_up])
+async def test_a_request_that_may_have_ended_an_engine_and_fails_on_a_second_goes_to_no_third(world, after):
+    w = await world(hang_up, after)
+    async with engine(named) as other:
+        await second(w, other)
+        await known(w, {"m": {"pool": "demo", "fallback": [{"pool": "spot"}]}})
+        answers = [await w.ask(model="m") for _ in range(2)]  # each engine is the first of one
+        spared = [answer for answer in answers if answer.status_code == 502]
+        assert [(answer.headers["x-should-retry"], "retry-after" in answer.headers) for answer in spared] == [
+            ("false", False)
+        ] * len(spared)
+        assert len(other.received) + len(spared) == 2
+        assert spared
+
+
 async def test_an_error_of_the_client_stays_its_error(world):
     w = await world(reply({"error": "too long"}, 400))
     async with engine(named) as other:

@@ -22,6 +22,7 @@ class LineAnswer:
     request_id: str
     body: bytes
     retry_after_s: int | None = None
+    is_final: bool = False  # the router says that the request must not be repeated: it may have ended its engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def meaning(answer: LineAnswer) -> Meaning:
     if answer.status == 200 and fault is None:
         return Meaning("answered", document)
     result = _result_of(answer.status, document, fault)
-    outcome = "failed" if result == "served" else _OUTCOMES.get(result, "again")
+    outcome = "failed" if result == "served" else _OUTCOMES.get(result, "failed" if answer.is_final else "again")
     error = {"code": "engine_error", "message": fault.message[:LONGEST_TEXT]} if fault is not None else None
     reason = _reason(answer.status, document) if outcome == "later" else None
     return Meaning(outcome, document, error, reason)

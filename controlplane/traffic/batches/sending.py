@@ -67,10 +67,17 @@ class Sender:
                 log.info("batch.not_answered", router=url, error=str(error)[:200])
                 return LineAnswer(502, request_id, b"{}")
             else:
-                request_id = response.headers.get("x-request-id", request_id)
-                later_s = _seconds(response.headers.get("retry-after", ""))
-                return LineAnswer(response.status_code, request_id, response.content, later_s)
+                return answer_of(response, request_id)
         return LineAnswer(503, request_id, UNREACHABLE)
+
+
+def answer_of(response: httpx.Response, request_id: str) -> LineAnswer:
+    """Read a router's answer to a line."""
+    headers = response.headers
+    later_s, is_final = _seconds(headers.get("retry-after", "")), headers.get("x-should-retry") == "false"
+    return LineAnswer(
+        response.status_code, headers.get("x-request-id", request_id), response.content, later_s, is_final
+    )
 
 
 def _seconds(text: str) -> int | None:

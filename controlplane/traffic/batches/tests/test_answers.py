@@ -29,6 +29,12 @@ WHOLE += [
 ]
 
 
+@pytest.mark.parametrize(("is_final", "outcome"), [(True, "failed"), (False, "again")])
+def test_a_line_that_may_have_ended_its_engines_is_not_repeated(is_final: bool, outcome: str) -> None:
+    body = b'{"error": {"code": "upstream_failed", "message": "it is tried on no other"}}'
+    assert answers.meaning(LineAnswer(502, "r", body, is_final=is_final)).outcome == outcome
+
+
 @pytest.mark.parametrize("document", WHOLE)
 def test_a_whole_answer_is_answered(document: Any) -> None:
     assert (meant(200, document).outcome, meant(200, document).error) == ("answered", None)
