@@ -107,9 +107,9 @@ async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> tuple[str, in
     events = about.get("kv_events") if isinstance(about, Mapping) else None
     if not isinstance(events, Mapping):
         return "", spec.data_parallel_size
-    told = events.get("dp_size", 1)
-    is_number = isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= MOST_RANKS
-    return sglang_events(events, asked.url, spec.data_parallel_size), told if is_number else spec.data_parallel_size
+    ranks = events.get("dp_size", 1)
+    is_number = isinstance(ranks, int) and not isinstance(ranks, bool) and 1 <= ranks <= MOST_RANKS
+    return sglang_events(events, asked.url, spec.data_parallel_size), ranks if is_number else spec.data_parallel_size
 
 
 def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
