@@ -24,7 +24,7 @@ from fleet.systems.prices import Prices
 from fleet.tries import tries
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import OrderedValue
-from router.contract.redis.published import FleetValue, PublishedInstance, WakeRule
+from router.contract.redis.published import AS_SGLANG, FleetValue, PublishedInstance, WakeRule
 
 log = logging.getLogger(__name__)
 
@@ -190,12 +190,16 @@ def _instance(
         connector=facts.connector,
         kv=facts.kv,
         events=facts.events,
-        tokenizer=facts.tokenizer,
+        tokenizer=_tokenizer(facts.tokenizer, facts.server or pool.kind),
         engine_key=row.engine_key,
         tls=row.tls,
         dp=facts.dp,
         adapters=tuple(sorted(home.name for home in row.adapters.all() if home.epoch == row.epoch and home.held)),
     )
+
+
+def _tokenizer(named: str, server: str) -> str:
+    return f"{AS_SGLANG}{named}" if server == "sglang" and named not in ("", "sim") else named
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:

@@ -64,6 +64,22 @@ def test_a_pool_says_whether_its_engines_are_to_get_the_billing_line(
 
 
 @pytest.mark.parametrize(
+    ("server", "named", "tokenizer"),
+    [
+        *(("sglang", "/models/m", "sglang:/models/m"), ("vllm", "/models/m", "/models/m")),
+        *(("sglang", "sim", "sim"), ("sglang", "", "")),
+    ],
+)
+def test_a_tokenizer_says_that_sglang_renders_the_prompts(
+    pool: Pool, live_redis: redis.Redis, server: str, named: str, tokenizer: str
+) -> None:
+    Instance.objects.create(pool=pool, ordinal=0, name="p-0", wire={"server": server, "tokenizer": named})
+    publish_step()
+    (published,) = loaded(live_redis.get(KEY))["instances"]
+    assert published.get("tokenizer", "") == tokenizer
+
+
+@pytest.mark.parametrize(
     ("engine", "cost", "equal"),
     [
         ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.34 / 345, 28_400),

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import getrandbits
 
 from router.contract.net import whereabouts
+from router.contract.redis.published import AS_SGLANG
 from router.kv_events.feeds import Feeds, sweep
 from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
@@ -159,14 +160,17 @@ async def provide_tokenizer(pool: Pool) -> None:
 async def _loaded(name: str) -> Tokenizer:
     if name == SIM:
         return SimTokenizer()
-    return await asyncio.get_running_loop().run_in_executor(None, _folder, Path(name))
+    return await asyncio.get_running_loop().run_in_executor(None, _folder, name)
 
 
-def _folder(folder: Path) -> Tokenizer:
+def _folder(name: str) -> Tokenizer:
     # Imported on first use: the library takes 30 MB and 0.1 s.
     from router.tokenize.folder import FolderTokenizer
+    from router.tokenize.sglang.template import SglangTemplate
+    from router.tokenize.template import Template
 
-    return FolderTokenizer(folder)
+    folder = name.removeprefix(AS_SGLANG)
+    return FolderTokenizer(Path(folder), template=Template if folder == name else SglangTemplate)
 
 
 def _publishes(endpoint: Endpoint) -> bool:

@@ -13,6 +13,14 @@ from router.tokenize.tokenizer import NotTokenized
 
 Document = dict[str, Any]  # its shape is not validated; `as_chat` finds faults on use
 
+# The parameters of a tool that takes free text, as engines show it to the model
+FREE_TEXT = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
 
 class Manner(NamedTuple):
     """What the model's template supports."""
@@ -135,11 +143,18 @@ def _responses(document: Document, manner: Manner) -> Document:
 def _functions(tool: Document) -> list[Document]:
     """Return the tools that the model sees, without those that run in the engine."""
     kind = tool["type"]
+    if kind == "custom":
+        if (tool.get("format") or {}).get("type", "text") != "text":
+            raise NotTokenized("a tool with a grammar: vLLM refuses it")
+        return [{"name": tool["name"], "description": tool.get("description"), "parameters": FREE_TEXT}]
     if kind == "namespace":
         return [{**one, "name": _in(tool["name"], one["name"])} for one in tool["tools"] if one["type"] == "function"]
-    if kind == "custom":
-        raise NotTokenized("a tool that takes free text: only the engine renders it")
     return [tool] if kind == "function" else []
+
+
+def free_text(item: Document) -> str:
+    """Return the arguments of a call whose tool takes free text."""
+    return json.dumps({"input": item.get("input") or ""}, ensure_ascii=False)
 
 
 def _in(namespace: str | None, name: str) -> str:
@@ -151,7 +166,9 @@ def _take(item: Document, made: list[Document]) -> None:
     kind = item.get("type", "message")
     if kind == "function_call":
         _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
-    elif kind == "function_call_output":
+    elif kind == "custom_tool_call":
+        _take_call(_call(item["call_id"], item["name"], free_text(item)), made)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         made.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
     elif kind == "reasoning":
         _take_part("reasoning", _thoughts(item), made)

@@ -8,7 +8,7 @@ prompts.
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import tokenizers
 import xxhash
 
 from router.contract.model_layers import layers
-from router.tokenize.conversation import as_chat
 from router.tokenize.prompt import Prompt
 from router.tokenize.template import Template, model_config
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
@@ -28,8 +27,11 @@ _PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "d
 
 
 class FolderTokenizer:
-    def __init__(self, folder: Path, cache_bytes: int = CACHE_BYTES) -> None:
-        """Load the tokenizer. Raise OSError or ValueError for a folder without a usable one."""
+    def __init__(
+        self, folder: Path, cache_bytes: int = CACHE_BYTES, template: Callable[[Path], Template] = Template
+    ) -> None:
+        """Load the tokenizer, and the chat template as its engine uses it. Raise OSError or ValueError for a folder
+        without a usable one."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
@@ -37,7 +39,7 @@ class FolderTokenizer:
             raise ValueError(f"{file}: {error}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._template = Template(folder)
+        self._template = template(folder)
         self.attention_chunk, self.forgetful = layers(model_config(folder))
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
@@ -53,9 +55,9 @@ class FolderTokenizer:
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
         if api_path != "/v1/completions":
-            chat, as_built = as_chat(prompt.document, api_path, self._template.manner), api_path == "/v1/responses"
-            tokens = self.text_tokens(self._template.render(chat, as_built=as_built))
-            return self._before + tokens if as_built else tokens  # a template writes its own beginning
+            tokens = self.text_tokens(self._template.prompt(prompt.document, api_path))
+            # Elsewhere a template writes its own beginning
+            return self._before + tokens if api_path in self._template.plain_beginning else tokens
         if prompt.document.get("add_special_tokens") is False:
             raise NotTokenized("add_special_tokens: only the engine can apply it")
         if prompt.document.get("truncate_prompt_tokens") is not None:

@@ -1,5 +1,6 @@
 """A model's chat template, rendered as vLLM and Hugging Face's `apply_chat_template` do."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import orjson
 from router.contract.json_value import JsonObject
 from router.tokenize import template_source
 from router.tokenize.chat_messages import normal, system_for, tool
-from router.tokenize.conversation import Manner
+from router.tokenize.conversation import Manner, as_chat
 from router.tokenize.tokenizer import NotTokenized
 
 # Options that only the engine can apply to the prompt
@@ -21,7 +22,7 @@ _OWN = (
     "add_special_tokens",
 )
 # Arguments of the template's caller, not of the template
-_CALLERS = frozenset(
+CALLERS = frozenset(
     (
         *("chat_template", "tokenize", "continue_final_message", "conversation", "padding", "truncation", "max_length"),
         *("return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "tools", "messages"),
@@ -44,6 +45,8 @@ _HI: JsonObject = {"messages": [{"role": "user", "content": "Hi"}]}
 class Template:
     """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for unusable files."""
 
+    plain_beginning = frozenset(("/v1/responses",))  # APIs whose prompts begin as a plain text's tokens do
+
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer_config.json"
         config = orjson.loads(file.read_bytes()) if file.exists() else {}
@@ -51,9 +54,16 @@ class Template:
         sources = _sources(folder, config.get("chat_template"))
         made = template_source.environment()
         self._templates = {name: made.from_string(source) for name, source in sources.items()}
+        self._own_renderer = next(filter(self._is_rendered_in_code, _names(folder)), "")
+        self._study(sources)
+
+    def _is_rendered_in_code(self, name: str) -> bool:
+        return name in _WITHOUT_TEMPLATE
+
+    def _study(self, sources: dict[str, str]) -> None:
+        """Find what the templates support."""
         self._in_parts = {name: template_source.wants_parts(source) for name, source in sources.items()}
         self._with_developers = {name: template_source.knows_developers(source) for name, source in sources.items()}
-        self._own_renderer = _own_renderer(folder)
         system_first = not sources or any(map(template_source.wants_system_first, sources.values()))
         self.manner = Manner(system_first, self._least_effort())
 
@@ -69,13 +79,21 @@ class Template:
         except NotTokenized:
             return None
 
-    def render(self, document: JsonObject, *, as_built: bool = False) -> str:
-        """Render the prompt. `as_built`: see chat_messages.normal. Raise NotTokenized."""
+    def prompt(self, document: JsonObject, api_path: str) -> str:
+        """Return the text of a request's prompt. Raise NotTokenized."""
+        return self.render(as_chat(document, api_path, self.manner), as_built=api_path == "/v1/responses")
+
+    def _refuse(self, document: JsonObject, own: Sequence[str]) -> None:
+        """Raise NotTokenized for a model that engines render in code, and for fields that only they can apply."""
         if self._own_renderer:
             raise NotTokenized(f"{self._own_renderer}: engines render it without its template")
-        used = next((name for name in _OWN if document.get(name)), None)
+        used = next((name for name in own if document.get(name)), None)
         if used is not None:
             raise NotTokenized(f"{used}: only the engine can apply it")
+
+    def render(self, document: JsonObject, *, as_built: bool = False) -> str:
+        """Render the prompt. `as_built`: see chat_messages.normal. Raise NotTokenized."""
+        self._refuse(document, _OWN)
         tools = _tools(document.get("tools"))
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
@@ -92,7 +110,7 @@ class Template:
 def _arguments(document: JsonObject) -> JsonObject:
     """Return the template's arguments, including the client's. Raise NotTokenized for one that the template lacks."""
     given = document.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or not _CALLERS.isdisjoint(given):
+    if not isinstance(given, dict) or not CALLERS.isdisjoint(given):
         raise NotTokenized("chat_template_kwargs: only the engine can apply them")
     effort = document.get("reasoning_effort")
     made = {
@@ -122,11 +140,10 @@ def model_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _own_renderer(folder: Path) -> str:
-    """Return the model if engines render it in code; empty otherwise."""
+def _names(folder: Path) -> list[str]:
+    """Return the names by which engines know the model's code."""
     config = model_config(folder)
-    names = [config.get("model_type"), *(config.get("architectures") or ())]
-    return next((name for name in names if name in _WITHOUT_TEMPLATE), "")
+    return [str(name) for name in (config.get("model_type"), *(config.get("architectures") or ())) if name]
 
 
 def _content(token: Any) -> str:

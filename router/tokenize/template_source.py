@@ -47,15 +47,31 @@ def knows_developers(source: str) -> bool:
 
 def wants_system_first(source: str) -> bool:
     """Tell whether the template refuses a system message in the middle, tested as in vLLM without further arguments."""
-    messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
-    plain = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
     try:
-        plain.from_string(source).render(messages=messages, add_generation_prompt=False)
+        _with_later_system(source, "t")
     except (jinja2.TemplateError, TypeError):
         return True
     return False
+
+
+def keeps_later_system(source: str) -> bool:
+    """Tell whether a system message in the middle is in the prompt, tested as in SGLang."""
+    try:
+        return bool(source) and _MARK in _with_later_system(source, _MARK)
+    except Exception:  # whatever fails there
+        return False
+
+
+_MARK = "__later__"
+
+
+def _with_later_system(source: str, text: str) -> str:
+    pairs = (("system", "t"), ("user", "t"), ("system", text), ("user", "t"))
+    messages = [{"role": role, "content": said} for role, said in pairs]
+    plain = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    return plain.from_string(source).render(messages=messages, add_generation_prompt=False)
 
 
 def wants_parts(source: str) -> bool:
@@ -65,6 +81,12 @@ def wants_parts(source: str) -> bool:
         return _loops_over_content(tree, _messages_of(tree))
     except _Unclear:
         return False
+
+
+def loops_over_content(source: str, names: set[str]) -> bool:
+    """Tell whether a loop goes over the content of a message under one of these names."""
+    loops = environment().parse(source).find_all(nodes.For)
+    return any(_is_of(loop.iter, names, "content") for loop in loops)
 
 
 class _Unclear(Exception):

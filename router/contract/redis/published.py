@@ -91,6 +91,9 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
     split: Split = ""
 
 
+AS_SGLANG = "sglang:"  # its prompts are rendered as SGLang does
+
+
 class KvFacts(Struct, frozen=True, omit_defaults=True):
     """What the flow of an instance's connector needs (router/flows)."""
 
@@ -130,7 +133,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
-    tokenizer: str = ""  # folder of the served model, or "sim"
+    tokenizer: str = ""  # folder of the served model, behind AS_SGLANG if SGLang serves it; or "sim"
     engine_key: str = ""  # reference of its key, never the key (router/contract/net/engine_key.py)
     tls: EngineTls = PLAIN  # with an https:// URL
     adapters: tuple[str, ...] = ()  # listed LoRA adapters

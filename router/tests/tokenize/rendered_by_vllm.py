@@ -6,9 +6,7 @@
 import asyncio
 import copy
 import json
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,16 +19,6 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.registry import renderer_from_config
-
-
-def folder_with(template: object, model: str) -> str:
-    folder = Path(tempfile.mkdtemp()) / "model"
-    shutil.copytree(model, folder)
-    (folder / "chat_template.jinja").unlink(missing_ok=True)
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config |= {"chat_template": template, "bos_token": "<|end|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return str(folder)
 
 
 class Rendering:
@@ -77,7 +65,7 @@ class Rendering:
 async def main(model: str) -> None:
     lines = []
     for name, template in shapes.TEMPLATES.items():
-        rendering = Rendering(folder_with(template, model))
+        rendering = Rendering(shapes.folder_with(template, model))
         found = {shape: await rendering.digest(*given) for shape, given in shapes.SHAPES.items()}
         lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
     print("{" + ",\n".join(lines) + "}")

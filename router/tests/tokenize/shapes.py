@@ -2,7 +2,11 @@
 them, our own rendering must make, too. The engines' own Python reads it as well.
 """
 
+import json
+import shutil
+import tempfile
 from hashlib import sha256
+from pathlib import Path
 
 
 def digest(prompt: str) -> str:
@@ -200,6 +204,37 @@ ANTHROPIC: dict[str, dict[str, object]] = {
     "m: deferred tool": _anthropic(tools=[{**_BLOCK, "defer_loading": True, "strict": True}]),
     "m: text with citations": _anthropic({"role": "assistant", "content": [_text("a", citations=[])]}, _HI),
     "m: no tools": _anthropic(tools=[]),
+    "m: several system blocks": _anthropic(
+        system=[_text("be brief", cache_control={"type": "ephemeral"}), _text(""), _text("be kind")]
+    ),
+    "m: text before a result": _anthropic(
+        {"role": "assistant", "content": [_USE]}, {"role": "user", "content": [_text("wait"), _OUT, _text("go on")]}
+    ),
+    "m: two calls at once": _anthropic(
+        {"role": "assistant", "content": [_text("both"), _USE, {**_USE, "id": "toolu_2"}]},
+        {"role": "user", "content": [{**_OUT, "is_error": True}, {**_OUT, "tool_use_id": "toolu_2", "content": []}]},
+    ),
+    "m: result without content": _anthropic(
+        {"role": "assistant", "content": [_USE]}, {"role": "user", "content": [{**_OUT, "content": None}]}
+    ),
+    "m: empty text": _anthropic({"role": "assistant", "content": [_text("")]}, _HI),
+    "m: reminder in blocks": _anthropic({"role": "system", "content": [_text(" mind "), _text("this")]}, _HI),
+    "m: a tool by name": _anthropic(
+        tools=[_BLOCK, {**_BLOCK, "name": "write"}], tool_choice={"type": "tool", "name": "write"}
+    ),
+    "m: no tool": _anthropic(tools=[_BLOCK], tool_choice={"type": "none"}),
+    "m: two thoughts": _anthropic(
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": t, "signature": ""} for t in ("a", "b")]},
+        _HI,
+        thinking={"type": "adaptive"},
+    ),
+    "m: highest effort": _anthropic(thinking={"type": "adaptive"}, output_config={"effort": "xhigh"}),
+    "m: compaction": _anthropic(
+        {"role": "assistant", "content": [_text("so"), _USE]},
+        {"role": "user", "content": [_OUT, _text("summarise what was said")]},
+        system=[_text("you summarise")],
+        max_tokens=20_000,
+    ),
     "m: own argument": _anthropic(chat_template_kwargs={"enable_thinking": False, "custom": "c"}),
 }
 _DONE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]}
@@ -244,6 +279,32 @@ OPENAI: dict[str, dict[str, object]] = {
     "r: two texts of an answer": {
         "input": [_ASKED, {**_DONE, "content": [*_DONE["content"], *_DONE["content"]]}, _ASKED]
     },
+    "r: free text": {
+        "input": [
+            _ASKED,
+            {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "é\n*** Begin"},
+            {"type": "custom_tool_call_output", "call_id": "call_1", "output": "ok"},
+        ],
+        "tools": [_FUNCTION, {"type": "custom", "name": "patch", "description": "patches"}],
+    },
+    "r: free text by a grammar": {
+        "input": "hi",
+        "tools": [
+            {
+                **{"type": "custom", "name": "patch", "description": "patches"},
+                "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"},
+            }
+        ],
+    },
+    "r: phases": {
+        "input": [_ASKED, {**_DONE, "phase": "commentary"}, _MADE, _CAME, {**_DONE, "phase": "final_answer"}, _ASKED]
+    },
+    "r: thoughts, then a call": {
+        "input": [_ASKED, {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]}, _MADE, _CAME],
+        "reasoning": {"effort": "medium", "summary": "auto"},
+    },
+    "r: a tool by name": {"input": "hi", "tools": [_FUNCTION], "tool_choice": {"type": "function", "name": "read"}},
+    "r: no tool": {"input": "hi", "tools": [_FUNCTION], "tool_choice": "none"},
     "r: built-in tools alone": {"input": "hi", "tools": [{"type": "web_search"}]},
     "r: own argument": {"input": "hi", "chat_template_kwargs": {"custom": "c"}},
 }
@@ -252,3 +313,13 @@ SHAPES: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (MESSAGES, document) for name, document in ANTHROPIC.items()},
     **{name: (RESPONSES, document) for name, document in OPENAI.items()},
 }
+
+
+def folder_with(template: object, model: str) -> str:
+    folder = Path(tempfile.mkdtemp()) / "model"
+    shutil.copytree(model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"chat_template": template, "bos_token": "<|end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)

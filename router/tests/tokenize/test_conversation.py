@@ -31,7 +31,11 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
         (MESSAGES, {"messages": "hello"}, "the body is not a request to /v1/messages"),
         (RESPONSES, {"input": "hi", "previous_response_id": "r"}, "previous_response_id: only the engine"),
         (RESPONSES, {"input": "hi", "truncation": "auto"}, "truncation: only the engine"),
-        (RESPONSES, {"input": "hi", "tools": [{"type": "custom", "name": "patch"}]}, "a tool that takes free text"),
+        (
+            RESPONSES,
+            {"input": "hi", "tools": [{"type": "custom", "format": {"type": "grammar"}}]},
+            "a tool with a grammar",
+        ),
         (RESPONSES, {"input": [{"type": "web_search_call"}]}, "an item of type 'web_search_call'"),
         (RESPONSES, {"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "encrypted thoughts"),
         (RESPONSES, {"input": [{"role": "assistant", "content": "so", "status": "incomplete"}]}, "to be continued"),

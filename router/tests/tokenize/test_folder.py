@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, pre_tokenizers, processors
 
+from router.contract.redis.published import AS_SGLANG
+from router.kv_events.listener import _loaded
 from router.tests.tokenize.conftest import TEMPLATE, prompt_of, save, trained
 from router.tokenize.folder import FolderTokenizer
 from router.tokenize.tokenizer import NotTokenized
@@ -175,3 +177,12 @@ def test_layers_that_keep_less_than_all_tokens_are_read_beside_the_tokenizer(
         (tmp_path / "config.json").write_text(json.dumps(config))
     tokenizer = FolderTokenizer(tmp_path)
     assert (tokenizer.attention_chunk, tokenizer.forgetful) == (chunk, forgetful)
+
+
+async def test_the_folder_of_a_model_that_sglang_serves_is_read_as_sglang_does(folder: Path) -> None:
+    said = {"role": "assistant", "content": "so"}
+    there, here = await _loaded(f"{AS_SGLANG}{folder}"), await _loaded(str(folder))
+    asked = prompt_of(CHAT, messages=[said])
+    assert there.tokens(asked, CHAT) != here.tokens(asked, CHAT)
+    answered = prompt_of(CHAT, messages=[{**said, "role": "user"}])
+    assert there.tokens(asked, CHAT) == here.tokens(answered, CHAT)

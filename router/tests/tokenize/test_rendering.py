@@ -1,6 +1,7 @@
-"""Prompts are what vLLM makes of the same requests, template by template and shape by shape.
+"""Prompts are what vLLM and SGLang make of the same requests, template by template and shape by shape.
 
-rendered.json holds the digests of what vLLM 0.32 made of them, by its own code (rendered_by_vllm.py).
+rendered_by_vllm.json and rendered_by_sglang.json hold the digests of what vLLM 0.32 and SGLang 0.5.23 made of them, by
+their own code (the scripts of the same names).
 """
 
 import json
@@ -9,50 +10,97 @@ from pathlib import Path
 
 import pytest
 
+from router.contract.json_value import JsonObject
 from router.tests.tokenize.conftest import prompt_of
-from router.tests.tokenize.shapes import RESPONSES, SHAPES, TEMPLATES, digest
-from router.tokenize.conversation import as_chat
+from router.tests.tokenize.shapes import CHAT, SHAPES, TEMPLATES, digest
+from router.tokenize.sglang.template import SglangTemplate
 from router.tokenize.template import Template
 from router.tokenize.tokenizer import NotTokenized
 
 HERE = Path(__file__).parent
-BY_VLLM: dict[str, dict[str, str | None]] = json.loads((HERE / "rendered.json").read_text())
-ENGINES = HERE.parents[2] / ".engines"
+Digests = dict[str, dict[str, str | None]]
+BY_VLLM: Digests = json.loads((HERE / "rendered_by_vllm.json").read_text())
+BY_SGLANG: Digests = json.loads((HERE / "rendered_by_sglang.json").read_text())
+THINKS = {name for name in SHAPES if name.startswith(("m: thinking", "m: thought"))}
+THINKS |= {"m: claude code", "m: highest effort", "m: two thoughts"}
+ENGINES, CONTRACTS = (HERE.parents[2] / name for name in (".engines", ".contracts"))
 
 
-def rendered(template: Template, shape: str) -> str:
-    api_path, document = SHAPES[shape]
-    chat = as_chat(prompt_of(api_path, **document).document, api_path, template.manner)
-    return template.render(chat, as_built=api_path == RESPONSES)
+def folder_of(name: str, folder: Path) -> Path:
+    config = {"chat_template": TEMPLATES[name], "bos_token": "<|end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_prompt_is_what_vllm_makes_of_the_request(name: str, tmp_path: Path) -> None:
-    config = {"chat_template": TEMPLATES[name], "bos_token": "<|end|>"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    template, different = Template(tmp_path), {}
-    for shape, wanted in BY_VLLM[name].items():
+    assert different(Template(folder_of(name, tmp_path)), BY_VLLM[name]) == {}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_prompt_is_what_sglang_makes_of_the_request(name: str, tmp_path: Path) -> None:
+    """Without its reasoning parser nobody knows what it makes of some requests that think."""
+    found = different(SglangTemplate(folder_of(name, tmp_path)), BY_SGLANG[name])
+    assert found.keys() <= THINKS
+    assert all("only the engine knows how its reasoning parser" in why for why in found.values())
+
+
+def different(template: Template, by_engine: dict[str, str | None]) -> dict[str, str]:
+    """Return the texts, or why there is none, of shapes that are rendered otherwise."""
+    found = {}
+    for shape, (api_path, document) in SHAPES.items():
         try:
-            ours = digest(said := rendered(template, shape))
+            ours = digest(said := template.prompt(prompt_of(api_path, **document).document, api_path))
         except NotTokenized as why:
             ours, said = None, str(why)
-        if ours != wanted:
-            different[shape] = said
-    assert not different
-    assert set(BY_VLLM[name]) == set(SHAPES)
+        if ours != by_engine[shape]:
+            found[shape] = said
+    return found
+
+
+@pytest.mark.parametrize("model", ["minimax_m3_vl", "GlmMoeDsaForCausalLM", "gpt_oss"])
+def test_a_model_that_sglang_renders_in_code_is_left_to_it(model: str, tmp_path: Path) -> None:
+    template = SglangTemplate(with_model(model, folder_of("plain", tmp_path)))
+    with pytest.raises(NotTokenized, match=f"{model}: engines render it without its template"):
+        template.prompt({"messages": [{"role": "user", "content": "hi"}]}, CHAT)
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"continue_final_message": True}, "continue_final_message: only the engine"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs: only the engine"),
+        ({"reasoning_effort": 0.5}, "the effort 0.5"),
+        ({"messages": [{"role": "assistant", "content": "so", "prefix": True}]}, "the beginning of an answer"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "not text"),
+    ],
+)
+def test_a_chat_that_only_sglang_can_render_is_refused(document: JsonObject, why: str, tmp_path: Path) -> None:
+    template = SglangTemplate(folder_of("plain", tmp_path))
+    with pytest.raises(NotTokenized, match=why):
+        template.prompt({"messages": [{"role": "user", "content": "hi"}], **document}, CHAT)
 
 
 def test_a_model_that_engines_render_by_code_of_their_own_is_left_to_them(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}))
+    template = Template(with_model("gpt_oss", folder_of("plain", tmp_path)))
     with pytest.raises(NotTokenized, match="gpt_oss: engines render it without its template"):
-        rendered(Template(tmp_path), "one question")
+        template.prompt({"messages": [{"role": "user", "content": "hi"}]}, CHAT)
+
+
+def with_model(name: str, folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps({"model_type": name, "architectures": [name]}))
+    return folder
 
 
 @pytest.mark.engines
 @pytest.mark.skipif(not ENGINES.exists(), reason="make engines")
-def test_the_digests_are_those_of_the_installed_vllm() -> None:
-    command = [str(ENGINES / "bin/python"), str(HERE / "rendered_by_vllm.py"), str(ENGINES / "tiny-model")]
+@pytest.mark.parametrize(("engine", "by_engine"), [("vllm", BY_VLLM), ("sglang", BY_SGLANG)])
+def test_the_digests_are_those_of_the_engines_own_code(engine: str, by_engine: Digests) -> None:
+    wheels = [str(wheel) for wheel in sorted(CONTRACTS.glob("sglang-*.whl"))] if engine == "sglang" else [""]
+    if not wheels:
+        pytest.skip("make test-contracts")
+    script, words = HERE / f"rendered_by_{engine}.py", [*filter(None, wheels[-1:]), str(ENGINES / "tiny-model")]
+    command = [str(ENGINES / "bin/python"), str(script), *words]
     made = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert made.returncode == 0, made.stderr[-2000:]
-    assert json.loads(made.stdout) == BY_VLLM
+    assert json.loads(made.stdout) == by_engine
