@@ -9,6 +9,10 @@ _OF_SGLANG = (
     ("enable_cache_report", False, "--enable-cache-report"),
     ("disable_radix_cache", True, "a start without --disable-radix-cache"),
     ("enable_metrics", False, "--enable-metrics"),
+    *(  # their events name pairs of tokens
+        ("speculative_algorithm", name, f"a start without --speculative-algorithm {name}")
+        for name in ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
+    ),
 )
 
 
@@ -20,7 +24,7 @@ def lacking(server: str, about: object, *, events: bool, ranks: int = 0) -> tupl
     if server not in ("vllm", "sglang"):
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}
-    found = [flag for field, value, flag in _OF_SGLANG if known.get(field) is value]
+    found = [flag for field, value, flag in _OF_SGLANG if known.get(field) == value]
     if ranks:
         return (f"data_parallel_size: {ranks}", *found)
     return tuple(found if events else [EVENTS, *found])

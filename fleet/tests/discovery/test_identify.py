@@ -72,6 +72,8 @@ def test_its_kv_events_are_followed_where_it_says_that_it_publishes_them(start: 
         ("sglang", {"enable_cache_report": True, "enable_metrics": True}, True, ()),
         ("sglang", {"enable_cache_report": False}, False, ("--kv-events-config", "--enable-cache-report")),
         ("sglang", {"disable_radix_cache": True}, True, ("a start without --disable-radix-cache",)),
+        ("sglang", {"speculative_algorithm": "EAGLE3"}, True, ("a start without --speculative-algorithm EAGLE3",)),
+        ("sglang", {"speculative_algorithm": None, "enable_metrics": 0.5}, True, ()),
         ("openai", {"enable_cache_report": False}, False, ()),
         ("trtllm", {"version": "1.4.0"}, True, ()),
         ("trtllm", {"version": "1.4.0"}, False, ("kv_events_config (1.4), with its address as kv_endpoint",)),
