@@ -1,4 +1,5 @@
-"""What an index predicts from the events of vLLM's own KV cache manager, beside its hits (play_managers.py)."""
+"""What an index predicts from the events of vLLM's own KV cache manager, and of SGLang's, beside their hits
+(play_managers.py, play_sglang.py)."""
 
 import base64
 import json
@@ -13,12 +14,14 @@ from router.kv_events.batch import decode
 from router.kv_events.feed import Feed
 from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
-from router.prefix.blocks import block_hashes
+from router.prefix.blocks import extra_keys, linked
 from router.prefix.exact.index import ExactIndex
+from router.tests.kv_events import play_sglang
 from router.tests.kv_events.play_managers import GOLDEN, MODELS
 from router.tokenize.tokenizer import packed
 
 PLAYED = json.loads(GOLDEN.read_text())
+OF_SGLANG = json.loads(play_sglang.GOLDEN.read_text())
 SEED = 1
 
 
@@ -28,18 +31,17 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
         yield context
 
 
-def followed(
-    model: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0
-) -> tuple[Feed, list[tuple[int, int]]]:
+def followed(log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0) -> tuple[Feed, list[tuple[int, int]]]:
     """Of each request the cached tokens that the index predicted, and those that the engine had."""
     feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context, chunk=chunk), []
-    for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(PLAYED[model]))):
+    for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(log))):
         if kind == "events":
             feed._tell(decode(rest[0]))
             continue
-        tokens, hit = rest
+        tokens, *salts, hit = rest
         size = feed.block_size or 1
-        hashes = block_hashes(packed(tokens[: (len(tokens) - 1) // size * size]), size, SEED)
+        whole = (len(tokens) - 1) // size
+        hashes = linked(packed(tokens[: whole * size]), size, SEED, extra_keys("", "".join(salts), whole))
         pairs.append((sum(feed._index.match(hashes, size).get("a", ())), hit))
     feed._why = ""
     return feed, pairs
@@ -47,9 +49,8 @@ def followed(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-    feed, pairs = followed(
-        model, context, next((tokens for kind, _, *tokens in MODELS[model] if kind == "chunk"), [0])[0]
-    )
+    (chunk, *_), *_ = [tokens for kind, _, *tokens in MODELS[model] if kind == "chunk"] or [[0]]
+    feed, pairs = followed(PLAYED[model], context, chunk)
     assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
     assert sum(hit > 0 for _, hit in pairs) > 12
     assert ("layers" in feed.trouble, feed.but_for) == (False, "")
@@ -59,16 +60,35 @@ def test_of_chunks_of_unknown_length_no_more_is_predicted_than_the_engine_has(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
     """No event tells the length of a chunk, and where it ends nothing before is needed."""
-    feed, pairs = followed("full, chunk", context)
+    feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30
     assert feed.but_for == CHUNKS
 
 
+@pytest.mark.parametrize("model", ["full", "full, pages of one token"])
+def test_prompts_with_salts_and_without_are_predicted_as_sglang_has_them(
+    model: str, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    _, pairs = followed(OF_SGLANG[model], context)
+    assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
+    assert (len(pairs), sum(hit > 0 for _, hit in pairs) > 12) == (36, True)
+
+
+@pytest.mark.parametrize(("model", "same"), [("full, window", 25), ("full, state", 21)])
+def test_sglangs_events_tell_of_full_attention_only(
+    model: str, same: int, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    feed, pairs = followed(OF_SGLANG[model], context)
+    assert all(predicted >= hit for predicted, hit in pairs)
+    assert sum(predicted == hit for predicted, hit in pairs) == same
+    assert not feed.names_layers
+
+
 def test_an_engine_that_clears_its_cache_leaves_nothing_of_any_group(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    feed, _ = followed("full, state, window", context)
+    feed, _ = followed(PLAYED["full, state, window"], context)
     index = feed._index
     assert index.held_by("a") > index.blocks("a")[0] > 0
     index.clear("a")
