@@ -6,7 +6,6 @@ make screenshots PICTURES="live wall"
 
 import argparse
 import json
-import re
 import secrets
 import sys
 import threading
@@ -23,6 +22,7 @@ from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from controlplane.evidence.experiments.matrix import presets
 from controlplane.tests.real_up import RealUp, running
 
 DOCS = Path(__file__).parent
@@ -34,6 +34,15 @@ THEMES = ("light", "dark")
 SETTLE_MS = 3_000  # several frames of live data
 PATIENCE_MS = 180_000  # for a page on a busy machine
 CHANGE = {"overrides": {"classes.heavy_new_tokens": 12_000, "affinity.ttl_s": 900}}
+TIERS = {
+    "name": "What each tier below HBM saves",
+    "trace": "documents-reread",
+    "pool": "demo",
+    "mode": "twin",
+    "duration_s": 2_400,
+    "load_factor": 2,
+    "arms": presets.tiers({}, {}),
+}
 EXPERIMENT = {  # in the twin: a replay would measure this machine, too
     "name": "Does the cache pay?",
     "question": "Which strategy serves agentic sessions with the lowest time to first token?",
@@ -147,13 +156,6 @@ def run_experiment(api: Api, body: dict[str, Any]) -> int:
     return int(made["id"])
 
 
-def body_of(document: str) -> dict[str, Any]:
-    """Of the experiment to which its permalink leads."""
-    (text,) = re.findall(r"`/experiments/new\?body=({.*})`", (DOCS / document).read_text())
-    body: dict[str, Any] = json.loads(text)
-    return body
-
-
 def play_dwdp(api: Api, page: Page) -> int:
     """A point of the middle of DWDP's curve, on a pool of context servers."""
     api.call("PUT", "/fleet", yaml.safe_load(CONTEXT_SERVERS.read_text()))
@@ -186,7 +188,7 @@ def make_live(api: Api, delivery: int) -> None:
         time.sleep(1)
 
 
-EXPERIMENTS = {"experiment": lambda: EXPERIMENT, "tiers": lambda: body_of("findings/tiers.md")}
+EXPERIMENTS = {"experiment": EXPERIMENT, "tiers": TIERS}
 ON_THE_DRAFT = {"preview": run_preview, "tuning": run_tuning}
 
 
@@ -291,7 +293,7 @@ def prepare(api: Api, weir: RealUp, pictures: list[Picture]) -> dict[str, int]:
         use_keys(api, weir)
     if "embedded" in jobs:
         Embedder.wall = api.base + api.call("POST", "/shares", {"name": "status page"})[0]["wall"]
-    ids |= {name: run_experiment(api, body()) for name, body in EXPERIMENTS.items() if name in jobs}
+    ids |= {name: run_experiment(api, body) for name, body in EXPERIMENTS.items() if name in jobs}
     if with_delivery:
         time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
     open_draft(api)
