@@ -5,12 +5,14 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from bench import by_class, costs, findings, own_fleet, sheets, unseen
+from bench import arms, by_class, costs, findings, own_fleet, sheets, unseen
 from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
+from controlplane.evidence.traces.formats import registry
 from router.policy.schema import document as documents
 
 FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
@@ -242,6 +244,34 @@ def test_the_text_about_the_authors_fleet_says_what_its_tables_have():
     assert f"heavy TTFT p50 is {paid[1]} times A's" in text
     walls = {row[0]: row for row in section("own-fleet-3", "coding agent, 1× load")}
     assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
+
+
+def test_sessions_of_real_engines_repeat_their_turns_and_begin_around_the_threshold():
+    options = argparse.Namespace(sessions=6, heavy=1_500, every=6.0)
+    turns = {}
+    for one in registry.read(arms.sessions(options).encode(), 1).requests:
+        turns.setdefault(one.session, []).append([*chain(*one.blocks)])
+    assert len(turns) == 6
+    for first, *later in turns.values():
+        assert 750 <= len(first) * arms.BLOCK <= 2_266
+        assert len(later) == arms.TURNS - 1
+        assert all(turn[: len(first) - 1] == first[:-1] for turn in later)
+    assert len({turn[0][0] for turn in turns.values()}) == 6, "sessions share nothing"
+
+
+def test_offloads_moved_kv_over_http_as_in_the_twin_and_the_other_arms_moved_none():
+    moved = {tuple(row[:3]): int(row[4]) for row in sheets.read("arms")[1:]}
+    assert {played for _, _, played in moved} == {"twin", "over HTTP"}
+    assert all((count > 0) is arm.startswith("D") for (_, arm, _), count in moved.items())
+
+
+def test_the_text_about_arms_over_http_says_what_its_table_has():
+    medians = {played: [] for played in ("over HTTP", "twin")}
+    for fleet, _, how, _, _, ttft, *_ in sheets.read("arms")[1:]:
+        if fleet.startswith("8 sim"):
+            medians[how].append(ttft)
+    http, twin = ("{}, {} and {}".format(*values) for values in medians.values())
+    assert f"TTFT p50 is {http} s, in the twin {twin}:" in (FINDINGS / "design.md").read_text()
 
 
 def test_the_text_about_the_wall_says_what_its_table_has():

@@ -133,18 +133,29 @@ def test_the_documentation_names_it(system: System) -> None:
 STATES = ("real", "simulated", "formula", "fitted", "not modelled")
 
 
-def test_every_mechanism_is_in_the_table_with_its_module_or_the_reason_why_there_is_none() -> None:
-    rows = sheets.read("mechanisms")[1:]
-    assert len({(publication, mechanism) for publication, mechanism, _, _ in rows}) == len(rows) > 100
-    for publication, mechanism, state, where in rows:
-        module = where.endswith(".py") and " " not in where
-        assert state in STATES, (publication, mechanism)
-        assert module is not (state == "not modelled"), mechanism
-        assert not module or (DOCS.parent / where).is_file(), mechanism
+def test_every_claim_is_in_the_table_with_what_shows_it_or_the_reason_why_nothing_does() -> None:
+    rows = sheets.read("claims")[1:]
+    assert len({(publication, claim) for publication, claim, *_ in rows}) == len(rows) > 200
+    for _, claim, state, where, shown, agrees, why in rows:
+        assert state in STATES, claim
+        assert (shown == "–") is (where == "") is (state == "not modelled"), claim
+        assert not where or (DOCS.parent / where).is_file(), claim
+        assert shown in "✔◐–", claim
+        assert agrees in ("yes", "no", "–"), claim
+        assert (why == "") is (shown == "✔" and agrees == "yes"), claim
+
+
+def test_the_page_has_the_tallies_of_the_claims() -> None:
+    rows, page = sheets.read("claims")[1:], (DOCS / "systems.md").read_text()
     for publication in dict.fromkeys(row[0] for row in rows):
-        states = [state for name, _, state, _ in rows if name == publication]
-        counts = " | ".join(str(states.count(state)) for state in STATES)
-        assert f"| {publication} | {counts} |" in (DOCS / "systems.md").read_text()
+        mine = [row[2:] for row in rows if row[0] == publication]
+        counts = [sum(state == one for state, *_ in mine) for one in STATES]
+        shown = sum({"✔": 100, "◐": 50, "–": 0}[one] for _, _, one, *_ in mine) / len(mine)
+        agree = 100 * sum(one == "yes" for *_, one, _ in mine) / len(mine)
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {publication} |"))
+        _, _, *cells, told, _before, told_agree, _ = line.split(" | ".strip())
+        assert [int(one) for one in cells] == counts
+        assert (int(told), int(told_agree)) == (round(shown), round(agree)), publication
 
 
 def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:

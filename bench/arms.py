@@ -1,0 +1,241 @@
+"""The design's arms A, B and D over HTTP: each replayed on a cold pool of its own, through a router.
+
+    .venv/bin/python -m bench.arms [--duration 600] [--time-scale 8] [--seeds 1] [--traces FOLDER] [--write]
+    .venv/bin/python -m bench.arms --fleet examples/cpu-nixl.yaml [--heavy 1500] [--sessions 8] [--every 6] [--write]
+    .venv/bin/python -m bench.arms --python PYTHON --model Llama-3.1-8B --heavy 8000 [--gpus 0,0] [--write]
+
+The first plays eight simulated engines of the author's fleet under the coding agent's sessions (generated ones without
+FOLDER, which is WEIR_TRACE_DIR), and the same in the twin. The second plays the first pool of a fleet document, whose
+engines must move KV: two vLLM over NIXL on the CPU. The third makes such a document for vLLM on GPUs, whose weights are
+generated; the engines share one GPU by default, and --share is each one's part of its memory, the pool's own idle
+engines included. Real engines get generated sessions whose first prompts have 0.5 to 1.5 times HEAVY tokens.
+
+KV moved: requests whose prompt's KV came from another engine. A starts each comparison; ± is the 95 % interval.
+"""
+
+import argparse
+import csv
+import datetime as dt
+import io
+import json
+import os
+import random
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench import sheets
+from bench.gpu.models import CONFIGS
+from bench.played import TRACES
+from controlplane.evidence.experiments.matrix import presets
+from controlplane.tests import real_up
+from controlplane.tests.engines.fleet import CODE, PASSWORD, Fleet, all_ready
+from router.contract.pools import of_run
+
+DESIGN = (presets.A, presets.B, presets.D[1])  # D at 9.7 GB/s
+COLUMNS = ("fleet", "arm", "played", "requests", "KV moved", "TTFT p50, s", "p90", "TPOT p50, ms", "p90", "E2E p50, s")
+AGAINST_A = ("ttft_p50_ms", "tpot_p90_ms")
+TURNS, TURN, ANSWER, BLOCK = 4, 0.1, 48, 16  # sessions of real engines; a turn as a share of HEAVY
+PAUSE_S = 3.0
+READY_S, PLAYED_S = 900.0, 3_600.0  # limits
+
+
+def document(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the fleet document of the comparison."""
+    if options.fleet:
+        return dict(yaml.safe_load(options.fleet.read_text()))
+    pool: dict[str, Any] = {"name": "arms", "model": options.model or "bench", "kind": "sim", "replicas": 1}
+    if options.python:
+        gpus = options.gpus.split(",")
+        engine = {"python": options.python, "model": str(folder / "model"), "load_format": "dummy", "kv": "nixl"}
+        engine |= {"gpus": gpus, "gpu_memory_utilization": options.share, "max_model_len": 4 * options.heavy}
+        environment = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME") if name in os.environ}
+        engine["environment"] = {**environment, "HF_HUB_OFFLINE": "1"}
+        pool |= {"kind": "vllm", "replicas": len(gpus), "engine": engine}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "arms"}, "spec": {"pools": [pool]}}
+
+
+@contextmanager
+def running(options: argparse.Namespace) -> Iterator[tuple[Fleet, str]]:
+    """Run a Weir with the fleet; yield it and the name of the pool."""
+    with tempfile.TemporaryDirectory(prefix="weir-arms-", dir="/tmp") as made:
+        folder, kept = Path(made), {}
+        if options.python:
+            (folder / "config.json").write_text(json.dumps(CONFIGS[options.model]))
+            script = [options.python, str(CODE / "examples/tiny_model.py"), str(folder / "model")]
+            subprocess.run([*script, str(folder / "config.json")], check=True, stdout=subprocess.DEVNULL)
+        fleet = document(options, folder)
+        file = options.fleet.resolve() if options.fleet else folder / "fleet.yaml"
+        if not options.fleet:
+            file.write_text(yaml.safe_dump(fleet))
+        if options.traces:
+            kept["WEIR_TRACE_DIR"] = str(options.traces)
+        flags = ("--no-demo", "--fleet", str(file))
+        with real_up.running(*flags, WEIR_ADMIN_PASSWORD=PASSWORD, **kept) as weir:
+            weir.wait_for("Weir is up", 120)
+            here = Fleet(weir)
+            here.until(lambda: all_ready(here), "the fleet", READY_S)
+            yield here, fleet["spec"]["pools"][0]["name"]
+
+
+def arms(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return A, B and D; real engines keep their fleet, and their short prompts are heavy from fewer tokens."""
+    if not is_real(options):
+        return list(map(presets.on_fleet_of_design, DESIGN))
+    classes = {"classes.heavy_new_tokens": options.heavy, "classes.warm_new_tokens": options.heavy // 4}
+    return [{"name": str(one["name"])[0], "strategy": one["strategy"], "overrides": classes} for one in DESIGN]  # type: ignore[index, call-overload]
+
+
+def is_real(options: argparse.Namespace) -> bool:
+    return bool(options.fleet or options.python)
+
+
+def sessions(options: argparse.Namespace) -> str:
+    """Return generated sessions in Mooncake's format: each turn repeats the one before and adds to it."""
+    draw, rows, block = random.Random(1), [], 0
+    for number in range(options.sessions):
+        at = number * options.every
+        tokens, ids = round(draw.uniform(0.5, 1.5) * options.heavy), list[int]()
+        for _ in range(TURNS):
+            while len(ids) < -(-tokens // BLOCK):
+                ids.append(block := block + 1)
+            row = {"timestamp": round(1000 * at), "input_length": tokens, "output_length": ANSWER, "hash_ids": [*ids]}
+            rows.append({**row, "session_id": f"s{number}"})
+            at += PAUSE_S + draw.expovariate(1 / PAUSE_S)
+            del ids[tokens // BLOCK :]  # the last block was not whole
+            tokens += round(TURN * options.heavy) + ANSWER
+    head = json.dumps({"time_unit": "ms", "block_tokens": BLOCK})
+    return "\n".join([head, *(json.dumps(row) for row in sorted(rows, key=lambda row: int(row["timestamp"])))])
+
+
+def trace_of(options: argparse.Namespace, fleet: Fleet) -> str:
+    """Return the name of the trace."""
+    if not is_real(options):
+        return TRACES["coding agent"] if options.traces else "agentic-demo"
+    upload(fleet, "arms.jsonl", sessions(options))
+    return "arms.jsonl"
+
+
+def upload(fleet: Fleet, name: str, content: str) -> None:
+    fetch(fleet, f"/traces?name={name}", content.encode())
+
+
+def fetch(fleet: Fleet, path: str, content: bytes | None = None) -> str:
+    """Return the text of an answer over REST."""
+    token = (fleet.weir.folder / "token").read_text().strip()
+    url = f"http://127.0.0.1:{fleet.weir.web_port}/api/v1{path}"
+    request = urllib.request.Request(url, content, {"authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return str(answer.read().decode())
+
+
+def played(fleet: Fleet, pool: str, options: argparse.Namespace, trace: str, mode: str) -> Iterator[list[str]]:
+    """Play the arms; yield their rows."""
+    body = {"name": "A, B and D", "trace": trace, "pool": pool, "mode": mode, "duration_s": options.duration}
+    body |= {"seeds": [*range(1, options.seeds + 1)], "arms": arms(options)}
+    if mode == "replay" and not is_real(options):
+        body["time_scale"] = options.time_scale
+    number = fleet.rest("POST", "/experiments", body)[0]["id"]
+    of = f"/experiments/{number}"
+    fleet.until(lambda: fleet.rest("GET", of)[0]["status"] not in ("queued", "running"), f"the {mode}", PLAYED_S)
+    found = fleet.rest("GET", f"{of}/results")[0]
+    warnings = [
+        found["experiment"]["cause"],
+        *found["warnings"],
+        *(w for arm in found["arms"] for w in arm["warnings"]),
+    ]
+    for warning in dict.fromkeys(filter(None, warnings)):
+        print(f"{mode}: {warning}", flush=True)
+    requests = list(csv.DictReader(io.StringIO(fetch(fleet, f"{of}/results?format=csv"))))
+    for arm in found["arms"]:
+        pulled = pulled_over_http(fleet, number, arm) if mode == "replay" else None
+        yield row(arm, requests, found["differences"], pulled)
+
+
+def pulled_over_http(fleet: Fleet, number: int, arm: dict[str, Any]) -> int:
+    """Count the offloads that succeeded, by receipts: engines do not say in answers where cached tokens came from."""
+    pools = [of_run(number, run["id"]) for run in arm["runs"]]
+    found = [one for pool in pools for one in fleet.rest("GET", f"/receipts?pool={pool}&limit=500")[0]["receipts"]]
+    return sum(one["offload"] == "ok" for one in found)
+
+
+def row(
+    arm: dict[str, Any],
+    requests: Sequence[dict[str, str]],
+    differences: Sequence[dict[str, Any]],
+    pulled: int | None,
+) -> list[str]:
+    every = arm["classes"]["all"]
+    mine = [one for one in requests if one["arm"] == arm["name"]]
+    moved = sum(float(one["cached_pulled"] or 0) > 0 for one in mine) if pulled is None else pulled
+    answered = sum(one["outcome"] == "ok" for one in mine)
+    seconds = [f"{every[name] / 1000:.2f}" for name in ("ttft_p50_ms", "ttft_p90_ms")]
+    ms = [f"{every[name]:.1f}" for name in ("tpot_p50_ms", "tpot_p90_ms")]
+    ratios = [against(arm["name"], metric, differences) for metric in AGAINST_A]
+    return [
+        arm["name"],
+        f"{answered} of {len(mine)}",
+        str(moved),
+        *seconds,
+        *ms,
+        f"{every['e2e_p50_ms'] / 1000:.2f}",
+        *ratios,
+    ]
+
+
+def against(arm: str, metric: str, differences: Sequence[dict[str, Any]]) -> str:
+    """Return the change from A with its interval, in %."""
+    for one in differences:
+        if (one["arm"], one["baseline"], one["class"], one["metric"]) == (arm, "A", "all", metric):
+            low, high = (one[name] for name in ("relative_low", "relative_high"))
+            return f"{100 * one['relative']:+.0f} % ({100 * low:+.0f} to {100 * high:+.0f})"
+    return "–"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fleet", type=Path, metavar="FILE")
+    parser.add_argument("--python", help="the interpreter of vLLM's environment, on a machine with a GPU")
+    parser.add_argument("--model", choices=list(CONFIGS), help="with --python")
+    parser.add_argument("--gpus", default="0,0", help="one for each engine, with --python")
+    parser.add_argument("--share", type=float, default=0.22, help="of a GPU's memory for each engine, with --python")
+    parser.add_argument("--heavy", type=int, default=1_500, help="tokens from which real engines' prompts are heavy")
+    parser.add_argument("--sessions", type=int, default=8, help="of real engines")
+    parser.add_argument("--every", type=float, default=6.0, metavar="S", help="between starts of these sessions")
+    parser.add_argument("--duration", type=float, default=600.0, help="s of the trace")
+    parser.add_argument("--time-scale", type=float, default=8.0, help="of simulated engines")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--traces", type=Path, default=os.environ.get("WEIR_TRACE_DIR"), metavar="FOLDER")
+    parser.add_argument("--write", action="store_true", help="into docs/findings/tables")
+    options = parser.parse_args()
+    if bool(options.python) is not bool(options.model):
+        parser.error("--python and --model belong together")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    title = (
+        f"2 × {options.model}" if options.python else options.fleet.stem if options.fleet else "8 sim, author's fleet"
+    )
+    rows = []
+    with running(options) as (fleet, pool):
+        trace = trace_of(options, fleet)
+        for mode in ("replay",) if is_real(options) else ("twin", "replay"):
+            about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.1f}"
+            for arm, *values in played(fleet, pool, options, trace, mode):
+                rows.append([title, arm, "over HTTP" if mode == "replay" else mode, *values, about])
+                print("| " + " | ".join(rows[-1]) + " |", flush=True)
+    if options.write:
+        columns = [*COLUMNS, "TTFT p50 against A", "TPOT p90 against A", "measured"]
+        sheets.save("arms", [columns, *sheets.updated("arms", rows, named_by=3).values()])
+
+
+if __name__ == "__main__":
+    main()
