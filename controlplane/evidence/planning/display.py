@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
+from controlplane.common.figures import seconds
 from controlplane.evidence.plan import planned
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRange, Picture, Point
 from controlplane.evidence.twin.fingerprint import source_sha256
-from fleet.jobs import DONE, ENDED
+from fleet.jobs import DONE, ENDED, RUNNING
 
 KINDS = {"1": "front", "1.1": "trial", "1.25": "trial", "1.5": "trial"}  # kind of point by factor on the load
 
@@ -23,6 +25,7 @@ class PlannedFleet:
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
     active: bool
+    progress: str
     older: bool  # Weir computes otherwise since
     verdict: str
     slo: str
@@ -32,13 +35,14 @@ class ShownPlan:
     answer: planned.Answer | None
 
 
-def shown(plan: FleetPlan) -> ShownPlan:
+def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
     answer: planned.Answer | None = plan.result
     rows = answer["rows"] if answer else []
     slo = plan.asked["slo"].items()
     limits = {name: {key: limit for key, limit in given.items() if limit is not None} for name, given in slo}
     return ShownPlan(
         active=plan.status not in ENDED,
+        progress=progress(plan, now),
         older=plan.status == DONE and plan.source != source_sha256(),
         verdict=planned.verdict(answer) if answer else "",
         slo="; ".join(f"{'' if name == 'all' else f'{name} '}{planned.limits_text(limits[name])}" for name in limits),
@@ -55,6 +59,17 @@ def shown(plan: FleetPlan) -> ShownPlan:
         about=list(planned.cautions(answer)) if answer else [],
         answer=answer,
     )
+
+
+def progress(plan: FleetPlan, now: datetime) -> str:
+    """Say how far it is, and how long the rest takes at the pace so far."""
+    if not plan.total:
+        return "finding the fleets to play" if plan.status == RUNNING else ""
+    plays = f"{plan.done:,} of {plan.total:,} plays"
+    if plan.status != RUNNING or plan.started_at is None or not plan.done:
+        return plays
+    left_s = (now - plan.started_at).total_seconds() / plan.done * (plan.total - plan.done)
+    return f"{plays}, about {seconds(left_s)} left"
 
 
 def picture(rows: list[planned.Row]) -> Picture:

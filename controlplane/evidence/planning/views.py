@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from pydantic import ValidationError
 
@@ -64,7 +65,9 @@ def state(request: HttpRequest, number: int) -> HttpResponse:
 
 def _shown(request: HttpRequest, number: int, template: str) -> HttpResponse:
     plan = services.numbered(number)
-    return render(request, template, {"plan": plan, "shown": display.shown(plan), "pools": services.pools()})
+    return render(
+        request, template, {"plan": plan, "shown": display.shown(plan, timezone.now()), "pools": services.pools()}
+    )
 
 
 @operator_required

@@ -2,10 +2,12 @@
 
 import json
 import re
+from datetime import timedelta
 from html import escape
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from controlplane.evidence.plan import planned, question, search
 from controlplane.evidence.plan.question import busiest
@@ -19,6 +21,7 @@ from controlplane.people.audit.models import AuditEntry
 from controlplane.testing import ApiCaller, api_caller
 from controlplane.traffic.policies import services as policy_services
 from fleet import subprocess
+from fleet.jobs import RUNNING
 from fleet.models import Pool
 
 ASKED = {
@@ -112,6 +115,11 @@ def test_a_plan_is_started_watched_and_cancelled_on_its_pages(otto_client: Any, 
     FleetPlan.objects.update(done=1_200, total=1_500)
     for part in ('<progress value="1200" max="1500"', "1,200 of 1,500 plays"):
         assert part in text(vera_client.get(page))
+    begun = timezone.now() - timedelta(minutes=8)
+    FleetPlan.objects.update(status=RUNNING, started_at=begun, heartbeat_at=timezone.now())
+    assert "1,200 of 1,500 plays, about 2 min left" in text(vera_client.get(page))
+    FleetPlan.objects.update(total=0)
+    assert "finding the fleets to play" in text(vera_client.get(page))
     assert vera_client.post(f"{page}cancel").status_code == 403
     assert otto_client.post(f"{page}cancel").headers["Location"] == page
     shown = text(vera_client.get(page))
