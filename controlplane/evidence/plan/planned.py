@@ -122,11 +122,11 @@ def _row(row: PlanRow) -> Row:
 def verdict(answer: Answer) -> str:
     one = answer["holds"]
     if one is None:
-        least = f"at least {answer['share']:.0%} with the expected error counted"
+        least = f"the SLO for {answer['share']:.0%} of each class, with the expected error counted"
         nearest = "; these come nearest:" if answer["rows"] else ", by its arithmetic alone."
-        return f"No fleet of at most {counted(answer['most_gpus'], 'GPU')} holds it {least}{nearest}"
+        return f"No fleet of at most {counted(answer['most_gpus'], 'GPU')} holds {least}{nearest}"
     fleet = f"{fleet_text(one)}, {one['policy']}, ${one['dollars_per_hour']:,.2f} an hour"
-    return f"The cheapest fleet that holds it, also if the engines are slower by the expected error: {fleet}."
+    return f"The cheapest fleet that holds the SLO, also if the engines are slower by the expected error: {fleet}."
 
 
 def cells(row: Row) -> tuple[str, ...]:

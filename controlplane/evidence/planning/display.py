@@ -11,8 +11,6 @@ from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRang
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.jobs import DONE, ENDED, RUNNING
 
-KINDS = {"1": "front", "1.1": "trial", "1.25": "trial", "1.5": "trial"}  # kind of point by factor on the load
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedFleet:
@@ -20,6 +18,7 @@ class PlannedFleet:
     cells: tuple[tuple[str, str], ...]  # (title, text)
     breaks_first: str
     holds: bool  # the cheapest that holds the SLO
+    nearest: bool  # the one to draft first: it holds, or comes nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,8 @@ class ShownPlan:
     slo: str
     fleets: list[PlannedFleet]
     picture: Picture | None
+    asked: str  # the share of each class that was asked for
+    asked_at: float  # its height in the picture
     about: list[str]  # expected errors, cautions, what was not considered
     answer: planned.Answer | None
 
@@ -46,19 +47,25 @@ def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
         older=plan.status == DONE and plan.source != source_sha256(),
         verdict=planned.verdict(answer) if answer else "",
         slo="; ".join(f"{'' if name == 'all' else f'{name} '}{planned.limits_text(limits[name])}" for name in limits),
-        fleets=[
-            PlannedFleet(
-                at,
-                tuple(zip(planned.HEAD[1:], planned.cells(row), strict=True)),
-                row["breaks_first"],
-                answer is not None and row == answer["holds"],
-            )
-            for at, row in enumerate(rows, start=1)
-        ],
-        picture=picture(rows) if rows else None,
+        fleets=list(_fleets(answer)) if answer else [],
+        picture=picture(rows, answer["share"]) if answer and rows else None,
+        asked=_percent(f"{answer['share']:.0%}") if answer else "",
+        asked_at=_height(_shares(rows, answer["share"]), answer["share"]) if answer and rows else 0.0,
         about=list(planned.cautions(answer)) if answer else [],
         answer=answer,
     )
+
+
+def _fleets(answer: planned.Answer) -> Iterator[PlannedFleet]:
+    nearest = answer["holds"] or max(answer["rows"], key=lambda row: row["if_slower"], default=None)
+    for at, row in enumerate(answer["rows"], start=1):
+        cells = (_percent(text) for text in planned.cells(row))
+        titled = tuple(zip(planned.HEAD[1:], cells, strict=True))
+        yield PlannedFleet(at, titled, row["breaks_first"], row == answer["holds"], row == nearest)
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "\u00a0%")
 
 
 def progress(plan: FleetPlan, now: datetime) -> str:
@@ -72,26 +79,48 @@ def progress(plan: FleetPlan, now: datetime) -> str:
     return f"{plays}, about {seconds(left_s)} left"
 
 
-def picture(rows: list[planned.Row]) -> Picture:
+def _shares(rows: list[planned.Row], asked: float) -> AxisRange:
+    return AxisRange.of(
+        [asked, *(share for row in rows for share in (*row["at_load"].values(), *row["within"].values()))]
+    )
+
+
+def _height(y: AxisRange, share: float) -> float:
+    return round(HEIGHT - MARGIN - y.share(share) * (HEIGHT - 2 * MARGIN), 1)
+
+
+def _kind(row: planned.Row, load: str, asked: float) -> str:
+    """Return the kind of a point: only a fleet that holds is filled in the colour of what is well."""
+    holds = row["within"]["low"] >= asked and row["if_slower"] >= asked
+    return "trial" if load != "1" else "front" if holds else "short"
+
+
+def picture(rows: list[planned.Row], asked: float) -> Picture:
     """Draw dollars an hour on x, the share within the SLO on y, with a point for each factor on the load."""
-    x = AxisRange.of([row["dollars_per_hour"] for row in rows])
-    y = AxisRange.of([share for row in rows for share in (*row["at_load"].values(), *row["within"].values())])
-    width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+    x, y = AxisRange.of([row["dollars_per_hour"] for row in rows]), _shares(rows, asked)
+    width = WIDTH - 2 * MARGIN
 
     def points() -> Iterator[Point]:
         for number, row in enumerate(rows, start=1):
             for load, share in row["at_load"].items():
                 at = round(MARGIN + x.share(row["dollars_per_hour"]) * width, 1)
-                up = round(HEIGHT - MARGIN - y.share(share) * height, 1)
+                up = _height(y, share)
                 title = f"Row {number}, load × {load}: {share:.1%}"
-                yield Point(at, up, 6.0 if load == "1" else 4.0, KINDS[load], f"{number}" * (load == "1"), title, 9, 4)
+                yield Point(
+                    at,
+                    up,
+                    6.0 if load == "1" else 4.0,
+                    _kind(row, load, asked),
+                    f"{number}" * (load == "1"),
+                    title,
+                    9,
+                    4,
+                )
 
     return Picture(
         x_ticks=[(round(MARGIN + share * width, 1), text) for share, text in x.ticks()],
         y_ticks=[
-            (round(HEIGHT - MARGIN - share * height, 1), f"{100 * float(text):g} %")
-            for share, text in y.ticks()
-            if 0 <= float(text) <= 1
+            (_height(y, float(text)), f"{100 * float(text):g} %") for _, text in y.ticks() if 0 <= float(text) <= 1
         ],
         left_out=0,
         points=list(points()),

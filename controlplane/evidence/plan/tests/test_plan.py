@@ -60,7 +60,9 @@ def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):
     hopeless = replace(QUESTION, slo={"all": {"tpot_ms": 0.1}}, most_gpus=2)
     answer = plan(hopeless, requests, "closed_loop")
     assert answer.holds is None
-    assert "No fleet of at most 2 GPUs holds it at least 90%" in planned.markdown(planned.as_json(hopeless, answer))
+    assert "No fleet of at most 2 GPUs holds the SLO for 90% of each class" in planned.markdown(
+        planned.as_json(hopeless, answer)
+    )
     assert "TPOT at ×1" in answer.rows[0].breaks_first
 
 

@@ -141,6 +141,11 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert shown.count('data-label="Breaks first"') == len(rows)
     assert "Expected error: TPOT" in shown
     assert "Weir simulates otherwise" not in shown
+    assert "asked: 90\u00a0%" in shown
+    holding = sum(row["within"]["low"] >= 0.9 and row["if_slower"] >= 0.9 for row in rows)
+    assert shown.count("tuning-point--front") == holding
+    assert shown.count("tuning-point--short") == len(rows) - holding
+    assert text(otto_client.get(page)).count(" selected>") == 1
     monkeypatch.setattr(display, "source_sha256", lambda: "another")
     assert "Weir simulates otherwise" in text(vera_client.get(page))
 
