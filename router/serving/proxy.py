@@ -550,7 +550,7 @@ def _send_refusal(call: Call, refusal: ErrorResponse | InvalidBody, client: Clie
     call.outcome.close(refusal.result, refusal.code, refusal.message)
     is_final = call.outcome.fault == "client" or (not refusal.should_retry and refusal.retry_after_s is None)
     said = refusal.engines or refusal.message.encode("utf-8", "replace")
-    if is_final and (code := relay.code_of_event(call, refusal.status, said)):
+    if is_final and (code := relay.code_of_event(call, refusal.status, said, refusal.code)):
         relay.fail_in_stream(call, code, refusal.message, client)
         return
     call.outcome.status = refusal.status

@@ -138,18 +138,20 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
     return b"".join(parts)
 
 
-def code_of_event(call: Call, status: int, body: bytes) -> str:
-    """Return the code of the event in place of an error; empty where the client gets the error itself.
+def code_of_event(call: Call, status: int, body: bytes, code: str = "engine_refused") -> str:
+    """Return the code of the event in place of an error with `code`; empty where the client gets the error itself.
 
-    Codex repeats a request up to thirty times, whatever the answer's header says, unless the error is one of ENDS_TURN
-    or comes by an event. It compacts a conversation that no longer fits for an event alone.
+    Codex repeats a request up to thirty times and Qwen Code seven times, whatever the answer's header says, unless the
+    error has another status or comes by an event. Codex compacts a conversation that no longer fits for an event alone.
     """
-    is_codex = call.api_path == "/v1/responses" and b"x-codex-window-id:" in call.request.forwarded
-    if not is_codex or not call.request.prompt.stream:
+    lines = call.request.forwarded
+    if not call.request.prompt.stream:
         return ""
-    if answers.is_too_long(status, body):
-        return "context_length_exceeded"
-    return "" if status in ENDS_TURN else "invalid_prompt"
+    if call.api_path == "/v1/responses" and b"x-codex-window-id:" in lines:
+        ends_turn = "" if status in ENDS_TURN else "invalid_prompt"
+        return "context_length_exceeded" if answers.is_too_long(status, body) else ends_turn
+    is_repeated = status == 429 or status >= 500
+    return code if is_repeated and call.api_path == "/v1/chat/completions" and b"user-agent: QwenCode/" in lines else ""
 
 
 def fail_in_stream(call: Call, code: str, message: str, client: ClientConnection) -> None:
@@ -157,7 +159,10 @@ def fail_in_stream(call: Call, code: str, message: str, client: ClientConnection
     outcome = call.outcome
     outcome.streamed, outcome.status, outcome.begun, outcome.last_byte = True, 200, True, time.perf_counter()
     client.start(200, b"content-type: text/event-stream\r\n" + own_lines(call))
-    client.end(errors.failed_response(code, message, call.id, call.request.prompt.model))
+    if call.api_path == "/v1/responses":
+        client.end(errors.failed_response(code, message, call.id, call.request.prompt.model))
+    else:
+        client.end(errors.event(call.api_path, code, message, call.id).lstrip())
 
 
 async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:

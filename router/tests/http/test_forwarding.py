@@ -147,6 +147,30 @@ async def test_codex_hears_by_an_event_of_what_it_would_repeat_or_must_compact(w
     assert re.search("context length|another mistake|closed the connection", failed["error"]["message"])
 
 
+@pytest.mark.parametrize(
+    ("engine", "status", "code"),
+    [
+        (reply(MISTAKE, 500), 500, "failed_alike"),
+        (hang_up, 502, "failed_alike"),
+        (reply(MISTAKE, 501), 501, "engine_refused"),
+        (reply(MISTAKE, 400), 400, ""),
+        (reply(MISTAKE, 503), 503, ""),
+    ],
+)
+async def test_qwen_code_hears_by_an_event_of_what_it_would_repeat(world, engine, status, code):
+    w = await world(engine, engine)
+    qwen = {"user-agent": "QwenCode/0.24.4 (linux; x64)"}
+    body = {"stream": True, "messages": [{"role": "user", "content": "x"}]}
+    plain = await w.ask("/v1/chat/completions", **body)
+    assert plain.status_code == status
+    answer = await w.ask("/v1/chat/completions", **body, headers=qwen)
+    assert answer.status_code == (200 if code else status)
+    if code:
+        error = json.loads(answer.text.removeprefix("data: "))["error"]
+        assert error["code"] == code
+        assert (await w.receipt(answer))["outcome"] == "client_error"
+
+
 async def test_codex_hears_by_an_event_that_nobody_serves_the_model_that_it_names(world):
     w = await world(None)
     body = {"model": "gpt-5", "input": "hello", "stream": True}
