@@ -3,6 +3,8 @@
 The rule, with its numbers, is in docs/router.md.
 """
 
+from collections import Counter
+
 from router.contract import verdict
 from router.contract.connectors import AT_ONCE
 from router.contract.net import engine_key
@@ -120,5 +122,5 @@ def forgive(call: Call, alone: str = "") -> bool:
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):
         return False
-    counted = [failure.endpoint for failure in call.outcome.failures if failure.counted and failure.kind == kind]
-    return all([failure_attribution.take_back(call.pool, endpoint) for endpoint in counted])
+    counted = Counter(failure.endpoint for failure in call.outcome.failures if failure.counted and failure.kind == kind)
+    return all([failure_attribution.take_back(call.pool, endpoint, count) for endpoint, count in counted.items()])

@@ -101,12 +101,13 @@ class Breaker:
         self.opened_at = -math.inf
         return True
 
-    def take_back(self, failures: int) -> bool:
-        """Take back the latest failure, the request's own fault. False if it counts, as too many were taken back."""
+    def take_back(self, failures: int, count: int = 1) -> bool:
+        """Take back the latest `count` failures, the fault of one request. False if they count, as too many were taken
+        back."""
         if self._disputed >= MOST_DISPUTED * failures:
             return False
         self._disputed += 1
-        self._failed = max(0, self._failed - 1)
+        self._failed = max(0, self._failed - count)
         if self.opened_at is not None:
             self.opened_at = None if self._failed < failures else -math.inf  # an open breaker may be tried at once
         return True

@@ -83,8 +83,9 @@ def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
             other.ranks.touch()
 
 
-def take_back(pool: Pool, endpoint: Endpoint) -> bool:
-    """Take back the latest failure, which was the request's own fault. False if too many were taken back already."""
-    taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"])
+def take_back(pool: Pool, endpoint: Endpoint, count: int) -> bool:
+    """Take back the latest `count` failures, which were the request's own fault. False if too many were taken back
+    already."""
+    taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"], count)
     endpoint.ranks.touch()
     return taken

@@ -43,6 +43,14 @@ def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events
     machine.teardown()
 
 
+def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="mooncake_p2p", decoder="decode")
+    machine.poisons(plans.EMBEDDINGS, (True, True), Plan(status=500), 1)
+    machine.poisons(plans.CHAT, (True, True), Plan(status=500), 12)
+    machine.teardown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "number", "programs"), [(LiarMachine, 1, 120), (OffloadMachine, 2, 60)])
 def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(
