@@ -19,6 +19,7 @@ from router.prefix.exact.index import DEVICE
 MOST = 32  # further groups
 _SPARSE = "all layers of its model keep a window or a state only, and its events do not say of which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
+_HOSTED = "its layers with full attention keep their blocks in host memory (vLLM's HiSparse), which is not followed"
 CHUNKS = "the end of a chunk of attention, where more is cached than predicted"
 SALTS = "salted prompts in LMCache, whose events name no salt"
 _PART = 0x9E3779B97F4A7C15  # odd, so that parts of different names rarely get the same one
@@ -57,6 +58,8 @@ class FollowedGroups:
             if first and event.tokens and (event.looks_back is not None or self._splits(event)):
                 own = event.block_size // self.block_size if self._splits(event) else 1
                 self._chunk_blocks = math.gcd(self._chunk_blocks, len(event.names) * own)
+            elif not self._known and event.whole and event.tokens and event.looks_back is not None:
+                self.trouble = _HOSTED  # until a block of that group is on the device
             return first
         if event.whole and not self._known:
             self.names_layers = event.looks_back is not None

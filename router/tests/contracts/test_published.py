@@ -61,6 +61,22 @@ def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(eng
 
 
 @contracts
+def test_chunks_below_the_device_are_named_as_they_are_read() -> None:
+    """LMCache names one for many blocks, in memory; vLLM each block of a chunk, where it is asked to."""
+    path = "lmcache/v1/multiprocess/custom_types.py"
+    assert 'KV_EVENT_MEDIUM_CPU = "CPU"' in sources("lmcache", path)[path]
+    path = "lmcache/integration/vllm/lmcache_mp_connector.py"
+    assert re.search(
+        r"BlockStored\(\s+block_hashes=block_hashes,.*?block_size=event", sources("lmcache", path)[path], re.S
+    )
+    path = "vllm/distributed/kv_transfer/kv_connector/v1/offloading/"
+    assert all(
+        option in "\n".join([*sources("vllm", path).values(), *sources("vllm", "vllm/v1/kv_offload/").values()])
+        for option in ('"blocks_per_chunk"', '"self_describing_kv_events"')
+    )
+
+
+@contracts
 def test_every_kind_of_layers_of_vllm_is_one_whose_needs_are_known() -> None:
     tree = ast.parse(sources("vllm", "vllm/v1/kv_cache_interface.py")["vllm/v1/kv_cache_interface.py"])
     (kinds,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVCacheSpecKind"]

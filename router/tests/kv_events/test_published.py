@@ -148,6 +148,14 @@ def test_chunks_of_lmcache_are_found_by_the_engines_blocks_and_end_as_whole_chun
     assert (feed._index.match(hashes, 16), feed._index.blocks("a")) == ({}, (0, 2, 0))
 
 
+def test_layers_whose_blocks_are_in_host_memory_only_are_not_followed_and_the_feed_says_so(feed: Feed) -> None:
+    plain = PUBLISHED["vllm 0.33.0"]["plain"]
+    told(feed, [plain.replace(b"\xa3GPU", b"\xa3CPU")])
+    assert ("HiSparse" in feed._groups.trouble, found(feed)) == (True, (0, 0, 0))
+    told(feed, [plain])
+    assert (feed._groups.trouble, found(feed)) == ("", (32, 0, 0))
+
+
 def test_chunks_of_blocks_that_vllm_offloads_and_loads_as_one_are_learnt_from_their_events(feed: Feed) -> None:
     """Its kv_connector_extra_config: self_describing_kv_events, blocks_per_chunk."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"]])
