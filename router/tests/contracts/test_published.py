@@ -99,7 +99,7 @@ def names_of(scrape: Scrape) -> Iterator[tuple[str, str]]:
     """Names of metrics in two parts, that engines may put together."""
     for field in fields(scrape):
         value = getattr(scrape, field.name)
-        if isinstance(value, str) and value:
+        if isinstance(value, str) and value and not value.startswith("weir_sim_"):  # only simulated engines have those
             prefix, _, name = value.partition(":")
             yield f"{prefix}:", name
     for way in scrape.transfers:
