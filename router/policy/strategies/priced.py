@@ -5,7 +5,8 @@ the extra cost of a token by attention, and the cost of reading a token of conte
 tokens. docs/policies.md derives each term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from math import inf
 
 from router.policy.fleet import FleetColumns
@@ -21,16 +22,19 @@ from router.policy.value import replace
 from router.policy.view import Pick, View, least
 
 CONTEXT_COST = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
+MISSED = 0.5  # cost of a late first token, in times the limit
+MOST = 2.0  # wait after which there is nothing left to lose, in times the limit
 
 _NOBODY = FleetColumns(())
 Helpers = Sequence[InstanceState | None]  # for each instance, the other one that computes the prompt, if any
 
 
 def rank(view: View) -> Pick:
-    """argmin PP_i + w_i + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the same
-    terms, those of the prefill on p and those of the decode on d, and its transfer."""
+    """argmin l(PP_i + w_i) + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the
+    same terms, those of the prefill on p and those of the decode on d, and its transfer."""
     request, policy, fleet, cached = view.request, view.policy, view.instances, view.cached
-    equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+    rates = request.rates
+    equal: float = rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
     queued, some_decode = fleet.prefill_tokens, fleet.is_divided and "decode" in fleet.role
     if some_decode:  # decode-only instances say nothing about waiting prompts
         queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
@@ -38,7 +42,10 @@ def rank(view: View) -> Pick:
     idle = (queued.count(0), len(queued)) if request.pool is None else request.pool.idle
     stall = _stall(policy, idle[0] / idle[1] if isinstance(idle, tuple) else idle)
     context = stall * _context_weight(request, policy)
-    scores = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context)
+    # Tokens of prefill after which a first token is late; infinite while no rate is known
+    late = policy["strategy.late_after_s"] * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s) or inf
+    lates = [late * pace for pace in fleet.pace] if view.paced else repeat(late)
+    scores = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
     if view.paced:
         scores = view.at_pace(scores)
     helpers: Helpers = ()
@@ -46,32 +53,48 @@ def rank(view: View) -> Pick:
     if some_decode or request_class == "heavy":
         if some_decode:
             scores = [inf if role == "decode" else price for role, price in zip(fleet.role, scores, strict=True)]
-        scores, helpers = _Offloads(view, equal, stall, context).priced(scores, optional=request_class == "heavy")
+        scores, helpers = _Offloads(view, equal, stall, context, late).priced(scores, optional=request_class == "heavy")
     position = least(view, scores, fleet.running)
     instance, helper = fleet.instances[position], helpers[position] if helpers else None
-    given = request, policy, view.paced, scores[position], instance, helper, equal, stall, idle
+    given = request, policy, view.paced, scores[position], instance, helper, equal, stall, idle, late
     return Pick(instance, request_class, "least_price", Reasons(_in_words, given), fleet, scores, helper)
 
 
 def _colocated(
-    fleet: FleetColumns, cached: Sequence[int], prompt: int, equal: float, stall: float, context: float
+    fleet: FleetColumns,
+    cached: Sequence[int],
+    prompt: int,
+    equal: float,
+    stall: float,
+    context: float,
+    lates: Iterable[float],
 ) -> list[float]:
     """Return the prices without offload, also for decode-only instances. Runs for every instance at each decision:
     its terms are ordered for speed."""
     prices, beside = [], context * prompt
-    columns = zip(fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens)  # noqa: B905 - all as long
-    for queued, held, requests, used, tokens in columns:
+    loads = fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens
+    columns = zip(*loads, lates, strict=False)  # `lates` may be endless
+    for queued, held, requests, used, tokens, late in columns:
         new = prompt - held
-        cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_context`
-        prices.append(queued + cost + requests * (stall * cost + beside) + context * (used * tokens + queued))
+        cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_loss`, `_context`
+        wait = queued + cost
+        if wait > late:
+            wait = (wait if wait < MOST * late else MOST * late) + MISSED * late
+        prices.append(wait + requests * (stall * cost + beside) + context * (used * tokens + queued))
     return prices
+
+
+def _loss(wait: float, late: float) -> float:
+    """Return what a wait for the own first token costs: half the limit more once it is late, and no more from twice the
+    limit on."""
+    return wait if wait <= late else min(wait, MOST * late) + MISSED * late
 
 
 class _Offloads:
     """The prices of one request's offloads."""
 
-    def __init__(self, view: View, equal: float, stall: float, context: float) -> None:
-        self.view, self.equal, self.stall, self.context = view, equal, stall, context
+    def __init__(self, view: View, equal: float, stall: float, context: float, late: float) -> None:
+        self.view, self.equal, self.stall, self.context, self.late = view, equal, stall, context, late
 
     def priced(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
         """Return the prices, lowered to those of offloads. `optional`: offload also to instances that could compute the
@@ -100,12 +123,12 @@ class _Offloads:
         prices = [inf] * len(whole.instances)
         for position in able_to_prefill(whole, replace(decoder, id="")):
             one, new = whole.instances[position], whole.new[position]
-            prices[position] = self._prefill(one, prefill_cost(whole, new, self.equal)) / whole.pace_of(one)
+            prices[position] = self._prefill(one, prefill_cost(whole, new, self.equal), whole.pace_of(one))
         position = least(whole, prices, lambda: whole.instances.running)
         return (None, inf) if prices[position] == inf else (whole.instances[position], prices[position])
 
-    def _prefill(self, instance: InstanceState, cost: float) -> float:
-        return instance.prefill_tokens + cost + self.stall * _stalled(instance) * cost
+    def _prefill(self, instance: InstanceState, cost: float, pace: float) -> float:
+        return _loss((instance.prefill_tokens + cost) / pace, self.late) + self.stall * _stalled(instance) * cost / pace
 
 
 def _in_words(
@@ -118,6 +141,7 @@ def _in_words(
     equal: float,
     stall: float,
     idle: float | tuple[int, int],
+    late: float,
 ) -> tuple[str, ...]:
     fleet = FleetColumns((decoder,)) if helper is not None else _NOBODY
     view = View(request, fleet, policy, 0.0, fleet, paced)
@@ -125,11 +149,13 @@ def _in_words(
     new = request.prompt_tokens - view.cached_on(instance)
     cost, stalled = prefill_cost(view, new, equal), _stalled(instance)
     moved = "" if helper is None else f", {_transfer(view, 0, assumed_rates(view)):,.0f} for the transfer"
+    wait, late = instance.prefill_tokens + cost, late * view.pace_of(instance)
+    lost = f": late after {late:,.0f}, which counts as {_loss(wait, late):,.0f}" if wait > late else ""
     beside = _beside(view, decoder, stall * _context_weight(request, policy))
     share = f"{idle[0]} of {idle[1]}" if isinstance(idle, tuple) else f"{100 * idle:.0f} % of the pool"
     return (
         f"least price: {price:,.0f} tokens of prefill",
-        f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}",
+        f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}{lost}",
         f"a prefill stalls {stalled} requests: {stall:.2f} · {stalled * cost:,.0f}",
         f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: {beside:,.0f}",
         f"a stall weighs {stall:.2f}: {share} compute no prompt",
@@ -201,17 +227,31 @@ ANSWER_TOKENS = Parameter(
     down="contexts count less",
 )
 
+LATE_AFTER_S = Parameter(
+    name="strategy.late_after_s",
+    title="First token is late after",
+    unit="s",
+    default=5.0,
+    range=(0.1, 3_600.0),
+    step=0.5,
+    help="More requests keep the limit, and those that cannot gather where they harm least.",
+    metric="ttft_p99_ms",
+    up="later first tokens count as in time",
+    down="fewer requests can still be in time, and the others gather sooner",
+)
+
 STRATEGY = Strategy(
     "priced",
     "Priced",
     "The least price: the request's own wait for its first token, and what it makes the other requests there wait for, "
     "in tokens of prefill.",
-    "argmin PP_i + w_i + a · [R_i · w_i + c · (R_i · L + u_i · KV_i + PP_i)]; w_i = n_i + n_i · (L − n_i/2) / "
-    "equal_cost_tokens; a = min(1, stall_weight / share of instances with PP = 0)",
+    "argmin l(PP_i + w_i) + a · [R_i · w_i + c · (R_i · L + u_i · KV_i + PP_i)]; w_i = n_i + n_i · (L − n_i/2) / "
+    "equal_cost_tokens; a = min(1, stall_weight / share of instances with PP = 0); l(x) = x up to "
+    "T = late_after · rate, then min(x, 2 · T) + T/2",
     rank,
     reads_kv=always,
     kv_optional=True,  # PP_i takes the place of u_i · KV_i
-    parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, ASSUMED_TRANSFER, ASSUMED_KV),
+    parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, LATE_AFTER_S, ASSUMED_TRANSFER, ASSUMED_KV),
     by_pace=True,
     shortlisting=Shortlisting(most=FEWER, weights=_weights),
     offloads=True,
