@@ -26,6 +26,7 @@ class Rates:
     compute_tokens_per_s: float = 0.0  # marginal rate of a prompt's further tokens on an instance
     pull_extra_s: float = 0.0  # a pull's time beyond the prediction by these rates: API, steps of other requests
     equal_cost_tokens: float = 0.0  # context at which attention doubles the cost of a new token, by the engines' law
+    work_tokens_per_s: float = 0.0  # as the first, in tokens that cost as much as one without context
 
     def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
         """Return the time to move the KV of `tokens`; `assumed_bytes_per_s` applies until a transfer was measured."""

@@ -45,7 +45,8 @@ class RateEstimates:
 
     def _estimate(self, pool: Pool) -> None:
         sizes = (endpoint.kv.bytes_per_token for endpoint in pool.endpoints.values())
-        self.rates = self._pace.rates(next((float(size) for size in sizes if size is not None), 0.0))
+        size = next((float(size) for size in sizes if size is not None), 0.0)
+        self.rates = self._pace.rates(size, pool.rates.equal_cost_tokens)
 
     def _transfer(self, offload: Offload) -> bool:
         if offload.outcome != "ok" or not offload.transfer_ms or not offload.transfer_bytes:

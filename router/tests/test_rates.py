@@ -4,7 +4,8 @@ import pytest
 
 from router.contract.redis.published import FleetValue
 from router.policy.types import Decision, Rates
-from router.pool.load.pace import FORGET, PROMPTS, LinearFit
+from router.pool.health.progress import EQUAL_COST_TOKENS
+from router.pool.load.pace import FORGET, PROMPTS, LinearFit, Pace
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
@@ -143,6 +144,16 @@ def test_requests_without_a_transfer_do_not_change_the_transfer_rate(outcome: st
     seen = RateEstimates()
     seen.ended(moved(1_000_000, 0.1, outcome))
     assert seen.rates.transfer_bytes_per_s == 0
+
+
+def test_context_costs_count_as_work_where_a_rate_is_asked_in_work() -> None:
+    pace = Pace()
+    assert pace.rates(0.0, 10_000.0).work_tokens_per_s == 0
+    for _ in range(3):
+        pace.prefill(2_000, 9_000, 1.0)  # work: 2000 + 2000 * 10000/10000
+        assert pace.rates(0.0, 10_000.0).work_tokens_per_s == 4_000
+    assert pace.rates(0.0, 10_000.0).prefill_tokens_per_s == 2_000
+    assert pace.rates(0.0, 0.0).work_tokens_per_s == pytest.approx(2_000 + 2_000 * 10_000 / EQUAL_COST_TOKENS)
 
 
 def test_the_published_law_is_kept_beside_measured_rates() -> None:

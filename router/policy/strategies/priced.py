@@ -43,7 +43,7 @@ def rank(view: View) -> Pick:
     stall = _stall(policy, idle[0] / idle[1] if isinstance(idle, tuple) else idle)
     context = stall * _context_weight(request, policy)
     # Tokens of prefill after which a first token is late; infinite while no rate is known
-    late = policy["strategy.late_after_s"] * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s) or inf
+    late = policy["strategy.late_after_s"] * rates.work_tokens_per_s or inf
     lates = [late * pace for pace in fleet.pace] if view.paced else repeat(late)
     scores = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
     if view.paced:

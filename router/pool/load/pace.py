@@ -22,6 +22,7 @@ from itertools import chain
 from statistics import median
 
 from router.policy.types import Rates
+from router.pool.health.progress import EQUAL_COST_TOKENS
 from router.pool.load.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
 
 PROMPTS = 33  # latest prefills in the median
@@ -101,21 +102,28 @@ class Pace:
         """Learn from a pull. `predicted_s` includes the extra time of `rates`."""
         self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
 
-    def rates(self, bytes_per_token: float) -> Rates:
+    def rates(self, bytes_per_token: float, equal_cost_tokens: float) -> Rates:
+        """Return the rates. `equal_cost_tokens` as in Rates; 0: unknown."""
         setup_s, bytes_per_s = self._transfers.fitted()
+        prefills, equal = self._prefills, equal_cost_tokens or EQUAL_COST_TOKENS
         return Rates(
-            prefill_tokens_per_s=median(row[0] / seconds for row, seconds in self._prefills) if self._prefills else 0.0,
+            prefill_tokens_per_s=_middle(row[0] / seconds for row, seconds in prefills),
             kv_bytes_per_token=bytes_per_token,
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
             compute_tokens_per_s=self._prompts.fitted()[1],
             pull_extra_s=self._pull_extra_s,
+            work_tokens_per_s=_middle((new + pairs / equal) / seconds for (new, pairs, *_), seconds in prefills),
         )
 
 
 def _speed(prompts: Iterable[Computed], law: Factors) -> float:
     new, pairs, prompt, each = law  # written out for speed: tens of thousands are computed at once in a large pool
     return median([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts])
+
+
+def _middle(rates: Iterable[float]) -> float:
+    return median(each) if (each := [*rates]) else 0.0
 
 
 def _corrected(usual: float, own: float) -> float:

@@ -27,7 +27,7 @@ INSTANCES = st.lists(
 REQUESTS = st.builds(
     RoutingRequest,
     prompt_tokens=st.sampled_from([1, 900, 30_000, 130_000]),
-    rates=st.sampled_from([Rates(), Rates(context_cost=0.0025), Rates(prefill_tokens_per_s=2_000.0)]),
+    rates=st.sampled_from([Rates(), Rates(context_cost=0.0025), Rates(work_tokens_per_s=2_000.0)]),
 )
 
 
@@ -68,7 +68,7 @@ def test_without_a_weight_of_stalls_idle_fleets_go_by_the_wait_and_the_limit_alo
     found = prices(request, idle, stall_weight=0.0)
     for one in idle:
         new = request.prompt_tokens - min(one.cached_tokens, request.prompt_tokens)
-        wait, late = new + new * (request.prompt_tokens - new / 2) / 30_000, 5 * request.rates.prefill_tokens_per_s
+        wait, late = new + new * (request.prompt_tokens - new / 2) / 30_000, 5 * request.rates.work_tokens_per_s
         assert found[one.id] == (wait if not late or wait <= late else min(wait, 2 * late) + late / 2)
 
 
