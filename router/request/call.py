@@ -50,6 +50,7 @@ class Prediction:
     reason: Reason = ""  # why no exact index is in force
     why: str = ""  # the reason in words
     untokenized: str = ""  # why the prompt cannot be tokenised as its engine does
+    engine_renders: bool = False  # True: its engine can be asked for the tokens (serving/rendering.py)
 
 
 @dataclass(slots=True)

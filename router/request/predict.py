@@ -16,7 +16,7 @@ from router.prefix.exact.stretches import Tokens as Tiers
 from router.prefix.request_kind import ASKS_PROMPT, kind_of, reads_cache
 from router.request.call import Call
 from router.tokenize import salt
-from router.tokenize.tokenizer import NotTokenized
+from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 LONGEST_WHY = 200  # characters
 SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
@@ -50,18 +50,26 @@ def _thread() -> ThreadPoolExecutor:
 
 
 def _hash_blocks(call: Call) -> None:
-    state = call.pool.kv_event_state
-    index = state.known
-    if state.reader is None or index is None:
+    state, prediction = call.pool.kv_event_state, call.prediction
+    if state.reader is None or state.known is None:
         return
-    document = call.request.prompt.document
     try:
-        if "extra_key" in document:
+        if "extra_key" in call.request.prompt.document:
             raise NotTokenized("extra_key: no event tells which blocks have it")
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
     except (NotTokenized, RecursionError) as why:
         state.untokenized += 1
-        call.prediction.untokenized = str(why)[:LONGEST_WHY]
+        prediction.untokenized = str(why)[:LONGEST_WHY]
+        prediction.engine_renders = isinstance(why, EngineRenders)
+        return
+    take(call, tokens)
+
+
+def take(call: Call, tokens: bytes) -> None:
+    """Take the prompt's tokens: hash their blocks."""
+    state, document = call.pool.kv_event_state, call.request.prompt.document
+    index = state.known
+    if index is None:
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
     adapter, salted, seed = call.adapter, salt.of(document), index.seed

@@ -29,7 +29,7 @@ from router.request import bands, fault, predict
 from router.request.call import Call
 from router.request.offload import PrefillBusy, PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
-from router.serving import admit, delivery, prepare, relay, stored
+from router.serving import admit, delivery, prepare, relay, rendering, stored
 from router.serving.admit import DEADLINES
 from router.serving.aliases import may_fall_back
 from router.serving.division import division
@@ -141,6 +141,8 @@ class Proxy:
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         """Try instances of the call's pool until an answer can be passed on."""
+        if call.prediction.engine_renders:
+            await rendering.ask(call)
         if self._sessions.bind(call):
             await self._sessions.look_up(call)
         pool = call.pool

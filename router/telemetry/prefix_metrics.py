@@ -87,7 +87,7 @@ def _of_pools(pools: list[Pool]) -> Iterator[Metric]:
     sizes = [(key, index.bytes) for key, state in states if (index := state.known) is not None]
     left = [(key, state.untokenized) for key, state in states if state.known is not None]
     yield gauge("index_bytes", "Memory of the exact prefix index", ("pool",), sizes)
-    yield counter("untokenized_requests", "Requests left to the approximate index", ("pool",), left)
+    yield counter("untokenized_requests", "Requests that the router cannot tokenise itself", ("pool",), left)
     asked = [((*key, *why), n) for key, state in states for why, n in state.in_force.items()]
     help_text = "Attempts by the index that predicted, and why no exact one did"
     yield counter("index_requests", help_text, ("pool", "index", "reason"), asked)

@@ -13,10 +13,14 @@ from router.policy.value import replace
 from router.prefix.accuracy import FEWEST
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
+from router.serving import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded
+from router.tokenize.prompt import Prompt
+from router.tokenize.sim import SimTokenizer
+from router.tokenize.tokenizer import EngineRenders
 from router.upstream import usage as usages
 
 __all__ = ["folder", "quick", "start_sim"]
@@ -276,6 +280,60 @@ async def test_an_engine_that_computes_the_last_block_anew_is_predicted_with_one
         made = await receipt(published, await ask(client))
         assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 96, 96)
         assert (await receipt(published, await ask(client, "other " * 40)))["predicted_cached"] == 0
+
+
+class OnlyEngines(SimTokenizer):
+    def tokens(self, prompt: Prompt, api_path: str) -> bytes:
+        raise EngineRenders("only engines render it")
+
+
+CHAT = {"model": "llama", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1}
+
+
+async def of_chat(published: Published, client: Any, **more: Any) -> dict[str, Any]:
+    return await receipt(
+        published, (await client.post("/v1/chat/completions", json=CHAT | more)).headers["x-request-id"]
+    )
+
+
+async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_render(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        pool.kv_event_state.reader, endpoint = OnlyEngines(), pool.endpoints["demo-0"]
+        made = await of_chat(published, client)
+        assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 0, 0)
+        await until(lambda: pool.kv_event_state.index and pool.kv_event_state.index.blocks("demo-0")[0] >= 8)
+        made = await of_chat(published, client)
+        assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 128, 128)
+        assert made["prompt_tokens"] == made["actual_prompt_tokens"]
+
+        # Media would be processed twice, so it is not asked; nor again for a while where it does not render
+        assert (await of_chat(published, client, audio=None))["index"] == "approximate"
+        assert endpoint.renders_from == 0
+        monkeypatch.setattr(rendering, "_HEAD", rendering._HEAD.replace(b"/render", b"/nowhere"))
+        made = await of_chat(published, client)
+        assert (made["index"], made["index_reason"]) == ("approximate", "only engines render it")
+        waits_until = endpoint.renders_from
+        assert waits_until > 0
+        assert (await of_chat(published, client))["index"] == "approximate"
+        assert endpoint.renders_from == waits_until
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b"", b"[]", b"{}", b'{"token_ids": []}', b'{"token_ids": ["a"]}', b'{"token_ids": [-1]}'),
+        *(b'{"token_ids": 3}', b'{"token_ids": [1], "features": {"mm_hashes": {}}}'),
+    ],
+)
+def test_an_answer_without_the_tokens_of_a_text_is_none(answer: bytes) -> None:
+    assert rendering._tokens(answer) is None
 
 
 async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(

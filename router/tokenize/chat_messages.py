@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from router.tokenize.billing import LINE
-from router.tokenize.tokenizer import NotTokenized
+from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 Message = dict[str, Any]
 
@@ -89,7 +89,7 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
         made["tool_call_id"] = given["tool_call_id"]
     made |= {name: given[name] for name in ("name", "task") if isinstance(given.get(name), str)}
     if role == "developer" and given.get("tools"):
-        raise NotTokenized("tools of a developer: only the engine renders them")
+        raise EngineRenders("tools of a developer: only the engine renders them")
     return made
 
 

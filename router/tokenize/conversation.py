@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from router.tokenize.billing import without_billing
 from router.tokenize.chat_messages import function_tool
-from router.tokenize.tokenizer import NotTokenized
+from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 Document = dict[str, Any]  # its shape is not validated; `as_chat` finds faults on use
 
@@ -73,7 +73,7 @@ def _said(content: Any) -> Iterator[str]:
         content = [{"type": "text", "text": content}] if content else []
     for block in without_billing(content):
         if block["type"] in ("tool_addition", "tool_removal"):
-            raise NotTokenized("tools that change in the conversation: only the engine renders them")
+            raise EngineRenders("tools that change in the conversation: only the engine renders them")
         text = block.get("text") if block["type"] == "text" else None
         if text:
             yield text
@@ -123,7 +123,7 @@ def _responses(document: Document, manner: Manner) -> Document:
         if document.get(name):
             raise NotTokenized(f"{name}: only the engine can apply it")
     if document.get("truncation") not in (None, "disabled"):
-        raise NotTokenized("truncation: only the engine can apply it")
+        raise EngineRenders("truncation: only the engine can apply it")
     made: list[Document] = []
     if document.get("instructions"):
         made.append({"role": "system", "content": document["instructions"]})
@@ -132,7 +132,7 @@ def _responses(document: Document, manner: Manner) -> Document:
         made.append({"role": "user", "content": given})
     else:
         if given and given[-1].get("status") in ("in_progress", "incomplete"):
-            raise NotTokenized("an incomplete answer to be continued: only the engine renders it")
+            raise EngineRenders("an incomplete answer to be continued: only the engine renders it")
         for item in given:
             _take(item, made)
     tools, effort = document.get("tools"), (document.get("reasoning") or {}).get("effort")

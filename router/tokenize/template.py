@@ -11,7 +11,7 @@ from router.contract.json_value import JsonObject
 from router.tokenize import template_source
 from router.tokenize.chat_messages import normal, system_for, tool
 from router.tokenize.conversation import Manner, as_chat
-from router.tokenize.tokenizer import NotTokenized
+from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 # Options that only the engine can apply to the prompt
 _OWN = (
@@ -84,12 +84,12 @@ class Template:
         return self.render(as_chat(document, api_path, self.manner), as_built=api_path == "/v1/responses")
 
     def _refuse(self, document: JsonObject, own: Sequence[str]) -> None:
-        """Raise NotTokenized for a model that engines render in code, and for fields that only they can apply."""
+        """Raise EngineRenders for a model that engines render in code, and for fields that only they can apply."""
         if self._own_renderer:
-            raise NotTokenized(f"{self._own_renderer}: engines render it without its template")
+            raise EngineRenders(f"{self._own_renderer}: engines render it without its template")
         used = next((name for name in own if document.get(name)), None)
         if used is not None:
-            raise NotTokenized(f"{used}: only the engine can apply it")
+            raise EngineRenders(f"{used}: only the engine can apply it")
 
     def render(self, document: JsonObject, *, as_built: bool = False) -> str:
         """Render the prompt. `as_built`: see chat_messages.normal. Raise NotTokenized."""
@@ -98,7 +98,7 @@ class Template:
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
         if template is None:
-            raise NotTokenized("the model has no chat template")
+            raise EngineRenders("the model has no chat template")
         messages = normal(document.get("messages"), in_parts=self._in_parts[name], as_built=as_built)
         messages = messages if self._with_developers[name] else system_for(messages)
         try:

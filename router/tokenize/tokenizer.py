@@ -13,6 +13,10 @@ class NotTokenized(Exception):
     """The router cannot tokenise this request as its engine does; the message says why."""
 
 
+class EngineRenders(NotTokenized):
+    """Only the engine's own code renders such a prompt, from the request alone: it can be asked for the tokens."""
+
+
 class Tokenizer(Protocol):
     attention_chunk: int  # tokens in a chunk of the model's attention (Llama 4); 0: none
     forgetful: bool  # whether layers of the model keep a window or a state instead of all tokens

@@ -74,6 +74,7 @@ class App:
             "/v1/embeddings": self._embed,
             "/collective_rpc": self._collective_rpc,
         }
+        self._writes |= {f"{path}/render": partial(self._render, shape) for path, shape in FORMATS.items()}
         if service.adapters.slots:
             self._writes |= {
                 "/v1/load_lora_adapter": lambda raw: service.adapters.load(parse(raw)).encode(),
@@ -201,6 +202,12 @@ class App:
         ids = tokens.to_ids(data)
         window = self._service.about.window
         return orjson.dumps({"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None})
+
+    def _render(self, shape: ApiFormat, raw: bytes) -> bytes:
+        """Return the tokens of a prompt, as vLLM does with --enable-scale-out."""
+        params = shape.parse(parse(raw))
+        self._service.check_model(params.model)
+        return orjson.dumps({"token_ids": tokens.to_ids(params.prompts[0]), "features": None})
 
     def _detokenize(self, raw: bytes) -> bytes:
         body = parse(raw)
