@@ -40,7 +40,7 @@ async def ask(call: Call) -> None:
     if tokens is not None:
         predict.take(call, tokens)
         call.prediction.untokenized = ""
-    elif status != 400:  # that one is about the request
+    elif status != 400:  # a fault of the request
         endpoint.renders_from = now + AGAIN_S
 
 
