@@ -1,5 +1,6 @@
 """Runs a plan as a job, from its row to its result."""
 
+from time import monotonic
 from typing import Any
 
 from controlplane.evidence.plan import planned
@@ -11,6 +12,7 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet import jobs, subprocess
 
 READ = 200_000  # requests of a recording, of which the busiest are played
+LONGEST_S = 3_600.0  # longest search, wall clock; then it fails, and the next plan has its turn
 
 
 def run_plan(plan_id: int) -> None:
@@ -23,16 +25,20 @@ def _perform(made: FleetPlan) -> dict[str, Any]:
     asked = PlanIn.model_validate(made.asked)
     part = source.take(made.trace_name, READ, asked.seed, made.trace["until"])
     requests = busiest(part.trace.requests, asked.requests)
-    heartbeat = jobs.Heartbeat(made)
+    heartbeat, end = jobs.Heartbeat(made), monotonic() + LONGEST_S
 
     def take(plays: tuple[int, int]) -> None:
         made.done, made.total = plays
 
-    result = subprocess.run_in_subprocess(
-        planned.compute,
-        (asked.question, requests, part.trace.pacing),
-        lambda: heartbeat.beat(done=made.done, total=made.total),
-        take,
-    )
+    def beat() -> None:
+        if monotonic() >= end:
+            plays = f"{made.done:,} of at most {made.total:,} plays"
+            raise subprocess.SubprocessFailed(
+                f"no answer after {LONGEST_S:,.0f} s, {plays}: ask for fewer requests, GPUs or policies"
+            )
+        heartbeat.beat(done=made.done, total=made.total)
+
+    job = asked.question, requests, part.trace.pacing
+    result = subprocess.run_in_subprocess(planned.compute, job, beat, take)
     facts = {**part.facts(), "played": len(requests)}
     return {"done": made.done, "total": made.done, "trace": facts, "source": source_sha256(), "result": result}

@@ -169,3 +169,15 @@ def test_a_search_that_is_too_large_fails_with_its_limit(ci: ApiCaller, monkeypa
     assert failed["status"] == "failed"
     assert re.match(r"\d+ fleets to play \(at most 1\)", failed["cause"])
     assert ci.post("/plans", ASKED).json()["id"] != number, "a failed one is computed again"
+
+
+def test_a_search_that_takes_too_long_fails_and_says_what_to_ask(
+    ci: ApiCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LONGEST_S", 0.0)
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: beat())
+    number = ci.post("/plans", ASKED).json()["id"]
+    running.run_plan(number)
+    failed = ci.get(f"/plans/{number}").json()
+    assert failed["status"] == "failed"
+    assert failed["cause"].endswith("0 of at most 0 plays: ask for fewer requests, GPUs or policies")
