@@ -6,8 +6,8 @@ Both engines run with vLLM's `bidirectional_kv_xfer`: the answer of a decoder th
 and reply are, and the next prefill request may offer them. Conversations go in batches of 14. Their first turns run
 together; their second turns, which add 64 tokens, one after the other, half of them with the offer, in random order.
 In every other batch the prefill engine has forgotten all it had cached, like one that did not serve the first turn.
-Each second answer is compared with the one that the decoder gives alone. A mismatched offer, of another conversation's
-blocks, shows whether vLLM notices. Without Weir: requests are those of router/flows/nixl.py, with the offer added.
+Without Weir: requests are those of router/flows/nixl.py, with the offer added. The weights of the tiny model are so
+small that answers hardly depend on the KV: they are not compared.
 """
 
 import argparse
@@ -34,10 +34,10 @@ from router.tests.ports import free_ports
 
 BATCH = 14
 PROMPT, REPLY, ADDED = 800, 128, 64  # tokens
-EXTRA = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 64, "decoder_kv_blocks_ttl": 60}
+EXTRA = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 64, "decoder_kv_blocks_ttl": 120}
 KV = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
 START_S = 1200.0  # a busy machine
-COLUMNS = ("prefill engine", "offered", "n", "tokens computed", "TTFT p50", "95 % interval", "as alone", "measured")
+COLUMNS = ("prefill engine", "offered", "n", "tokens computed", "TTFT p50", "95 % interval", "measured")
 OFFERED = (
     *("remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
     *("dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode"),
@@ -123,32 +123,26 @@ class Pair:
     async def second_turn(self, talk: Conversation, offer: Row | None) -> Row:
         began = time.perf_counter()
         held = await self.ask(self.prefill, talk.prompt, 1, dict(HOLD) | (offer or {}))
-        first_s, answer = await self._streamed(talk.prompt, held["kv_transfer_params"])
+        first_s = await self._first(talk.prompt, held["kv_transfer_params"])
         used = held["usage"]
         cached = (used["prompt_tokens_details"] or {}).get("cached_tokens") or 0
         return {
             "computed": used["prompt_tokens"] - cached,
             "prompt": used["prompt_tokens"],
             "ttft": first_s - began,
-            "said": [*held["choices"][0]["token_ids"], *answer],
         }
 
-    async def _streamed(self, prompt: list[int], params: Row) -> tuple[float, list[int]]:
+    async def _first(self, prompt: list[int], params: Row) -> float:
+        """Return when the decoder's first token came."""
         body = {"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0, "ignore_eos": True}
-        more = {"stream": True, "return_token_ids": True, "kv_transfer_params": params}
-        first, said = 0.0, list[int]()
+        more = {"stream": True, "kv_transfer_params": params}
+        first = 0.0
         async with self.client.stream("POST", self.decode + "/v1/completions", json=body | more) as answer:
             answer.raise_for_status()
             async for line in answer.aiter_lines():
                 if line.startswith("data: {"):
                     first = first or time.perf_counter()
-                    for choice in json.loads(line[6:])["choices"]:
-                        said += choice.get("token_ids") or []
-        return first, said
-
-    async def alone(self, talk: Conversation) -> list[int]:
-        said: list[int] = (await self.ask(self.decode, talk.prompt, 16))["choices"][0]["token_ids"]
-        return [said[0], *said]
+        return first
 
     async def forget(self) -> None:
         """Let the prefill engine forget what it has cached: it can once no decoder is to fetch any of it."""
@@ -162,7 +156,7 @@ class Pair:
 
 
 async def measured(pair: Pair, conversations: int) -> list[Row]:
-    draw, rows = random.Random(1), list[Row]()
+    draw, rows = random.Random(), list[Row]()  # engines that run already know no prompt of an earlier run
     await pair.ready()
     await pair.first_turn(Conversation(tokens(draw, 100)), draw)  # a handshake
     for batch in range(conversations // BATCH):
@@ -179,27 +173,9 @@ async def measured(pair: Pair, conversations: int) -> list[Row]:
             except httpx.HTTPStatusError as error:  # as for blocks whose time to live is over
                 print(batch, offers_it, cold, error.response.status_code, error.response.text[:200], flush=True)
                 continue
-            row["as alone"] = row.pop("said") == await pair.alone(talk)
             rows.append(row | {"cold": cold, "offered": offers_it and talk.offer is not None})
             print(batch, json.dumps(rows[-1]), f"load {os.getloadavg()[0]:.1f}", flush=True)
     return rows
-
-
-async def mismatched(pair: Pair, times: int = 3) -> str:
-    """Offer another conversation's blocks."""
-    draw, same, failed = random.Random(2), 0, 0
-    for _ in range(times):
-        talks = [Conversation(tokens(draw, PROMPT)) for _ in range(2)]
-        for talk in talks:
-            await pair.first_turn(talk, draw)
-        await pair.forget()
-        try:
-            row = await pair.second_turn(talks[0], talks[1].offer)
-        except httpx.HTTPStatusError:
-            failed += 1
-            continue
-        same += row["said"] == await pair.alone(talks[0])
-    return f"another conversation's blocks: {times - failed} of {times} answered, {same} of them as alone"
 
 
 def interval(values: list[float], draw: random.Random) -> tuple[float, float]:
@@ -227,7 +203,7 @@ def table(rows: list[Row]) -> list[list[str]]:
                     *("yes" if offered else "no", str(len(of))),
                     f"{computed:,.0f} of {median(row['prompt'] for row in of):,.0f}",
                     *(f"{median(times):.0f} ms", f"{low:.0f}–{high:.0f} ms"),
-                    *(f"{sum(row['as alone'] for row in of)} of {len(of)}", about),
+                    about,
                 ]
             )
     return lines
@@ -243,7 +219,6 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
             lines = table(rows)
             for line in (COLUMNS, *lines):
                 print("| " + " | ".join(line) + " |")
-            print(await mismatched(pair))
     if options.write:
         sheets.save("reuse", [list(COLUMNS), *lines])
 
