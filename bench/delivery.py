@@ -45,7 +45,7 @@ from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies, ShadowCounts
 from router.telemetry.shadow import ShadowDecider
 from router.tests.pool.splits import candidate, split
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 POOL = "bench"
 ROUTERS = 3

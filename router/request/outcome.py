@@ -7,7 +7,7 @@ from router.contract.verdict import VERDICTS, Fault, Label, Result
 from router.pool.endpoint import Endpoint
 from router.pool.load.gpu_clock import GpuSpent
 from router.request.offload import Offload
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 
 class Failure(NamedTuple):

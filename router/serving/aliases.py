@@ -11,7 +11,8 @@ from router.http.errors import ErrorResponse
 from router.policy.value import replace
 from router.pool.rollout import SHARES, hashed
 from router.request.chosen import Chosen
-from router.tokenize.prompt import Prompt, renamed
+from router.tokenize.parsed import Prompt
+from router.tokenize.prompt import renamed
 
 CONDITION_OF: dict[str, Condition] = {
     **dict.fromkeys(("no_instance_ready", "waking", "adapter_not_loaded"), "no_instance_ready"),

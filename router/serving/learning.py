@@ -6,7 +6,7 @@ from router.prefix.chain import CHUNK_BYTES
 from router.request import predict
 from router.request.call import Call
 from router.request.offload import Offload
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:

@@ -25,7 +25,7 @@ from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import prompt, salt
-from router.tokenize.prompt import Prompt
+from router.tokenize.parsed import Prompt
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
 # Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.

@@ -17,7 +17,7 @@ from router.policy.reasons import in_words
 from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Attempt
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
 # Placeholder for the decision of a request rejected before

@@ -12,7 +12,7 @@ from router.request.offload import Offload
 from router.request.outcome import Outcome
 from router.telemetry.rates import RateEstimates, lone_prefill
 from router.tests.conftest import fleet, instance
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 
 def pool() -> Pool:

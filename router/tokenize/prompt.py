@@ -4,7 +4,7 @@ import array
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import xxhash
@@ -14,9 +14,10 @@ from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.engine_fields import FIELDS
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
-from router.policy.value import Value, replace
+from router.policy.value import replace
 from router.tokenize import billing, bounds, salt
 from router.tokenize.billing import without_billing
+from router.tokenize.parsed import Prompt
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
@@ -29,26 +30,15 @@ TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 class InvalidBody(ValueError):
     """An invalid body; the message says what is wrong."""
 
-    code = "invalid_json"
+    code: ClassVar[str] = "invalid_json"
 
 
 class TooComplex(InvalidBody):
-    code = "json_too_complex"
+    code: ClassVar[str] = "json_too_complex"
 
 
 class BadParts(InvalidBody):
-    code = "invalid_multipart"
-
-
-class Prompt(Value, frozen=True):
-    model: str  # empty if the body names none
-    rendered: bytes  # conversations with equal prefixes have equal prefixes here
-    token_ids: int | None  # number of token ids in the prompt; None: tokens are estimated
-    stream: bool
-    usage_asked: bool  # the client asked for the usage chunk of a stream
-    document: JsonObject = {}  # the body
-    priority: object = None  # value in the body
-    rewritten: bool = False  # `document` differs from what the client sent
+    code: ClassVar[str] = "invalid_multipart"
 
 
 def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Prompt:

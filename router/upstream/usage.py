@@ -1,19 +1,17 @@
 """An engine's `usage`, and the removal of a usage chunk that the client did not request. Pure."""
 
 import re
-from typing import Annotated
 
 import msgspec
 import orjson
 
 from router.contract import answers
 from router.contract.json_value import JsonObject
-from router.policy.value import Value
+from router.upstream.used import LARGEST, PlainUsage, Usage
 
 TRIES = 16  # last "usage" keys examined in a part of a stream, as an engine may send nothing else
 HELD = 64 * 1024  # bytes; longer unfinished events are forwarded unchanged
 LONGEST_S = 1_000_000  # longest audio
-LARGEST = 1_000_000_000  # tokens; higher reports are wrong and would overflow sums
 
 USAGE = b'"usage"'
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
@@ -21,35 +19,9 @@ _KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
 _END = re.compile(rb"\r?\n\r?\n")
 
 
-class Usage(Value, frozen=True):
-    """Token counts; None if the engine does not report one."""
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tiers: tuple[int, int, int] | None = None  # cached tokens from device, host memory and disk
-    audio_s: float | None = None  # audio in a transcription
-
-
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: _Tokens | None = None
-    cached_tokens_details: None = None
-
-
-class _Plain(msgspec.Struct):
-    """The usage as nearly every engine reports it."""
-
-    prompt_tokens: _Tokens
-    completion_tokens: _Tokens | None = None
-    prompt_tokens_details: _Details | None = None
-
-
 def parse(raw: JsonObject) -> Usage:
     try:
-        plain = msgspec.convert(raw, _Plain)
+        plain = msgspec.convert(raw, PlainUsage)
     except msgspec.ValidationError:
         return _parsed(raw)
     details = plain.prompt_tokens_details

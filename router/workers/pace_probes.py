@@ -17,6 +17,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream import usage
 from router.upstream.errors import UpstreamError
+from router.upstream.used import Usage
 from router.workers.own_request import ask
 
 log = logging.getLogger("weir.router")
@@ -91,5 +92,5 @@ async def _compute(endpoint: Endpoint, model: str) -> int:
         return 0
     answer = answers.said(raw) if status == 200 else None
     reported = answers.usage_of(answer) if answer is not None else None
-    used = usage.parse(reported) if reported is not None else usage.Usage()
+    used = usage.parse(reported) if reported is not None else Usage()
     return (used.prompt_tokens or 0) - (used.cached_tokens or 0)

@@ -13,7 +13,7 @@ from router.serving.learning import learn
 from router.tests.conftest import instance
 from router.tests.flows.conftest import PROMPT, Build, Sim
 from router.tests.forked import STORE
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 CACHED = 1984  # whole blocks of the prompt
 OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # no prefix is kept; the store has the last block, too

@@ -7,7 +7,8 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from router.tokenize.prompt import Prompt, read
+from router.tokenize.parsed import Prompt
+from router.tokenize.prompt import read
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"

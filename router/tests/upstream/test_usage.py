@@ -5,7 +5,8 @@ import json
 import pytest
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import LARGEST, Strip, Usage, combined, parse
+from router.upstream.usage import Strip, combined, parse
+from router.upstream.used import LARGEST, Usage
 
 TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"

@@ -31,7 +31,7 @@ from router.serving import admit, proxy
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
-from router.upstream.usage import Usage
+from router.upstream.used import Usage
 
 RATES = Rates(prefill_tokens_per_s=100.0)
 DRAW = 0.25
