@@ -16,7 +16,7 @@ AGENTS_STAMP := $(AGENTS)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled findings screenshots sbom audit release wheel clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled test-compiled findings screenshots sbom audit release wheel clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -97,10 +97,21 @@ bench: $(TESTS_STAMP)
 findings: $(TESTS_STAMP)
 	$(PY) -m bench.findings --write
 
-# The engine for fits to traffic, by mypyc: a C compiler and Python's headers (Debian: gcc, libc6-dev, python3-dev).
+# The request path and the engine for fits to traffic, by mypyc: a C compiler and Python's headers (Debian: gcc,
+# libc6-dev, python3-dev).
 compiled: $(STAMP)
 	@$(call install,requirements-compiled.txt)
-	@$(PY) deploy/compile_engine.py
+	@$(PY) deploy/compile.py
+
+COMPILED_TESTS := $(addprefix router/tests/,http/test_protocol.py http/test_forwarding.py http/test_request_limits.py \
+	http/test_trailers.py http/test_own_errors.py upstream/test_retries.py upstream/test_connections.py \
+	policy/test_golden.py test_receipts.py test_sessions.py)
+
+# What compiling breaks shows only where it runs.
+test-compiled: $(TESTS_STAMP)
+	@$(PY) deploy/compile.py router
+	$(PYTEST) -n 0 -m slow router/tests/standalone/test_compiled_process.py
+	$(PY) -m router.tests.compiled router/.compiled/router pytest -n 0 -m "not slow and not attacks" $(COMPILED_TESTS)
 
 wheel: $(STAMP)
 	@$(call install,requirements-compiled.txt)
@@ -178,4 +189,4 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root dist bench/out
+	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit router/.compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root dist bench/out

@@ -10,5 +10,6 @@ setup(
         *(f"controlplane.{folder}" for folder in FILES),
     ],
     package_dir={f"controlplane.{folder}": folder for folder in FILES},
-    package_data={"fleet.engine": ["*.jsonl"]} | {f"controlplane.{name}": [files] for name, files in FILES.items()},
+    package_data={"fleet.engine": ["*.jsonl"], "router": [".compiled/**/*"]}
+    | {f"controlplane.{name}": [files] for name, files in FILES.items()},
 )

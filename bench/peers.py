@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import redis
@@ -24,9 +24,11 @@ import redis
 from controlplane.base.process import redis_server
 from router.contract.redis import redis_keys
 from router.policy.schema import document
+from router.request_path import ROUTER
 from router.tests.values import stored
 
 HERE = Path(__file__).resolve().parent
+SOURCES = {"WEIR_COMPILED": "0"}  # what of Weir's runs unless it says otherwise
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 90.0
 
@@ -171,7 +173,10 @@ def litellm(setting: Setting) -> Iterator[Running]:
 # This does what `python -m router` does, except that a request's records are dropped instead of written.
 UNRECORDED = """
 import sys
-from router.__main__ import main
+from router.request_path import ROUTER
+
+ROUTER.use()
+from router.process import main
 from router.sync.reporter import Reporter
 
 async def forget(self):
@@ -195,9 +200,16 @@ def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator
             publish(client, setting.urls, setting.authority)
         python = [setting.python, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
         argv = [*python, *router, "--redis", url, "--port", setting.port, "--log-level", "warning"]
-        with serving(setting, argv, "weir", "/healthz", **setting.env) as running:
+        with serving(setting, argv, "weir", "/healthz", **SOURCES | setting.env) as running:
             running.helper = keeper.pid
             yield running
+
+
+def weir_compiled(setting: Setting) -> AbstractContextManager[Running]:
+    """Run Weir with the compiled copy of its request path."""
+    if not ROUTER.is_valid():
+        raise Unavailable("there is no compiled copy of these sources: make compiled")
+    return weir(replace(setting, env={**setting.env, "WEIR_COMPILED": "1"}))
 
 
 def weir_unrecorded(setting: Setting) -> AbstractContextManager[Running]:
@@ -214,7 +226,7 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
     instances = ",".join(url + trusted for url in setting.urls)
     argv = [setting.python, "-m", "router", "--instances", instances, "--policy", policy]
     argv += ["--model", "bench", "--port", setting.port, "--log-level", "warning"]
-    with serving(setting, argv, "weir-alone", "/healthz", **setting.env) as running:
+    with serving(setting, argv, "weir-alone", "/healthz", **SOURCES | setting.env) as running:
         yield running
 
 
@@ -244,6 +256,7 @@ def publish(client: redis.Redis, urls: list[str], authority: Path | None = None)
 
 PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "weir": weir,
+    "weir-compiled": weir_compiled,
     "weir-unrecorded": weir_unrecorded,
     "weir-alone": weir_alone,
     "floor": floor,

@@ -1,7 +1,7 @@
 """What the router costs beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
-                                     [--routers weir,weir-alone,floor,sglang-router,smg,vllm-router,litellm]
+                                     [--routers weir,weir-compiled,weir-alone,floor,sglang-router,smg,…]
                                      [--rate N]… [--profile FILE] [--against CHECKOUT|COMMIT] [--python PYTHON]
                                      [--spans 1%,100%] [--collector-away] [--tls] [--write]
 

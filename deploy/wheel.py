@@ -1,14 +1,18 @@
 """Build two wheels: weir, and weir-router, the router alone with the packages that it imports.
 
-.venv/bin/python deploy/wheel.py [FOLDER]
+.venv/bin/python deploy/wheel.py [FOLDER] [--compiled]
+
+--compiled: with the compiled copies (deploy/compile.py), which this Python and platform alone can use.
 """
 
+import argparse
 import ast
 import json
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from importlib.metadata import packages_distributions
@@ -16,30 +20,50 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from fleet.engine.compiled import ENGINE  # noqa: E402 - the path comes first
+from router.compiled import FOLDER  # noqa: E402
+from router.request_path import ROUTER  # noqa: E402
+
 PROJECT = "pyproject.toml"
 FOLDERS = ("controlplane", "docs", "examples", "fleet", "router", "static", "templates")
-UNUSED = shutil.ignore_patterns("tests", "testing*.py", "__pycache__")
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+UNUSED = ("tests", "testing*.py", "__pycache__")
+BUILD = """
+import sys
+from setuptools import build_meta
+folder, *options = sys.argv[1:]
+build_meta.build_wheel(folder, {"--build-option": options})
+"""
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, compiled: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = (ROOT / PROJECT).read_text()
-    build(folder, FOLDERS, {PROJECT: text, "setup.py": (ROOT / "setup.py").read_text()})
-    build(folder, ("router",), {PROJECT: router_alone(tomllib.loads(text))})
+    for copy in (ROUTER, ENGINE) if compiled else ():
+        if not copy.is_valid():
+            raise SystemExit(f"{copy.folder}: no copy of these sources for this Python: run deploy/compile.py")
+    build(folder, FOLDERS, {PROJECT: text, "setup.py": (ROOT / "setup.py").read_text()}, compiled=compiled)
+    build(folder, ("router",), {PROJECT: router_alone(tomllib.loads(text))}, compiled=compiled)
 
 
-def build(folder: Path, folders: tuple[str, ...], files: dict[str, str]) -> None:
+def build(folder: Path, folders: tuple[str, ...], files: dict[str, str], *, compiled: bool) -> None:
     """Build in a copy: in a clone setuptools packs what an earlier build left behind, too."""
     with tempfile.TemporaryDirectory() as work:
         for name in folders:
-            shutil.copytree(ROOT / name, Path(work, name), ignore=UNUSED)
+            unused = UNUSED if compiled else (*UNUSED, FOLDER.name)
+            shutil.copytree(ROOT / name, Path(work, name), ignore=shutil.ignore_patterns(*unused))
         for name, text in (files | {"LICENSE": (ROOT / "LICENSE").read_text()}).items():
             Path(work, name).write_text(text)
-        command = [sys.executable, "-c", BUILD, str(folder.resolve())]
+        command = [sys.executable, "-c", BUILD, str(folder.resolve()), *(_for_this_python() if compiled else ())]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
+
+
+def _for_this_python() -> list[str]:
+    tag = sysconfig.get_config_var("SOABI").split("-")
+    return [f"--python-tag=cp{tag[1]}", f"--plat-name={sysconfig.get_platform().replace('-', '_').replace('.', '_')}"]
 
 
 def router_alone(project: dict[str, Any]) -> str:
@@ -61,6 +85,8 @@ dependencies = {json.dumps(wanted)}
 scripts = {{weir-router = "router.__main__:main"}}
 [tool.setuptools.packages.find]
 include = ["router*"]
+[tool.setuptools.package-data]
+router = ["{FOLDER.name}/router/**/*"]
 """
 
 
@@ -81,4 +107,7 @@ def normal(name: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist")
+    parser.add_argument("--compiled", action="store_true")
+    main(**vars(parser.parse_args()))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fleet import beside
-from fleet.engine.compiled import use_compiled
+from fleet.engine.compiled import ENGINE
 from router.contract.problem import InvalidInput, Problem, shown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def _result(pipe: Connection) -> tuple[str, object]:
 
 if __name__ == "__main__":
     if COMPILED in sys.argv:
-        use_compiled()
+        ENGINE.use()
     caller = Connection(int(sys.argv[1]))
     beside.callers.append(caller)
     serve(caller)

@@ -1,95 +1,16 @@
-"""`python -m router`: one router process."""
+"""`python -m router`: one router process, compiled where there is a copy."""
 
-import argparse
-import asyncio
-import gc
-import logging
-import os
-import signal
-import socket
 import sys
-from collections.abc import Callable
 
-import uvloop
-
-from router.app import Router
-from router.contract.secret_text import MaskingFormatter
-from router.http.clients import ClientConnections
-from router.http.cors import cors
-from router.http.server import HttpServer, listen
-from router.options import arguments, clients, source, spans_settings
-from router.serving.joining import join
-from router.serving.pools import Pools
-from router.serving.web_relay import WebRelay
-from router.source import PoolSource
-from router.spans.settings import SpanSettings
-
-Make = Callable[[PoolSource, ClientConnections, SpanSettings | None], Router]
+from router.request_path import ROUTER
 
 
 def main() -> int:
-    return run(arguments(), Router)
+    ROUTER.use()
+    from router import process  # it imports what the copy replaces
 
-
-def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
-    """Run until asked to end; return the exit status. `make` builds the application; `also` is for the log."""
-    output = logging.StreamHandler()
-    output.setFormatter(MaskingFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
-    logging.basicConfig(level=options.log_level.upper(), handlers=[output])
-    listeners = []
-    wanted = [(options.port, False), *([(options.shared_port, True)] if options.shared_port else [])]
-    for port, shared in wanted:
-        try:
-            listeners.append(listen(options.host, port, shared=shared))
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            print(f"router: cannot listen on {options.host}:{port}: {why}", file=sys.stderr)
-            return 1
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    url = options.url or f"http://{host}:{listeners[0].getsockname()[1]}"
-    try:
-        limits = clients(options)
-        router = make(source(options, url), limits, spans_settings())
-        router.cors, router.root = cors(options.cors_origins), options.root_path
-        router.web = WebRelay(options.web) if options.web else None
-    except ValueError as error:
-        print(f"router: {error}", file=sys.stderr)
-        return 2
-    tame_garbage_collection()
-    own, *joined = listeners
-    said = f"router {options.id} listens on {url}{also and ', '}{also}"
-    uvloop.run(serve(HttpServer(router, options.grace, limits), own, joined, router.pools, said))
-    return 0
-
-
-async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools, said: str) -> None:
-    """Serve until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once. `said` is logged
-    once it listens."""
-    asked = asyncio.Event()
-
-    def on_signal(number: int) -> None:
-        if asked.is_set():
-            os._exit(128 + number)
-        asked.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    await server.start([own])
-    logging.getLogger("weir.router").info(said)
-    joining = [asyncio.create_task(join(server, listener, pools)) for listener in shared]
-    await asked.wait()
-    for task in joining:
-        task.cancel()
-    await server.stop()
-
-
-def tame_garbage_collection() -> None:
-    """Collect rarely: requests leave no cycles, so a search after every 700 objects only costs time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    return process.main()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     sys.exit(main())

@@ -15,6 +15,7 @@ from router.pool import affinity
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.pool.ranks import RANK_REFUSED
+from router.request_path import ROUTER
 from router.telemetry import delivery_metrics, prefix_metrics
 from router.telemetry.families import PREFIX, counter, gauge, histogram, placed
 from router.telemetry.recorder import Recorder
@@ -46,6 +47,7 @@ class RouterCollector(Collector):
         yield from self._keys()
         yield from self._client_connections()
         yield _single("stored_responses", "Responses whose instance is known", len(self._source.responses))
+        yield _single("compiled", "1 where the request path runs compiled", float(ROUTER.runs()))
         yield _single("tasks", "Tasks of the event loop: about one per request and a few permanent ones", _tasks())
         yield from self._source.metrics()
 

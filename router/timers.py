@@ -19,7 +19,8 @@ class Deadlines(Generic[Item]):
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Item], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, expire: Callable[[Item], None]) -> None:
+        """`loop` is None for the loop that runs at the first start."""
         self._loop = loop
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, loop time
@@ -36,21 +37,27 @@ class Deadlines(Generic[Item]):
         return iter(self._due)
 
     def start(self, item: Item, limit_s: float) -> None:
-        due = self._due[item] = self._loop.time() + limit_s
+        due = self._due[item] = (self._loop or self._running_loop()).time() + limit_s
         if self._timer is None or due < self._next:
             self._arm(due)
 
     def stop(self, item: Item) -> None:
         self._due.pop(item, None)
 
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, kept as before Python 3.12 asking for it costs a system call (getpid)."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
     def _arm(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._next = at
-        self._timer = self._loop.call_at(at, self._check)
+        self._timer = self._running_loop().call_at(at, self._check)
 
     def _check(self) -> None:
-        now = self._loop.time()
+        now = self._running_loop().time()
         if now - self._next > GRAIN_S:
             self._passes = PASSES
             self._wait_for_passes(now)
@@ -60,7 +67,7 @@ class Deadlines(Generic[Item]):
     def _wait_for_passes(self, at: float) -> None:
         self._passes -= 1
         if self._passes:
-            self._timer = self._loop.call_soon(self._wait_for_passes, at)
+            self._timer = self._running_loop().call_soon(self._wait_for_passes, at)
         else:
             self._expire_due(at)
 
@@ -70,4 +77,4 @@ class Deadlines(Generic[Item]):
             if self._due.pop(item, None) is not None:  # not stopped by an earlier item
                 self._expire(item)
         if self._due and self._timer is None:
-            self._arm(max(min(self._due.values()), self._loop.time() + GRAIN_S))
+            self._arm(max(min(self._due.values()), self._running_loop().time() + GRAIN_S))

@@ -72,7 +72,7 @@ def test_an_installed_wheel_shows_the_page_and_starts_engines(wheels, tmp_path):
 def test_the_wheel_of_the_router_needs_no_django(wheels, tmp_path):
     with zipfile.ZipFile(wheels["weir_router"]) as wheel:
         wheel.extractall(tmp_path)
-    code = "import sys, router.__main__; from router.contract.installation import VERSION; print(VERSION, *sys.modules)"
+    code = "import sys, router.process; from router.contract.installation import VERSION; print(VERSION, *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     version, *modules = done.stdout.split()
     assert version == VERSION

@@ -5,7 +5,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -34,6 +34,8 @@ _OFFER = (b"connection", b"upgrade", b"http2-settings")
 
 
 class HttpProtocol(asyncio.Protocol):
+    __deletable__ = ("_limits", "_parser", "on_message_begin")  # for mypyc
+
     def __init__(self, server: "HttpServer") -> None:
         self._server = server
         self.clients = server.clients
@@ -344,5 +346,6 @@ class HttpProtocol(asyncio.Protocol):
 
 @lru_cache(maxsize=256)
 def split(target: bytes) -> tuple[str, bytes]:
-    url = httptools.parse_url(target)
-    return unquote(url.path.decode("ascii")), url.query or b""
+    url: Any = httptools.parse_url(target)  # its types know of no target without a query
+    query: bytes | None = url.query
+    return unquote(url.path.decode("ascii")), query or b""

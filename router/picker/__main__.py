@@ -5,11 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
-from router.__main__ import run
 from router.app import Router
 from router.contract.redis.api_keys import BAND_MAX
 from router.http.clients import ClientConnections
 from router.options import OptionError, Parser, arguments
+from router.process import run
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
 

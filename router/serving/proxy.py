@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import partial
 from math import ceil
 
 from router.contract import answers, verdict
@@ -55,13 +55,15 @@ class Proxy:
         self._sessions = sessions
         self._recorder = recorder
         self.stalls = Stalls()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.tracer: Tracer | None = None  # None: spans are off
         self.responses: StoredResponses | None = None  # None behind a gateway, whose answers are not seen
 
-    @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, cached since before Python 3.12 asking for it costs a system call (getpid)."""
-        return asyncio.get_running_loop()
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, kept as before Python 3.12 asking for it costs a system call (getpid)."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         by_name = {header: value for header, value in incoming.headers}  # faster than dict()
@@ -73,8 +75,8 @@ class Proxy:
             await self._read(call, incoming, by_name, client)
             try:
                 await self._answer(call, client)
-            except ErrorResponse as refusal:
-                await self._fall_back(call, refusal, client)
+            except ErrorResponse as unserved:
+                await self._fall_back(call, unserved, client)
         except (ErrorResponse, InvalidBody) as refusal:
             _send_refusal(call, refusal, client)
         except UpstreamError as error:  # after the first byte, the relay has sent an error event
@@ -115,7 +117,7 @@ class Proxy:
         if auth.bucket_store is not None:
             await auth.admit(call)
         if responses is not None:
-            responses.hold(call, self._loop.time())
+            responses.hold(call, self._running_loop().time())
 
     def _end(self, call: Call) -> None:
         call.end(time.perf_counter())
@@ -185,7 +187,7 @@ class Proxy:
 
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
-        request, now = self._sessions.request(call), self._loop.time()
+        request, now = self._sessions.request(call), (self._loop or self._running_loop()).time()
         excluded = {**call.outside, **tried} if call.outside else tried
         homes = _homes(call) if call.adapter else None
         if call.assigned is None:
@@ -239,11 +241,11 @@ class Proxy:
                 came(call, endpoint, lease, streams=answer.streams)
             await self._pass_on(call, endpoint, answer, client)
             return True
-        except PrefillFailed as error:
-            attempt.error = str(error)
-            _rule_out(call, error, tried)
-            attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(error.status, "prefill_failed")
-            _require_another_prefill(call, error, tried, left)
+        except PrefillFailed as failed:
+            attempt.error = str(failed)
+            _rule_out(call, failed, tried)
+            attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(failed.status, "prefill_failed")
+            _require_another_prefill(call, failed, tried, left)
             return False
         except UpstreamError as error:
             _broke(call, endpoint, attempt, error, tried, left)

@@ -7,7 +7,6 @@ single router looks up nothing: a look-up takes longer than a whole decision.
 import asyncio
 import time
 from typing import cast
-from weakref import WeakSet
 
 from router.contract.redis import redis_keys
 from router.pool.affinity import Bound
@@ -29,7 +28,7 @@ class SessionDirectory:
         self._link = link
         self._pools = pools
         self._peers = peers
-        self._taken_up: WeakSet[Pool] = WeakSet()
+        self._taken_up: set[Pool] = set()
 
     def must_look_up(self, call: Call, bound: Bound | None) -> bool:
         return call.request.session is not None and self._link.up and self._may_know_more(call, bound)
@@ -41,7 +40,9 @@ class SessionDirectory:
 
     async def take_up(self) -> None:
         """Load the bindings of new pools, every TAKE_UP_S."""
-        for pool in list(self._pools.all()):
+        pools = list(self._pools.all())
+        self._taken_up.intersection_update(pools)
+        for pool in pools:
             if pool not in self._taken_up:
                 await self._take_up(pool)
                 self._taken_up.add(pool)

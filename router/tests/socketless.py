@@ -11,20 +11,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import uvloop
 
-from router.__main__ import tame_garbage_collection
 from router.app import Router
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.http.server import HttpServer
+from router.process import tame_garbage_collection
 from router.standalone import POOL
 from router.standalone.file_source import FileSource
+from router.upstream import connection_pool
 from router.upstream.connection import Connection
-from router.upstream.connection_pool import ConnectionPool
 
 CLIENTS = 16
 SESSIONS = 64
@@ -173,12 +173,12 @@ class Stage:
         client.protocol.connection_made(client)
         return client
 
-    async def connect(self, home: ConnectionPool, timeout_s: float) -> Connection:
-        """In the place of ConnectionPool._connect."""
-        connection, transport = Connection(home, self.loop), _Engine(self)
+    async def connect(self, make: Callable[[], Connection], *where: object) -> tuple[_Engine, Connection]:
+        """In the place of the router's `connect`."""
+        connection, transport = make(), _Engine(self)
         transport.protocol = connection
         connection.connection_made(transport)  # type: ignore[arg-type]
-        return connection
+        return transport, connection
 
     def prepare(self, count: int) -> None:
         self._asked = requests(self.shape, count, self._made)[::-1]
@@ -211,7 +211,7 @@ class Stage:
 
 async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
     stage = Stage(shape, chunks)
-    ConnectionPool._connect = lambda home, timeout_s: stage.connect(home, timeout_s)  # type: ignore[method-assign]
+    connection_pool.connect = stage.connect  # type: ignore[attr-defined]
     stage.prepare(warm)
     await stage.play()
     return stage
@@ -219,7 +219,7 @@ async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
 
 async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter[str]:
     """Calls of the router's Python functions, by function, of so many requests."""
-    before = ConnectionPool._connect
+    before = connection_pool.connect  # type: ignore[attr-defined]
     try:
         stage = await staged(shape, chunks=chunks)
         stage.prepare(count)
@@ -239,7 +239,7 @@ async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter
         stage.close()
         await asyncio.sleep(0)
     finally:
-        ConnectionPool._connect = before  # type: ignore[method-assign]
+        connection_pool.connect = before  # type: ignore[attr-defined]
     return calls
 
 

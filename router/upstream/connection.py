@@ -31,9 +31,8 @@ class ConnectionOwner(Protocol):
     """Keeps connections between exchanges (router/upstream/connection_pool.py)."""
 
     connections: "set[Connection]"
+    deadlines: "Deadlines[Connection]"
 
-    @property
-    def deadlines(self) -> "Deadlines[Connection]": ...
     def give_back(self, connection: "Connection") -> None: ...
     def forget(self, connection: "Connection") -> None: ...
 

@@ -1,7 +1,6 @@
 """Keep-alive connections to one engine; the most recently used one is taken first."""
 
 import asyncio
-from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
@@ -31,16 +30,8 @@ class ConnectionPool:
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
         self._closed = False
-
-    @cached_property
-    def deadlines(self) -> Deadlines[Connection]:
-        """Return the deadlines for the first bytes of responses."""
-        return Deadlines(asyncio.get_running_loop(), Connection.expire)
-
-    @cached_property
-    def _connects(self) -> Deadlines[asyncio.Timeout]:
-        loop = asyncio.get_running_loop()
-        return Deadlines(loop, lambda limit: limit.reschedule(loop.time()))
+        self.deadlines: Deadlines[Connection] = Deadlines(None, Connection.expire)  # for the first bytes of responses
+        self._connects: Deadlines[asyncio.Timeout] = Deadlines(None, _end_now)
 
     async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
         """Send a request and return the connection once the response has begun. The caller releases it."""
@@ -80,8 +71,8 @@ class ConnectionPool:
                 _, connection = await connect(lambda: Connection(self, loop), *where)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
-        except Missing as error:
-            raise KeyMissing(f"no connection to {self.url}: {error}") from None
+        except Missing as missing:
+            raise KeyMissing(f"no connection to {self.url}: {missing}") from None
         except OSError as error:
             kind = RouterExhausted if is_exhausted(error) else ConnectFailed
             raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
@@ -127,3 +118,7 @@ class ConnectionPool:
             if running_too or not connection.busy:
                 connection.abort()
         self._idle.clear()
+
+
+def _end_now(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time())

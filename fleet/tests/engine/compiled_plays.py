@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleet.engine.compiled import use_compiled
+from fleet.engine.compiled import ENGINE
 
 TIMES = ("ready_s", "scheduled_s", "first_token_s", "second_token_s", "last_token_s", "finished_s")
 COUNTS = ("cached_tokens", "preemptions", "interruptions", "load_s", "tier_tokens")
@@ -62,6 +62,6 @@ def fit() -> tuple[Any, ...]:
 
 if __name__ == "__main__":
     for folder in sys.argv[1:]:
-        use_compiled(Path(folder))
-    print(sys.modules["fleet.engine"].__path__[0])
-    print(*plays(), *fit(), sep="\n")
+        ENGINE.use(Path(folder))
+    results = [*plays(), *fit()]
+    print(ENGINE.runs(), *results, sep="\n")

@@ -104,8 +104,8 @@ class Prober:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._get(url, largest, lines, tls)
-        except (AnswerRefused, NotTrusted) as error:
-            raise type(error)(f"GET {url}: {error}") from None
+        except (AnswerRefused, NotTrusted) as refusal:
+            raise type(refusal)(f"GET {url}: {refusal}") from None
         except TimeoutError:
             self.forget(url)
             raise Slow(f"GET {url} took longer than {timeout_s:g} s") from None

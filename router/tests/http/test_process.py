@@ -144,6 +144,6 @@ def test_a_wrong_redis_url_is_reported_in_one_line(url):
 
 
 def test_the_router_imports_neither_django_nor_celery():
-    code = "import sys, json, router.__main__; print(json.dumps([m for m in sys.modules if m in ('django', 'celery')]))"
+    code = "import sys, json, router.process; print(json.dumps([m for m in sys.modules if m in ('django', 'celery')]))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=os.environ)
     assert json.loads(ended.stdout) == []

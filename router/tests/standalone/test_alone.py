@@ -221,7 +221,7 @@ async def test_a_running_stream_is_finished_after_the_signal(alone, engines, cli
 
 def test_it_imports_neither_redis_nor_django():
     code = (
-        "import sys, json, router.__main__\n"
+        "import sys, json, router.process\n"
         "from router.options import arguments, source\n"
         "source(arguments(['--instances', 'http://127.0.0.1:1']), 'http://x')\n"
         "print(json.dumps([m for m in sys.modules if m in ('redis', 'django', 'celery', 'fleet', 'controlplane')]))"

@@ -1,0 +1,66 @@
+"""Compiles the busiest modules of the router and of the twin's engine (router/compiled.py); needs a C compiler and
+Python's headers.
+
+.venv/bin/python deploy/compile.py [router | fleet.engine [FOLDER]]
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from fleet.engine.compiled import ENGINE  # noqa: E402 - the path comes first
+from router.compiled import STAMP, CompiledCopy  # noqa: E402
+from router.request_path import ROUTER  # noqa: E402
+
+UNUSED = shutil.ignore_patterns("tests", "__pycache__", ".compiled")
+# The frames of a request are many and each is run once: faster code that is longer is no faster.
+LEVEL = "1"
+DEPTH = 10_000  # of mypyc's recursion
+
+
+def compile_copy(copy: CompiledCopy, folder: Path) -> None:
+    """The folder is complete or, after an error, without a stamp."""
+    from mypyc.build import mypycify
+    from setuptools import setup
+
+    shutil.rmtree(folder, ignore_errors=True)
+    made_of, before = copy.made_of(), Path.cwd()
+    with tempfile.TemporaryDirectory() as work:
+        for name in ("fleet", "router"):
+            shutil.copytree(ROOT / name, f"{work}/{name}", ignore=UNUSED)
+        os.chdir(work)  # mypy and setuptools read the settings of the project that they run in
+        Path("mypy.ini").write_text("[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n")
+        name = copy.package.replace(".", "_")
+        files = [f"{module.replace('.', '/')}.py" for module in copy.names]
+        extensions = mypycify(files, opt_level=LEVEL, debug_level="0", multi_file=True, group_name=name)
+        _compile_in_parallel()
+        arguments = ["--quiet", "build_ext", f"--build-lib={folder}"]
+        setup(name=f"weir-{name}", packages=[], ext_modules=extensions, script_args=arguments)
+    os.chdir(before)
+    (folder / STAMP).write_text(made_of)
+
+
+def _compile_in_parallel() -> None:
+    """Make setuptools compile the files of a library on all cores."""
+    from distutils.ccompiler import CCompiler  # setuptools' own, once it is imported
+
+    def compile_all(compiler: Any, sources: list[str], *given: Any, **named: Any) -> list[str]:
+        with ThreadPool(len(os.sched_getaffinity(0))) as pool:
+            made = pool.map(lambda source: plain(compiler, [source], *given, **named), sources)
+            return [name for names in made for name in names]
+
+    plain, CCompiler.compile = CCompiler.compile, compile_all  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    sys.setrecursionlimit(DEPTH)
+    copies = {copy.package: copy for copy in (ROUTER, ENGINE)}
+    for package in sys.argv[1:2] or copies:
+        compile_copy(copies[package], Path(sys.argv[2]).resolve() if sys.argv[2:] else copies[package].folder)

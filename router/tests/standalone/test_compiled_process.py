@@ -1,0 +1,68 @@
+"""A real process of the compiled router: what compiling broke once, each seen only in a real request."""
+
+import json
+
+import pytest
+
+from router.request_path import ROUTER
+from router.tests.engine import hang
+from router.tests.plain_engine import plain
+from router.tests.standalone.test_alone import alone, client, engines, urls  # noqa: F401 - fixtures
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ROUTER.is_valid(), reason="needs the copy of `make compiled`"),
+]
+BODY = {"model": "llama", "prompt": "x" * 3000}
+
+
+async def compiled(url, client):  # noqa: F811
+    page = (await client.get(url + "/metrics")).text
+    return "weir_router_compiled 1.0" in page
+
+
+async def test_it_serves_targets_with_and_without_a_query(alone, engines, client):  # noqa: F811
+    """`url.query or b""` refused None: every request got a 400."""
+    made = await engines(plain)
+    router = alone("--instances", urls(made))
+    await router.ready()
+    answers = [await client.post(f"{router.url}/v1/completions{query}", json=BODY) for query in ("", "?a=b", "?")]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert [one.target for one in made[0].received if one.method == "POST"][1] == "/v1/completions?a=b"
+    assert await compiled(router.url, client)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"{", "invalid_json"), (b"[" * 500 + b"]" * 500, "json_too_complex"), (b'{"model":1}', "invalid_json")],
+)
+async def test_refusals_have_the_code_of_their_class(alone, engines, client, body, code):  # noqa: F811
+    """Exceptions lost the attributes of their classes."""
+    router = alone("--instances", urls(await engines(plain)))
+    await router.ready()
+    answer = await client.post(f"{router.url}/v1/completions", content=body)
+    assert (answer.status_code, json.loads(answer.content)["error"]["code"]) == (400, code)
+
+
+async def test_errors_of_engines_have_the_code_of_their_class(alone, engines, client, tmp_path):  # noqa: F811
+    (tmp_path / "policy.json").write_text(json.dumps({"strategy": {"name": "round_robin"}}))
+    router = alone("--instances", "http://127.0.0.1:1", "--policy", tmp_path / "policy.json")
+    answer = await client.post(f"{router.url}/v1/completions", json=BODY)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "no_instance_ready"
+
+
+async def test_probes_whose_connection_is_a_subclass_find_the_engines(alone, engines, client):  # noqa: F811
+    """An interpreted class could not inherit from the compiled connection."""
+    made = await engines(plain, hang)
+    router = alone("--instances", urls(made))
+    health = await router.until(lambda health: health["pools"]["default"]["ready"] >= 1)
+    assert health["pools"]["default"]["ready"] >= 1
+    assert await compiled(router.url, client)
+
+
+async def test_switched_off_the_sources_run(alone, engines, client, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("WEIR_COMPILED", "0")
+    router = alone("--instances", urls(await engines(plain)))
+    await router.ready()
+    assert not await compiled(router.url, client)

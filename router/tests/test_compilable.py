@@ -1,0 +1,101 @@
+"""Rules that keep the request path compilable: what mypyc refuses, or changes in silence."""
+
+import ast
+import builtins
+import importlib
+import re
+from pathlib import Path
+
+from router.request_path import ROUTER
+
+ROUTERS = Path(__file__).parents[1]
+RECORDS = {"Struct", "Value", "msgspec.Struct"}  # their metaclass takes what mypyc does not pass on
+IN_DICTS = {"cached_property", "__dict__", "__get__", "__getattr__"}  # compiled classes have no `__dict__`
+APART = {"tests", "picker", "index"}  # other processes, which run the sources
+
+
+def source(name: str) -> Path:
+    return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(".py")  # no package: it imports before it has a path
+
+
+TREES = {name: ast.parse(source(name).read_text()) for name in ROUTER.names}
+CLASSES = [(name, node) for name, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def is_exception(name: str, node: ast.ClassDef) -> bool:
+    made = getattr(importlib.import_module(name), node.name, None)
+    return isinstance(made, type) and issubclass(made, BaseException)
+
+
+def test_no_compiled_module_makes_records_or_keeps_values_in_a_dictionary():
+    made = [f"{name}.{node.name}" for name, node in CLASSES if RECORDS & {ast.unparse(base) for base in node.bases}]
+    words = {
+        f"{name}: {word}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        for word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
+        if word in IN_DICTS
+    }
+    assert (made, words) == ([], set())
+
+
+def test_exceptions_have_only_class_variables():
+    """Compiled, they lose other attributes of the class: `refusal.code` raised AttributeError."""
+    wrong = [
+        f"{name}.{node.name}: {ast.unparse(line)}"
+        for name, node in CLASSES
+        if is_exception(name, node)
+        for line in node.body
+        if isinstance(line, ast.Assign) or (isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line))
+    ]
+    assert wrong == []
+
+
+def test_names_of_exceptions_have_one_type_in_a_function():
+    """Compiled, a name keeps the type of its first `except`: a second one raised TypeError for another exception."""
+    wrong = []
+    for name, tree in TREES.items():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                found = [node for node in ast.walk(function) if isinstance(node, ast.ExceptHandler) and node.name]
+                types = {(node.name, ast.unparse(node.type)) for node in found if node.type is not None}
+                wrong += [f"{name}.{function.name}"] * (len(types) != len({node.name for node in found}))
+    assert wrong == []
+
+
+def test_nothing_refers_weakly_to_what_may_be_compiled():
+    """Compiled, the subclasses of a library's class end with their weak references in place: the process crashed."""
+    wrong = [path for path in ROUTERS.rglob("*.py") if "tests" not in path.parts and "weakref" in path.read_text()]
+    assert wrong == []
+
+
+def names(node: ast.AST) -> set[str]:
+    return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+
+
+def test_only_what_is_deletable_is_deleted():
+    for name, node in CLASSES:
+        declared = [line.value for line in node.body if isinstance(line, ast.Assign) and "__deletable__" in names(line)]
+        allowed = set(ast.literal_eval(declared[0])) if declared else set()
+        deleted = {
+            target.attr
+            for line in ast.walk(node)
+            if isinstance(line, ast.Delete)
+            for target in line.targets
+            if isinstance(target, ast.Attribute)
+        }
+        assert deleted <= allowed, f"{name}.{node.name}"
+
+
+def test_subclasses_of_compiled_classes_are_compiled():
+    """An interpreted class cannot inherit from a compiled one."""
+    compiled = {node.name for name, node in CLASSES if not is_exception(name, node)} - {*dir(builtins)}
+    sources = {source(name) for name in ROUTER.names}
+    wrong = [
+        f"{path.relative_to(ROUTERS)}: {name}"
+        for path in ROUTERS.rglob("*.py")
+        if path not in sources and not APART & {*path.relative_to(ROUTERS).parts}
+        for name, bases in re.findall(r"(?m)^class (\w+)\((.*)\):", path.read_text())
+        if compiled & set(re.findall(r"\w+", bases))
+    ]
+    assert wrong == []
