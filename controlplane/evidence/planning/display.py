@@ -45,7 +45,7 @@ def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
         active=plan.status not in ENDED,
         progress=progress(plan, now),
         older=plan.status == DONE and plan.source != source_sha256(),
-        verdict=planned.verdict(answer) if answer else "",
+        verdict=_percent(planned.verdict(answer)) if answer else "",
         slo="; ".join(f"{'' if name == 'all' else f'{name} '}{planned.limits_text(limits[name])}" for name in limits),
         fleets=list(_fleets(answer)) if answer else [],
         picture=picture(rows, answer["share"]) if answer and rows else None,

@@ -137,7 +137,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     made.refresh_from_db()
     rows = made.result["rows"]
     shown = text(vera_client.get(page))
-    assert escape(planned.verdict(made.result)) in shown
+    assert escape(planned.verdict(made.result)).replace("%", "\u00a0%") in shown
     assert shown.count('data-label="Breaks first"') == len(rows)
     assert "Expected error: TPOT" in shown
     assert "Weir simulates otherwise" not in shown
