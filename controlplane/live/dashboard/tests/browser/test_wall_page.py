@@ -116,12 +116,12 @@ def test_the_attention_list_fits_beside_events_and_moves_nothing(
 
 
 def test_three_lines_of_policies_are_seen_whole(running: RunningFleet, open_page: Any) -> None:
-    for number in range(2):
+    for number in range(3):
         pool = FakeFleet(running.fleet.client, size=1, pool=f"llama-3-1-70b-instruct-for-long-documents-only-{number}")
         running.beside.append(pool)
     running.write()
     page = open_page("otto", width=1920, height=1080).goto("/wall?kiosk=1")
-    expect(page.locator("#policies p")).to_have_count(3)
+    expect(page.locator("#policies p")).to_have_count(4)
     tops = "lines => new Set(lines.map((line) => Math.round(line.getBoundingClientRect().top))).size"
     assert page.locator("#policies p").evaluate_all(tops) == 3
     assert page.evaluate(CLIPPED) == []
