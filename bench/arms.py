@@ -23,7 +23,7 @@ import random
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,10 @@ from controlplane.tests.engines.fleet import CODE, PASSWORD, Fleet, all_ready
 from router.contract.pools import of_run
 
 DESIGN = (presets.A, presets.B, presets.D[1])  # D at 9.7 GB/s
-COLUMNS = ("fleet", "arm", "played", "requests", "KV moved", "TTFT p50, s", "p90", "TPOT p50, ms", "p90", "E2E p50, s")
+COLUMNS = (
+    *("fleet", "arm", "played", "requests", "KV moved", "TTFT p50, s", "p90", "TPOT p50, ms", "p90", "E2E p50, s"),
+    *("heavy: TTFT p50, s", "heavy: TPOT p90, ms"),
+)
 AGAINST_A = ("ttft_p50_ms", "tpot_p90_ms")
 TURNS, TURN, ANSWER, BLOCK = 4, 0.1, 48, 16  # sessions of real engines; a turn as a share of HEAVY
 PAUSE_S = 3.0
@@ -171,22 +174,32 @@ def row(
     differences: Sequence[dict[str, Any]],
     pulled: int | None,
 ) -> list[str]:
-    every = arm["classes"]["all"]
+    every, heavy = (arm["classes"].get(name, {}) for name in ("all", "heavy"))
     mine = [one for one in requests if one["arm"] == arm["name"]]
     moved = sum(float(one["cached_pulled"] or 0) > 0 for one in mine) if pulled is None else pulled
     answered = sum(one["outcome"] == "ok" for one in mine)
-    seconds = [f"{every[name] / 1000:.2f}" for name in ("ttft_p50_ms", "ttft_p90_ms")]
-    ms = [f"{every[name]:.1f}" for name in ("tpot_p50_ms", "tpot_p90_ms")]
     ratios = [against(arm["name"], metric, differences) for metric in AGAINST_A]
     return [
         arm["name"],
         f"{answered} of {len(mine)}",
         str(moved),
-        *seconds,
-        *ms,
-        f"{every['e2e_p50_ms'] / 1000:.2f}",
+        *(seconds(every, name) for name in ("ttft_p50_ms", "ttft_p90_ms")),
+        *(ms(every, name) for name in ("tpot_p50_ms", "tpot_p90_ms")),
+        seconds(every, "e2e_p50_ms"),
+        seconds(heavy, "ttft_p50_ms"),
+        ms(heavy, "tpot_p90_ms"),
         *ratios,
     ]
+
+
+def seconds(values: Mapping[str, float | None], name: str) -> str:
+    value = values.get(name)
+    return "–" if value is None else f"{value / 1000:.2f}"
+
+
+def ms(values: Mapping[str, float | None], name: str) -> str:
+    value = values.get(name)
+    return "–" if value is None else f"{value:.1f}"
 
 
 def against(arm: str, metric: str, differences: Sequence[dict[str, Any]]) -> str:
