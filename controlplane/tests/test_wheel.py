@@ -40,7 +40,7 @@ def product(top):
     return {
         str(path)
         for path in paths
-        if not {"tests", "__pycache__"} & set(path.parts) and not re.match(r"testing|\.gitkeep", path.name)
+        if not {"tests", "__pycache__", ".compiled"} & set(path.parts) and not re.match(r"testing|\.gitkeep", path.name)
     }
 
 
