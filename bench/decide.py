@@ -44,7 +44,7 @@ from router.prefix.chain import CHUNK_BYTES, chunk_hashes
 from router.request.call import Call
 from router.request.request import ProxiedRequest
 from router.serving.sessions import Sessions
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 SIZES = (8, 100, 1_000)
 GOALS_US = {100: 100.0, 1_000: 1_000.0}

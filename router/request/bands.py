@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from router.contract.redis.api_keys import BAND_MAX, PublishedKey
 from router.http.errors import ErrorResponse
 from router.policy.types import ParsedPolicy
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 HEADER = b"x-weir-priority"
 TIERS = {"priority": 10, "flex": -10}  # values of OpenAI's service_tier; auto, default and scale ask for no band

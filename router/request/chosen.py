@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from router.contract.models import Alias, Target
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 Hashed = dict[int, Sequence[int]]  # chain hashes of the prompt, by salt
 

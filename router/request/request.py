@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from router.policy.value import Value
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 
 class ProxiedRequest(Value, frozen=True):

@@ -11,7 +11,7 @@ from router.http.errors import ErrorResponse
 from router.policy.value import replace
 from router.pool.rollout import SHARES, hashed
 from router.request.chosen import Chosen
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.prompt import renamed
 
 CONDITION_OF: dict[str, Condition] = {

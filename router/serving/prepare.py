@@ -24,8 +24,7 @@ from router.request.request import NOT_READ, ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
-from router.tokenize import prompt, salt
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt, prompt, salt
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
 # Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 MOST = 64  # beginnings per session and period: an agent starts subagents and truncates its history
 MOST_OF_MANY = 16  # the same for names that may stand for a person or an application

@@ -18,7 +18,7 @@ from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.response_id import IdNoted
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 PATH = "/v1/responses"
 KEPT = 100_000  # responses known to this router

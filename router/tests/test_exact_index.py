@@ -18,7 +18,7 @@ from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import EngineRenders
 from router.upstream import usage as usages

@@ -16,7 +16,7 @@ import tokenizers
 import xxhash
 
 from router.contract.model_layers import layers
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.template import Template, model_config
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 

@@ -15,9 +15,8 @@ from router.contract.engine_fields import FIELDS
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.policy.value import replace
-from router.tokenize import billing, bounds, salt
+from router.tokenize import Prompt, billing, bounds, salt
 from router.tokenize.billing import without_billing
-from router.tokenize.parsed import Prompt
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang

@@ -7,7 +7,7 @@ import orjson
 
 from router.contract.json_value import JsonObject
 from router.contract.sim_media import as_message, is_media, stand_in
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 
 _TOKEN_BYTES = 4

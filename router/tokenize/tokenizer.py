@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from router.contract.json_value import JsonObject
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 
 
 class NotTokenized(Exception):

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.simengine import tokens
 from fleet.simengine.http.app import FORMATS
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.prompt import read
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import NotTokenized

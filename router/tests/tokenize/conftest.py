@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from router.tokenize.parsed import Prompt
+from router.tokenize import Prompt
 from router.tokenize.prompt import read
 
 TEMPLATE = (
