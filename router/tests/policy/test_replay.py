@@ -92,7 +92,7 @@ def test_a_receipt_keeps_columns_and_leaves_out_defaults() -> None:
     assert kept.inputs == {
         "turn": 7,
         "draw": 0.25,
-        "rates": [9_000.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        "rates": [9_000.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     }
     assert kept.candidates == {
         "id": ["a", "b", "c"],
