@@ -76,7 +76,9 @@ def test_a_used_up_budget_a_sleeping_pool_and_a_huge_batch_hold_up_no_other_key(
         limited, huge, small = (Key(weir, secret, stack) for secret in secrets(weir))
         stuck, asleep, long = limited.batch(10), limited.batch(4, "none-ready"), huge.batch(HUGE)
         waits = lambda name: (at := limited.shown(name)) and at["waiting"] and at["waiting"]["asked_again_at"]  # noqa: E731
-        weir.until(lambda: waits(stuck) and waits(asleep), "the reasons", PATIENCE_S)
+        # Until the engines have started, both wait for them
+        used_up = lambda: (at := limited.shown(stuck)) and (at["waiting"] or {}).get("code") == "insufficient_quota"  # noqa: E731
+        weir.until(lambda: used_up() and waits(asleep), "the reasons", PATIENCE_S)
         done = small.ended(small.batch(6))
         assert done["request_counts"] == {"total": 6, "completed": 6, "failed": 0}
         at = limited.shown(stuck)
