@@ -54,8 +54,6 @@ def _hash_blocks(call: Call) -> None:
     if state.reader is None or state.known is None:
         return
     try:
-        if "extra_key" in call.request.prompt.document:
-            raise NotTokenized("extra_key: no event tells which blocks have it")
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
     except (NotTokenized, RecursionError) as why:
         state.untokenized += 1

@@ -99,10 +99,35 @@ def test_a_salt_of_a_key_is_short_and_plain_whatever_the_client_wrote(name, give
         prepare.read(orjson.dumps({"model": "m", "prompt": "x", name: given}), "/v1/completions", (), key_id)[1]
         for key_id in ("alice", "bob")
     ]
-    hers, his = (orjson.loads(body)[name] for body in bodies)
+    assert not any(b"extra_key" in body for body in bodies)
+    hers, his = (orjson.loads(body)["cache_salt"] for body in bodies)
     listed = hers if isinstance(hers, list) else [hers]
     assert hers != his
     assert all(salt.of_header(text.encode(), CHAT, has_body=True) == text for text in listed)
+
+
+@pytest.mark.parametrize(
+    ("extra", "given"), [("x", None), ("x", "y"), ("", "y"), (None, None), (["x", ""], "y"), ("x", ["y", ""])]
+)
+def test_an_extra_key_keeps_caches_apart_as_part_of_the_salt_that_events_tell(extra, given):
+    document = {"cache_salt": given, "extra_key": extra}
+    salt.set_apart(document, "")
+    made, count = document["cache_salt"], max((len(one) for one in (extra, given) if isinstance(one, list)), default=0)
+    assert set(document) == {"cache_salt"}
+    assert salt.is_apart(document, "") == (not extra)  # a client's own salt of that form would become another
+    assert len(made) == count if count else made is None or isinstance(made, str)
+    if extra and given is None:
+        assert made != extra
+        swapped = {"cache_salt": extra}
+        salt.set_apart(swapped, "")
+        assert swapped != document
+
+
+@pytest.mark.parametrize(("extra", "given"), [(7, None), (["x"], ["y", "z"]), ([7], None), ("x", {})])
+def test_an_extra_key_that_engines_refuse_reaches_them(extra, given):
+    document = {"cache_salt": given, "extra_key": extra}
+    salt.set_apart(document, "")
+    assert document == {"cache_salt": given, "extra_key": extra}
 
 
 async def with_rules(world, **rules):

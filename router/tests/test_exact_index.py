@@ -173,23 +173,9 @@ async def test_a_tokenizer_that_cannot_be_had_is_no_error_to_clients(
         assert (await receipt(published, await ask(client)))["index"] == "approximate"
 
 
-@pytest.mark.slow
-async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_index(
-    start_sim: Callable[..., Sim], published: Published, redis_url: str
-) -> None:
-    sim = start_sim()
-    published.policy()
-    published.fleet(sim_entry(sim))
-    async with running(redis_url) as (router, client):
-        await until(lambda: belief(router).index == "exact")
-        made = await receipt(published, await ask(client, ["two", "prompts"]))
-        assert made["index"] == "approximate"
-        assert 'weir_router_untokenized_requests_total{pool="demo"} 1.0' in (await client.get("/metrics")).text
-
-
-@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("given", ["cache_salt", "extra_key", "header"])
 async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
-    start_sim: Callable[..., Sim], published: Published, redis_url: str, header: bool
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, given: str
 ) -> None:
     sim = start_sim()
     published.policy()
@@ -200,7 +186,7 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
         assert pool is not None
         seen = []
         for salt, blocks in (("tenant-a", 8), ("tenant-a", 8), ("tenant-b", 16), ("", 24)):
-            salted: dict[str, Any] = {"headers": {"x-cache-salt": salt}} if header else {"cache_salt": salt}
+            salted: dict[str, Any] = {"headers": {"x-cache-salt": salt}} if given == "header" else {given: salt}
             record = await receipt(published, await ask(client, **(salted if salt else {})))
             seen.append((record["index"], record["predicted_cached"], record["cached_tokens"]))
             index = pool.kv_event_state.index
@@ -336,7 +322,7 @@ def test_an_answer_without_the_tokens_of_a_text_is_none(answer: bytes) -> None:
     assert rendering._tokens(answer) is None
 
 
-async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_index(
+async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_reason(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()
@@ -344,13 +330,12 @@ async def test_a_key_of_sglangs_that_no_event_tells_is_left_to_the_approximate_i
     published.fleet(sim_entry(sim))
     async with running(redis_url) as (router, client):
         await until(lambda: belief(router).index == "exact")
-        made = await receipt(published, await ask(client, extra_key="x"))
-        assert (made["index"], made["index_reason"]) == (
-            "approximate",
-            "extra_key: no event tells which blocks have it",
-        )
+        made = await receipt(published, await ask(client, ["two", "prompts"]))
+        assert made["index"] == "approximate"
+        assert "prompts" in made["index_reason"]
         assert (await receipt(published, await ask(client))).get("index_reason") is None
         page = (await client.get("/metrics")).text
+        assert 'weir_router_untokenized_requests_total{pool="demo"} 1.0' in page
         assert 'weir_router_index_requests_total{index="approximate",pool="demo",reason="request"} 1.0' in page
         assert 'weir_router_index_requests_total{index="exact",pool="demo",reason=""} 1.0' in page
         (known,) = (await client.get("/healthz")).json()["pools"]["demo"]["indexes"]

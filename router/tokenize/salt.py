@@ -1,6 +1,7 @@
 """Salts, which separate caches of equal prompts: given by clients, made distinct per API key. Pure.
 
-A salt in the header, set by a gateway in front of the router, takes precedence over one in the body.
+A salt in the header, set by a gateway in front of the router, takes precedence over one in the body. SGLang's
+`extra_key` goes on as part of the salt: it keeps caches apart alike, but no KV event names it.
 """
 
 from hashlib import blake2b
@@ -9,7 +10,7 @@ from typing import Any
 from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.json_value import JsonObject
 
-FIELDS = ("cache_salt", "extra_key")  # SGLang has both; its events do not report the second
+_SALT, _EXTRA = FIELDS = ("cache_salt", "extra_key")
 HEADER = b"x-cache-salt"
 LONGEST = 128  # characters, vLLM's limit
 _FORBIDDEN = frozenset("@/\\\0")
@@ -30,13 +31,33 @@ def of(document: JsonObject) -> str:
 
 def is_apart(document: JsonObject, key_id: str) -> bool:
     """Tell whether the body's salts are already as the engine must get them."""
-    return all(name not in document or own(key_id, document[name]) == document[name] for name in FIELDS)
+    return _EXTRA not in document and own(key_id, document.get(_SALT)) == document.get(_SALT)
 
 
 def set_apart(document: JsonObject, key_id: str) -> None:
     for name in FIELDS:
         if name in document:
             document[name] = own(key_id, document[name])
+    if _EXTRA in document:
+        _join(document)
+
+
+def _join(document: JsonObject) -> None:
+    """Put the extra key into the salt, of each prompt where they are lists. What is no salt stays."""
+    given: tuple[Any, Any] = document[_EXTRA], document.get(_SALT)
+    count = next((len(value) for value in given if isinstance(value, list)), None)
+    extras, salts = (value if isinstance(value, list) else [value] * (count or 1) for value in given)
+    if len(extras) != len(salts) or not all(text is None or isinstance(text, str) for text in (*extras, *salts)):
+        return
+    joined: list[Any] = [_joined(extra or "", salt or "") for extra, salt in zip(extras, salts, strict=True)]
+    del document[_EXTRA]
+    if any(joined):
+        document[_SALT] = joined if count is not None else joined[0]
+
+
+def _joined(extra: str, salt: str) -> str:
+    """Return one salt for both, which no client can give by itself."""
+    return _digest(f"\0{_EXTRA}", f"{extra}\0{salt}") if extra else salt
 
 
 def own(key_id: str, salt: Any) -> Any:
