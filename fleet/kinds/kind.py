@@ -46,6 +46,7 @@ class Launch:
 
 
 GPU = "nvidia.com/gpu"
+PAUSE_PATH = "/is_paused"  # path of vLLM with VLLM_SERVER_DEV_MODE
 RequirementKind = Literal["program", "module", "folder", "gpu"]
 
 
@@ -84,6 +85,8 @@ class Kind:
     health_path: str = "/health"
     models_path: str = "/v1/models"  # empty if the kind has none
     metrics_path: str = "/metrics"
+    # Page that says whether it is paused; if that is its health page, by the status 503. Empty: it cannot be.
+    pause_path: str = ""
     scrape: Scrape
     load_timeout_s: float  # time from launch to ready after which the start has failed
     drain_timeout_s: float  # time after which running requests are cut off

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from fleet.kinds.kind import Kind
+from fleet.kinds.kind import PAUSE_PATH, Kind
 from router.contract.metrics.engine_metrics import NO_SCRAPE, SGLANG_SCRAPE, TRTLLM_SCRAPE, VLLM_SCRAPE, Scrape
+from router.contract.net.probe import READY
 
 AUTO = "auto"
 
@@ -17,6 +18,7 @@ class Server:
     metrics_path: str = "/metrics"  # empty if it has none
     models_path: str = "/v1/models"
     version_path: str = "/version"
+    pause_path: str = ""  # as of a kind
     mark: bytes = b""  # prefix of the names on its metrics page
 
     @property
@@ -24,12 +26,15 @@ class Server:
         return bool(self.scrape.kv_usage)
 
 
-VLLM = Server("vllm", "vLLM", VLLM_SCRAPE, mark=b"vllm:")
+VLLM = Server("vllm", "vLLM", VLLM_SCRAPE, pause_path=PAUSE_PATH, mark=b"vllm:")
+SGLANG = Server(
+    "sglang", "SGLang", SGLANG_SCRAPE, READY, version_path="/server_info", pause_path=READY, mark=b"sglang:"
+)
 SERVERS = {
     server.name: server
     for server in (
         VLLM,
-        Server("sglang", "SGLang", SGLANG_SCRAPE, version_path="/server_info", mark=b"sglang:"),
+        SGLANG,
         # Its /metrics is a JSON list of iterations.
         Server("trtllm", "TensorRT-LLM", TRTLLM_SCRAPE, metrics_path="/prometheus/metrics", mark=b"trtllm_"),
         Server("openai", "OpenAI API", NO_SCRAPE, health_path="/v1/models", metrics_path="", version_path=""),

@@ -10,11 +10,11 @@ from router.contract.metrics.engine_metrics import parse_metrics
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.model_cards import cards, lengths
 from router.contract.net.engine_key import line_if_any, refusal
-from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import READY, AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.sample import EngineMetrics
 
 MODELS_LARGEST = 1024 * 1024  # bytes
-PAUSE_PATH = "/is_paused"  # path of vLLM with VLLM_SERVER_DEV_MODE
+MODELS = "/v1/models"  # page of an older SGLang, which has no READY
 
 
 class EnginePages:
@@ -25,9 +25,12 @@ class EnginePages:
 
     async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
         """Return the engine's health, and why it is not well."""
-        url = row.url + path
+        url, lines = row.url + path, line_if_any(row.engine_key)
         try:
-            status, _ = await self.prober.get(url, timeout_s, lines=line_if_any(row.engine_key), tls=row.tls)
+            status, _ = await self.prober.get(url, timeout_s, lines=lines, tls=row.tls)
+            if status == 404 and path == READY:
+                url = row.url + MODELS
+                status, _ = await self.prober.get(url, timeout_s, MODELS_LARGEST, lines, row.tls)
         except ProbeError as error:
             return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
         said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
@@ -49,14 +52,15 @@ class EnginePages:
         status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
-    async def paused(self, row: Instance, timeout_s: float) -> bool | None:
-        """Return whether it is paused; None if its server cannot be, as it was started without developers' paths."""
+    async def paused(self, row: Instance, path: str, timeout_s: float) -> bool | None:
+        """Return whether it is paused; None if its server cannot say so: an older one, or without developers' paths."""
         try:
             lines = line_if_any(row.engine_key)
-            status, body = await self.prober.get(row.url + PAUSE_PATH, timeout_s, lines=lines, tls=row.tls)
+            status, body = await self.prober.get(row.url + path, timeout_s, lines=lines, tls=row.tls)
         except ProbeError:
             return False
-        return b'"is_paused":true' in body.replace(b" ", b"") if status == 200 else None
+        said = status == 503 if path == READY else b'"is_paused":true' in body.replace(b" ", b"")
+        return said if status in (200, 503) else None
 
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]

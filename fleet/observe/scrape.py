@@ -25,18 +25,18 @@ from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.kinds.resources import NodeGpu
-from fleet.kinds.servers import VLLM, Server, answering
+from fleet.kinds.servers import Server, answering
 from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
-from fleet.observe.engine_pages import PAUSE_PATH, EnginePages
+from fleet.observe.engine_pages import EnginePages
 from fleet.observe.identify import Identified, NotLetIn, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
-from fleet.plan.state import PAUSED, Health, InstanceRecord, Move, Observation, is_stable, next_move
+from fleet.plan.state import NOT_READY, PAUSED, Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
@@ -160,17 +160,18 @@ class Scraper:
         )
         serves, models, asks = await self._models(row, kind, refused) if health == "ok" else (False, {}, "")
         page = bool(kind.metrics_path)
-        closed_why = asks or (await self._paused(row, kind) if health == "ok" else "")
+        closed_why = asks or await self._paused(row, kind, health)
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
 
-    async def _paused(self, row: Instance, kind: Kind | Server) -> str:
+    async def _paused(self, row: Instance, kind: Kind | Server, health: Health) -> str:
         """Return why it holds requests back though it looks idle and well; empty if it does not."""
-        known = self._memory.get(row.name)
-        if kind.name != VLLM.name or known is None or known.epoch != row.epoch or not known.can_pause:
+        known, by_health = self._memory.get(row.name), kind.pause_path == kind.health_path
+        is_asked = health == "error" and row.state != State.LOADING if by_health else health == "ok"
+        if not (kind.pause_path and is_asked) or known is None or known.epoch != row.epoch or not known.can_pause:
             return ""
-        paused = await self._pages.paused(row, PROBE_S)
+        paused = await self._pages.paused(row, kind.pause_path, PROBE_S)
         known.can_pause = paused is not None
-        return PAUSED if paused else ""
+        return (NOT_READY if by_health else PAUSED) if paused else ""
 
     async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
         """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another engine
@@ -222,7 +223,7 @@ class Scraper:
                 known = InstanceMemory(row.epoch, at, volume_of(row), metrics_at=at)
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
-            urls |= {row.url + path for path in (*_paths(_answering(row)), *((PAUSE_PATH,) if known.can_pause else ()))}
+            urls |= {row.url + path for path in _paths(_answering(row), known.can_pause)}
             answer = answers.get(row.name)
             if answer is not None:
                 self._note(known, answer, at)
@@ -336,8 +337,8 @@ def _answering(row: Instance) -> Kind | Server:
     return answering(KINDS[row.pool.kind], row.facts.server)
 
 
-def _paths(kind: Kind | Server) -> tuple[str, ...]:
-    return kind.health_path, kind.metrics_path, kind.models_path
+def _paths(kind: Kind | Server, can_pause: bool) -> tuple[str, ...]:
+    return kind.health_path, kind.metrics_path, kind.models_path, kind.pause_path if can_pause else kind.health_path
 
 
 def record_of(row: Instance) -> InstanceRecord:

@@ -10,15 +10,16 @@ import pytest
 
 from fleet import services
 from fleet.models import State
-from fleet.plan.state import PAUSED
+from fleet.plan.state import NOT_READY, PAUSED
 from fleet.tests.world import World
 
 MODELS = {"object": "list", "data": [{"id": "m"}]}
 
 
 class Engine(BaseHTTPRequestHandler):
-    """vLLM's pages, as far as its node reads them."""
+    """vLLM's or SGLang's pages, as far as its node reads them."""
 
+    dialect = "vllm"
     protocol_version = "HTTP/1.1"
     paused: bool | None = False  # None: started without developers' paths
     asked: Counter[str]
@@ -28,11 +29,13 @@ class Engine(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked[self.path] += 1
-        pages = {"/health": "", "/v1/models": json.dumps(MODELS), "/metrics": "# \nvllm:num_requests_running 0\n"}
-        if self.paused is not None:
+        pages = {"/v1/models": json.dumps(MODELS), "/metrics": f"# \n{self.dialect}:num_requests_running 0\n"}
+        pages["/health" if self.dialect == "vllm" else "/ready"] = ""
+        if self.paused is not None and self.dialect == "vllm":
             pages["/is_paused"] = json.dumps({"is_paused": self.paused})
         body = pages.get(self.path, "").encode()
-        self.send_response(200 if self.path in pages else 404)
+        refused = self.path == "/ready" and self.paused
+        self.send_response(503 if refused else 200 if self.path in pages else 404)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -47,21 +50,26 @@ def engine() -> Iterator[tuple[str, type[Engine]]]:
         server.shutdown()
 
 
-def served(world: World, url: str) -> None:
-    pool = {"name": "p", "model": "m", "kind": "external", "engine": {"urls": [url], "server": "vllm"}}
+def served(world: World, url: str, server: str = "vllm") -> None:
+    pool = {"name": "p", "model": "m", "kind": "external", "engine": {"urls": [url], "server": server}}
     named = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": [pool]}}
     services.apply_fleet(named, "ada")
     world.until_ready(1)
 
 
-def test_an_engine_leaves_routing_while_it_is_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
+@pytest.mark.parametrize(("server", "reason"), [("vllm", PAUSED), ("sglang", NOT_READY)])
+def test_an_engine_leaves_routing_while_it_is_paused_and_sglang_is_never_asked_to_compute(
+    world: World, engine: tuple[str, type[Engine]], server: str, reason: str
+) -> None:
     url, made = engine
-    served(world, url)
+    made.dialect = server
+    served(world, url, server)
     made.paused = True
     world.until(lambda: world.one().state == State.UNREACHABLE)
-    assert (world.one().reason, world.published()["p-0"]["routable"]) == (PAUSED, False)
+    assert (world.one().reason, world.published()["p-0"]["routable"]) == (reason, False)
     made.paused = False
     world.until_ready(1)
+    assert bool(made.asked["/health"]) == (server == "vllm")
 
 
 def test_an_engine_that_cannot_be_paused_is_asked_once(world: World, engine: tuple[str, type[Engine]]) -> None:

@@ -12,7 +12,7 @@ from router.contract.model_cards import LONGEST_NAME, Lengths, cards, lengths
 from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.net.engine_key import line_if_any, refusal, trouble
 from router.contract.net.probe import LARGEST as HEALTH_LARGEST
-from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import READY, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
@@ -20,6 +20,7 @@ from router.serving.pools import Pools
 from router.standalone.files import Listed
 
 TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is asked again in the next round
+HEALTH = "/health"
 PATIENCE_S = 0.5  # limit for a round; later answers are taken by the next one
 AT_ONCE = 64  # instances asked at once
 MODELS_LARGEST = 1024 * 1024  # bytes
@@ -64,6 +65,7 @@ class Watched:
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
         self.lengths: Lengths = {}
+        self.health_path = HEALTH  # READY once that answers in time while HEALTH does not
         self.refused = ""  # refusal of the last request for its models
         self.models_at = float("-inf")  # s, monotonic: last request for the models
         self.metrics: EngineMetrics | None = None
@@ -210,7 +212,7 @@ class InstanceWatch:
         listed = watched.listed
         async with self._at_once:
             try:
-                (error, slow), (metrics, unseen) = await asyncio.gather(self._health(listed), self._metrics(listed))
+                (error, slow), (metrics, unseen) = await asyncio.gather(self._health(watched), self._metrics(listed))
             except NotAsked:
                 return None
             known: Listing = (watched.models, watched.adapters, watched.lengths)
@@ -228,15 +230,30 @@ class InstanceWatch:
         lines = line_if_any(listed.engine_key)
         return await self._prober.get(listed.url + path, TIMEOUT_S, largest, lines, listed.tls)
 
-    async def _health(self, listed: Listed) -> tuple[str, bool]:
+    async def _health(self, watched: Watched) -> tuple[str, bool]:
+        """Return why it is not well, and whether it is only slow."""
+        listed, path = watched.listed, watched.health_path
         try:
-            status, _ = await self._get(listed, "/health", HEALTH_LARGEST)
+            status, _ = await self._get(listed, path, HEALTH_LARGEST)
         except NotAsked:
             raise
         except ProbeError as error:
-            return str(error), isinstance(error, Slow)
+            is_slow = isinstance(error, Slow)
+            if is_slow and path == HEALTH and await self._is_ready(listed):
+                watched.health_path = READY
+                return "", False
+            return str(error), is_slow
+        if status == 404 and path == READY:  # another engine answers there now
+            watched.health_path = HEALTH
+            return f"GET {listed.url}{path} answers {status}", False
         # Engines without a health page are healthy when they answer.
-        return ("" if status < 300 or status == 404 else f"GET {listed.url}/health answers {status}"), False
+        return ("" if status < 300 or status == 404 else f"GET {listed.url}{path} answers {status}"), False
+
+    async def _is_ready(self, listed: Listed) -> bool:
+        try:
+            return (await self._get(listed, READY, HEALTH_LARGEST))[0] == 200
+        except ProbeError:
+            return False
 
     async def _metrics(self, listed: Listed) -> tuple[EngineMetrics | None, str]:
         try:

@@ -42,6 +42,7 @@ from fleet.kinds.transfer import GIB
 from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE
+from router.contract.net.probe import READY
 from router.contract.redis.published import InstanceRole
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -276,6 +277,8 @@ SGLANG = Kind(
     ),
     command=command,
     environment=environment,
+    health_path=READY,
+    pause_path=READY,
     scrape=SGLANG_SCRAPE,
     load_timeout_s=1800,  # allows for a large model from a network disk, and compilation
     drain_timeout_s=600,

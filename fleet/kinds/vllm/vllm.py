@@ -9,7 +9,7 @@ from fleet.engine.scheduler import Limits
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
 from fleet.kinds import data_parallel, kv_size, transfer
-from fleet.kinds.kind import Kind, Launch, Requirement, TwinModel
+from fleet.kinds.kind import PAUSE_PATH, Kind, Launch, Requirement, TwinModel
 from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.options.common_options import adapter_slots, refuse_loras
 from fleet.kinds.serving import (
@@ -356,6 +356,7 @@ VLLM = Kind(
     refuse_for=refuse_for,
     needs=needs,
     can_sleep=lambda spec: bool(spec.sleep_mode),
+    pause_path=PAUSE_PATH,
     adapter_slots=adapter_slots,
     wire=wire,
     max_replicas=lambda spec: replicas_for(spec.gpus, _gpus(spec)),

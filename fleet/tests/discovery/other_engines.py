@@ -48,8 +48,9 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
         "/version": '{"version": "0.32.0"}',
         "/kv_event_sources": json.dumps({"0": {"endpoint": "tcp://*:5557", "publisher": "zmq"}}),
     },
-    "sglang": {"/v1/models": models(), "/health": "", "/metrics": SGLANG_PAGE, "/server_info": sglang_info()},
-    "sglang without metrics": {"/v1/models": models(), "/health": "", "/server_info": sglang_info(dp_size=2)},
+    # Its /health computes a token and takes more than a probe's second, so nothing here may ask for it.
+    "sglang": {"/v1/models": models(), "/ready": "", "/metrics": SGLANG_PAGE, "/server_info": sglang_info()},
+    "sglang without metrics": {"/v1/models": models(), "/server_info": sglang_info(dp_size=2)},  # nor /ready: older
     "trtllm": {
         "/v1/models": models(),
         "/health": "",
@@ -57,7 +58,7 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
         "/prometheus/metrics": TRTLLM_PAGE,
         "/version": '{"version": "1.3.0"}',
     },
-    "owned by sglang": {"/v1/models": models("sglang"), "/health": ""},
+    "owned by sglang": {"/v1/models": models("sglang"), "/ready": ""},
     "openai": {"/v1/models": models("someone")},
 }
 

@@ -48,6 +48,8 @@ class AnswerRefused(ConnectionRefused):
 
 
 LARGEST = 64 * 1024  # bytes of an answer, unless the caller allows more
+# SGLang's page for probes (0.5.23): its /health computes a token, in a second at least, even from released memory
+READY = "/ready"
 
 
 class _ProbeConnection(HttpClientProtocol):

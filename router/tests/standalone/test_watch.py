@@ -290,3 +290,23 @@ async def test_all_that_is_asked_of_an_engine_shows_its_key(monkeypatch):
         watch.close()
     asked = {request.target: request.headers.get("authorization") for request in made.received}
     assert asked == dict.fromkeys(("/health", "/metrics", "/v1/models"), "Bearer sk-engine-1")
+
+
+async def test_a_health_page_that_computes_a_token_is_asked_once_where_a_cheaper_one_answers(watch, monkeypatch):
+    monkeypatch.setattr(watching, "TIMEOUT_S", 0.2)
+    asked = Counter()
+
+    async def sglang(engine, request, writer):
+        asked[request.target] += 1
+        if request.target == "/health":
+            await asyncio.sleep(0.4)
+        status = b"200" if request.target in ("/health", "/ready") else b"404"
+        writer.write(b"HTTP/1.1 %b X\r\ncontent-length: 0\r\n\r\n" % status)
+        await writer.drain()
+
+    async with engine(sglang) as one:
+        made, pools = watch(one, model="llama")
+        for _ in range(3):
+            await made.step()
+        assert (pools.get("default").ready, asked["/health"]) == (1, 1)
+        made.close()
