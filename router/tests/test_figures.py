@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, SGLANG_SCRAPE, VLLM_SCRAPE, parse_metrics
+from router.contract.redis.sample import queued
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -132,3 +133,26 @@ def test_a_cache_configuration_that_is_no_number_is_unknown() -> None:
     page = b'\nvllm:cache_config_info{block_size="None",num_gpu_blocks="12"} 1.0\n'
     found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.block_size, found.kv_blocks) == (None, 12)
+
+
+def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_those_of_a_priority_count_once() -> None:
+    queues = {
+        "num_queue_reqs": 1,
+        "num_decode_prealloc_queue_reqs": 20,
+        "num_decode_transfer_queue_reqs": 300,
+        "num_prefill_bootstrap_queue_reqs": 4000,
+    }
+    page = "".join(
+        f'sglang:{name}{{dp_rank="{rank}",priority="{priority}"}} {value}\n'
+        for rank in (0, 1)
+        for priority in ("", "0", "-7")
+        for name, value in {**queues, "num_running_reqs": 6}.items()
+    )
+    found = parse_metrics(page.encode(), SGLANG_SCRAPE)
+    assert (found.running, found.waiting, found.deferred) == (12, 2 * 4321, 2 * 4300)
+    assert {rank: (one.running, one.waiting, one.deferred) for rank, one in found.ranks.items()} == dict.fromkeys(
+        ("0", "1"), (6, 4321, 4300)
+    )
+    assert queued(found) == 2 * 21
+    alone = parse_metrics(b"sglang:num_queue_reqs 3\nsglang:num_running_reqs 2\n", SGLANG_SCRAPE)
+    assert (alone.running, alone.waiting, alone.deferred) == (2, 3, None)

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from router.contract.metrics.metrics_page import MetricsPage, Refused
+from router.contract.metrics.metrics_page import MetricsPage, Refused, by_rank, total
 from router.contract.metrics.tier_metrics import (
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
@@ -52,6 +52,8 @@ class Scrape:
     kv_blocks: str = ""
     busy: str = ""  # seconds in which its GPU computed, where the engine knows
     waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
+    queues: tuple[str, ...] = ()  # further gauges of waiting requests
+    deferred: tuple[str, ...] = ()  # those of `queues` whose requests wait for no capacity
 
 
 DEFERRED = b'reason="deferred"'
@@ -111,6 +113,8 @@ VLLM_SCRAPE = Scrape(
 )
 
 
+# Requests of SGLang's divided servers that wait for the other half: its room for the KV, or the KV itself
+_UNTIL_KV = ("sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_decode_transfer_queue_reqs")
 # SGLang 0.5.23, sglang/srt/observability/metrics_collector.py; it counts cached tokens of all prompt tokens
 SGLANG_SCRAPE = replace(
     NO_SCRAPE,
@@ -125,6 +129,8 @@ SGLANG_SCRAPE = replace(
     block_size="sglang:page_size",
     kv_blocks="sglang:num_pages",
     cached_by_source="sglang:cached_tokens_total",
+    queues=("sglang:num_decode_prealloc_queue_reqs", *_UNTIL_KV),
+    deferred=_UNTIL_KV,
     tiers=SGLANG_TIERS,
 )
 # TensorRT-LLM 1.3, tensorrt_llm/metrics/collector.py (commit 050f80d); its page is /prometheus/metrics
@@ -154,9 +160,9 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
     }
     return EngineMetrics(
         kv_usage=_share(sizes) if names.is_store and sizes else read.share(names.kv_usage),
-        running=read.sum(names.running),
-        waiting=read.sum(names.waiting),
-        deferred=read.sum(names.waiting_by_reason, only=DEFERRED),
+        running=total(read.requests((names.running,))),
+        waiting=total(_waiting(read, names)),
+        deferred=total(_deferred(read, names)),
         prefix_queries_total=read.sum(names.prefix_queries),
         prefix_hits_total=read.sum(names.prefix_hits),
         prompt_tokens_total=read.sum(names.prompt_tokens),
@@ -174,15 +180,23 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
     )
 
 
+def _waiting(page: MetricsPage, names: Scrape) -> list[tuple[bytes, float]]:
+    return page.requests((names.waiting, *names.queues))
+
+
+def _deferred(page: MetricsPage, names: Scrape) -> list[tuple[bytes, float]]:
+    return [*page.requests((names.waiting_by_reason,), DEFERRED), *page.requests(names.deferred)]
+
+
 def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
     """Return the samples by data-parallel rank; empty for a single rank."""
-    running = page.by_rank(names.running)
+    running = by_rank(page.requests((names.running,)))
     if len(running) < 2:
         return {}
-    usage, waiting = page.by_rank(names.kv_usage), page.by_rank(names.waiting)
+    usage, waiting = page.by_rank(names.kv_usage), by_rank(_waiting(page, names))
     queries, hits = page.by_rank(names.prefix_queries), page.by_rank(names.prefix_hits)
     prompts, tokens = page.by_rank(names.prompt_tokens), page.by_rank(names.generation_tokens)
-    deferred = page.by_rank(names.waiting_by_reason, only=DEFERRED)
+    deferred = by_rank(_deferred(page, names))
     return {
         rank: RankSample(
             kv_usage=share if (share := usage.get(rank)) is not None and share <= 1 else None,

@@ -10,7 +10,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from router.contract import ranks
@@ -26,6 +26,7 @@ Refused = Counter[str]  # reason → how often
 
 _SOURCE = re.compile(rb'[{,](?:cache_)?source="([\w.:/-]{1,64})"')
 _RANK = re.compile(rb'[{,](?:%b)="([0-9]{1,4})"' % b"|".join(ranks.LABELS))
+_OF_A_PRIORITY = re.compile(rb'[{,]priority="[^"]')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
 
 
@@ -76,10 +77,14 @@ class MetricsPage:
     def refuse(self, why: str) -> None:
         self._refused[why] += 1
 
-    def sum(self, name: str, only: bytes = b"") -> float | None:
-        """Sum all series, or those with the label `only`."""
-        values = [value for labels, value in self.series(name) if only in labels]
-        return sum(values) if values else None
+    def sum(self, name: str) -> float | None:
+        return total([*self.series(name)])
+
+    def requests(self, names: Sequence[str], only: bytes = b"") -> list[tuple[bytes, float]]:
+        """Return the lines of gauges that count requests, or those with the label `only`; without those of one
+        priority, which SGLang writes beside the line of all."""
+        found = (line for name in names for line in self.series(name) if only in line[0])
+        return [(labels, value) for labels, value in found if not _OF_A_PRIORITY.search(labels)]
 
     def mean(self, name: str) -> float | None:
         values = [value for _, value in self.series(name)]
@@ -100,14 +105,8 @@ class MetricsPage:
             return None
         return self.mean(name)
 
-    def by_rank(self, name: str, only: bytes = b"") -> dict[str, float]:
-        """Sum by data-parallel rank; lines without one, or without the label `only`, are skipped."""
-        found: dict[str, float] = {}
-        for labels, value in self.series(name):
-            if only in labels and (number := _RANK.search(labels)) is not None:
-                key = number[1].decode()
-                found[key] = found.get(key, 0.0) + value
-        return found
+    def by_rank(self, name: str) -> dict[str, float]:
+        return by_rank(self.series(name))
 
     def by_source(self, name: str) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -133,6 +132,20 @@ class MetricsPage:
             self.refuse(f"{key.decode()}: out of range (0 to {LARGEST_COUNT})")
             return None
         return int(text)
+
+
+def total(lines: Collection[tuple[bytes, float]]) -> float | None:
+    return sum(value for _, value in lines) if lines else None
+
+
+def by_rank(lines: Iterable[tuple[bytes, float]]) -> dict[str, float]:
+    """Sum by data-parallel rank; lines without one are skipped."""
+    found: dict[str, float] = {}
+    for labels, value in lines:
+        if (number := _RANK.search(labels)) is not None:
+            key = number[1].decode()
+            found[key] = found.get(key, 0.0) + value
+    return found
 
 
 class Histogram:

@@ -97,8 +97,7 @@ def _looks_back(kind: str) -> int | None:
 
 def names_of(scrape: Scrape) -> Iterator[tuple[str, str]]:
     """Names of metrics in two parts, that engines may put together."""
-    for field in fields(scrape):
-        value = getattr(scrape, field.name)
+    for value in (*(getattr(scrape, field.name) for field in fields(scrape)), *scrape.queues):
         if isinstance(value, str) and value and not value.startswith("weir_sim_"):  # only simulated engines have those
             prefix, _, name = value.partition(":")
             yield f"{prefix}:", name
