@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 
 from django.contrib import messages
 from django.core.exceptions import SuspiciousOperation
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.template.defaultfilters import capfirst
@@ -14,6 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy, NotComputed, asked_by
+from controlplane.common.database_trouble import READ_ONLY, trouble_of
 from controlplane.doors.api import problems
 from controlplane.doors.api.auth import principal_of
 from controlplane.doors.api.handlers import full, is_full
@@ -57,21 +57,22 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer while Django handles the exception: a database that is gone, locked or read-only is one known condition,
-    not a crash."""
-    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
-        return unavailable(request)
-    if is_full(sys.exc_info()[1]):
+    """Answer while Django handles the exception: a database that is gone, locked or read-only is a known condition, not
+    a crash."""
+    error = sys.exc_info()[1]
+    if trouble := trouble_of(error):
+        return unavailable(request, trouble)
+    if is_full(error):
         return problems.response(request, full()) if _is_api(request) else _standalone("errors/507.html", request, 507)
     if _is_api(request):
         return problems.response(request, ApiProblem(500, detail="the error is in the log under this request id"))
     return _standalone("errors/500.html", request, 500)
 
 
-def unavailable(request: HttpRequest) -> HttpResponse:
+def unavailable(request: HttpRequest, trouble: str) -> HttpResponse:
     if _is_api(request):
-        return problems.response(request, ApiProblem(503, detail="the database does not answer or cannot be written"))
-    return _standalone("errors/503.html", request, 503)
+        return problems.response(request, ApiProblem(503, detail=trouble))
+    return _standalone("errors/read_only.html" if trouble == READ_ONLY else "errors/503.html", request, 503)
 
 
 # Computations that were not done: status, title and advice of the page

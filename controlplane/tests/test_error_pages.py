@@ -110,7 +110,7 @@ def test_a_crash(quiet, monkeypatch):
 
 def test_a_database_that_is_away(quiet, monkeypatch):
     def fail(*_):
-        raise OperationalError("attempt to write a readonly database")
+        raise OperationalError("database is locked")
 
     monkeypatch.setattr(views, "page", fail)
     answer = quiet.get("/audit/")

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError, OperationalError
+from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy, NotComputed
+from controlplane.common.database_trouble import trouble_of
 from controlplane.common.input_errors import problem_of
 from controlplane.doors.api.auth import TokenOrSession
 from controlplane.doors.api.openapi import describe, describe_table
@@ -146,8 +147,11 @@ def from_crash(error: Exception) -> ApiProblem:
 
 
 def from_database(error: Exception) -> ApiProblem:
+    trouble = trouble_of(error)
+    if not trouble:
+        return from_crash(error)
     log.error("api.database_away", exc_info=error)
-    return ApiProblem(503, detail="the database does not answer or cannot be written")
+    return ApiProblem(503, detail=trouble)
 
 
 def from_large_body(_: Exception) -> ApiProblem:
@@ -211,8 +215,8 @@ def install(api: NinjaAPI) -> None:
         Http404: _status(404),
         RequestDataTooBig: from_large_body,
         PermissionDenied: _status(403),
-        OperationalError: from_database,
-        DatabaseError: from_crash,
+        DatabaseError: from_database,
+        InterfaceError: from_database,
         Exception: from_crash,
     }
     for kind, convert in table.items():
