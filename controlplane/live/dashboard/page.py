@@ -1,9 +1,14 @@
-"""Constants that Live and the wall share with the server. static/js draws both pages, at first from the frame in the
-page."""
+"""What Live and the wall get from the server. static/js draws both pages, at first from the frame in the page; without
+scripts Live is one table of that frame."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from controlplane.live.dashboard import history
-from controlplane.live.dashboard.frame.latency import LATENCIES, PERCENTILES
+from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from controlplane.live.dashboard.frame.slo import LOW_N
+from controlplane.live.dashboard.frame.types import Frame
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
@@ -18,3 +23,26 @@ CONSTANTS = {
     "workerDownS": staleness.WORKER_DOWN_S,
     "frameOldS": staleness.FRAME_OLD_S,
 }
+
+
+EVENTS_UNSCRIPTED = 10
+
+
+def unscripted(frame: Frame, pool: str) -> dict[str, object]:
+    """Return a pool's part of the frame, or the whole, for templates/live/unscripted.html."""
+    statuses = zip(frame["instances"]["pool"], frame["instances"]["status"], strict=True)
+    classes = frame["classes"].get(pool or ALL_POOLS, {})
+    return {
+        "at": frame["at"],
+        "banners": frame["banners"],
+        "counts": Counter(status for of, status in statuses if pool in ("", of)).items(),
+        "totals": frame["totals"].get(pool or ALL_POOLS),
+        "classes": [(name, classes.get(name)) for name in CLASSES],
+        "percentiles": list(PERCENTILES),
+        "attention": _concerning(frame["attention"], pool),
+        "events": _concerning(frame["events"], pool)[:EVENTS_UNSCRIPTED],
+    }
+
+
+def _concerning(items: Sequence[Any], pool: str) -> list[Any]:
+    return [item for item in items if not pool or not item["pools"] or pool in item["pools"]]

@@ -49,6 +49,7 @@ def live(request: HttpRequest) -> HttpResponse:
             {"name": name, "label": name or "All pools", "query": query(request, pool=name or None)}
             for name in ("", *(frame["pools"] if frame else ()))
         ],
+        "unscripted": frame and page.unscripted(frame, asked_pool(request, frame)),
         **_panels(request, snapshot, seconds=seconds, window=window),
     }
     return render(request, "live/live.html", context)

@@ -1,5 +1,6 @@
 """Live and the wall as the server writes them: the frame and its history, which static/js draws."""
 
+import re
 import time
 
 import pytest
@@ -51,6 +52,29 @@ def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis
 def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
     FakeFleet(live_redis, size=1).write(ahead())
     assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
+
+
+def unscripted(page: str) -> str:
+    """What a browser shows without JavaScript in place of what scripts draw."""
+    found = re.search(r'<noscript>\s*<section class="panel stack".*?</noscript>', page, re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split()) if found else ""
+
+
+def test_without_scripts_live_is_a_table_of_the_newest_frame(vera_client: Client, live_redis: redis.Redis) -> None:
+    fleet, at = FakeFleet(live_redis, size=3), ahead()
+    fleet.states["demo-2"] = ("failed", "ended with exit status 1")
+    fleet.write(at)
+    FakeFleet(live_redis, size=2, pool="chat").write(at)
+    text = unscripted(shown(vera_client, "/live"))
+    assert re.match(r"All pools at \d+ \w+ \d{4}, \d\d:\d\d:\d\d UTC", text)
+    assert "4 ready 1 failed" in text
+    assert re.search(r"[\d.]+ req/s, \d+ running, \d+ waiting", text)
+    assert re.search(r"Warm [\d.]+ [\d.]+ m?s [\d.]+ m?s [\d.]+ m?s \d", text)
+    assert "demo-2 : failed: ended with exit status 1, since" in text
+    chat = unscripted(shown(vera_client, "/live?pool=chat"))
+    assert "chat at" in chat
+    assert "2 ready" in chat
+    assert "demo-2" not in chat
 
 
 def test_an_slo_in_the_url_reaches_the_charts(vera_client: Client, live_redis: redis.Redis) -> None:
