@@ -71,6 +71,8 @@ def take(call: Call, tokens: bytes) -> None:
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
     adapter, salted, seed = call.adapter, salt.of(document), index.seed
+    if salted and state.reader is not None and call.api_path in state.reader.unsalted:
+        salted = ""
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
         (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salted, whole)))

@@ -40,6 +40,7 @@ class FolderTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._template = template(folder)
+        self.unsalted = self._template.unsalted
         self.attention_chunk, self.forgetful = layers(model_config(folder))
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()

@@ -17,6 +17,7 @@ _HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # the fiel
 
 class SimTokenizer:
     attention_chunk = 0
+    unsalted: frozenset[str] = frozenset()
     forgetful = False
 
     def is_quick(self, prompt: Prompt) -> bool:

@@ -46,6 +46,7 @@ class Template:
     """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for unusable files."""
 
     plain_beginning = frozenset(("/v1/responses",))  # APIs whose prompts begin as a plain text's tokens do
+    unsalted: frozenset[str] = frozenset()  # APIs for which the engine ignores a salt
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer_config.json"

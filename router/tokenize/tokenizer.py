@@ -19,6 +19,7 @@ class EngineRenders(NotTokenized):
 
 class Tokenizer(Protocol):
     attention_chunk: int  # tokens in a chunk of the model's attention (Llama 4); 0: none
+    unsalted: frozenset[str]  # APIs for which its engine ignores a salt
     forgetful: bool  # whether layers of the model keep a window or a state instead of all tokens
 
     def is_quick(self, prompt: Prompt) -> bool:

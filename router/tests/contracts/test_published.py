@@ -172,6 +172,15 @@ def test_vllm_takes_every_option_that_its_kind_writes() -> None:
 
 
 @contracts
+def test_sglang_ignores_salts_at_one_api_only() -> None:
+    """The router must know where its engine does."""
+    named = sources("sglang", "sglang/srt/entrypoints/")
+    assert not any("cache_salt" in text for path, text in named.items() if "/anthropic/" in path)
+    protocol = named["sglang/srt/entrypoints/openai/protocol.py"]
+    assert len(re.findall(r"^    cache_salt: ", protocol, re.MULTILINE)) == 3  # completions, chats, responses
+
+
+@contracts
 def test_sglang_takes_every_option_that_its_kind_writes() -> None:
     kind = (ROOT / "fleet" / "kinds" / "sglang" / "sglang.py").read_text()
     kind = kind[kind.index("given = {") : kind.index("def _events")]

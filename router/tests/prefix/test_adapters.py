@@ -1,16 +1,21 @@
 """Adapters and salts keep caches apart: an engine's events and the requests of its clients come to equal hashes."""
 
 from array import array
+from types import SimpleNamespace
+from typing import Any
 
 import msgpack
 import pytest
 
 from router.kv_events.batch import BlocksStored, decode
+from router.pool.kv_event_state import KvEventState
 from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt, extra_keys, linked
 from router.prefix.chain import PromptChains, chunk_hashes
 from router.prefix.exact.index import ExactIndex
+from router.request.predict import take
 from router.tokenize import salt
+from router.tokenize.sim import SimTokenizer
 
 SIZE, SEED = 4, 7
 TOKENS = list(range(12))
@@ -98,3 +103,20 @@ def test_a_model_that_is_not_known_to_be_the_base_counts_as_an_adapter(model: st
 def test_the_salt_is_the_clients(given: object, hashed: str) -> None:
     assert salt.of({"cache_salt": given}) == hashed
     assert salt.of({}) == ""
+
+
+@pytest.mark.parametrize(("api_path", "apart"), [("/v1/chat/completions", True), ("/v1/messages", False)])
+def test_a_salt_that_an_engine_ignores_is_no_part_of_its_blocks(api_path: str, apart: bool) -> None:
+    """As SGLang does for /v1/messages."""
+    state = KvEventState()
+    state.index, state.reader, state.sizes = ExactIndex(SEED), (reader := SimTokenizer()), (SIZE,)
+    reader.unsalted = frozenset(("/v1/messages",))
+
+    def hashes(**document: str) -> object:
+        request = SimpleNamespace(prompt=SimpleNamespace(document=document))
+        pool, made = SimpleNamespace(kv_event_state=state), SimpleNamespace()
+        call: Any = SimpleNamespace(pool=pool, api_path=api_path, adapter="", request=request, prediction=made)
+        take(call, PROMPT)
+        return made.block_hashes
+
+    assert (hashes(cache_salt="s") != hashes()) == apart

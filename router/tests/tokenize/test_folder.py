@@ -186,3 +186,5 @@ async def test_the_folder_of_a_model_that_sglang_serves_is_read_as_sglang_does(f
     assert there.tokens(asked, CHAT) != here.tokens(asked, CHAT)
     answered = prompt_of(CHAT, messages=[{**said, "role": "user"}])
     assert there.tokens(asked, CHAT) == here.tokens(answered, CHAT)
+    assert there.unsalted == frozenset(("/v1/messages",))
+    assert not here.unsalted

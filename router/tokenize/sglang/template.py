@@ -35,6 +35,7 @@ _MODELS_IN_CODE = ("minimax_m3", "hunyuan", "GlmMoeDsa", "Glm5Next", "DeepseekV4
 
 class SglangTemplate(Template):
     plain_beginning = frozenset()
+    unsalted = frozenset(("/v1/messages",))
 
     def _is_rendered_in_code(self, name: str) -> bool:
         return super()._is_rendered_in_code(name) or name.startswith(_MODELS_IN_CODE)
