@@ -1,53 +1,28 @@
-"""Puts engines to sleep and wakes them, through vLLM's endpoints.
-
-Level 1 keeps the weights in host memory. Level 2 discards them: they must be reloaded while the KV cache still sleeps,
-or vLLM would answer from random memory without an error. An engine counts as awake once it says so and has computed a
-token.
-"""
+"""Puts engines to sleep and wakes them, through the paths of their kind."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from threading import Lock
 
 import httpx
 
 from fleet import events
 from fleet.control.publish import publish_fleet
+from fleet.kinds.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
 from fleet.models import Instance, State
 from router.contract.net.pinned_http import EngineTransport
 
 TIMEOUT_S = 600.0  # limit for one call: weights are read from disk or moved between GPU and host
 LARGEST = 4096  # bytes of an answer
-Json = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class SleepStep:
-    path: str
-    body: Json | None = None
-    asks: bool = False  # True for a GET, False for a POST
-    says: str = ""  # text that the answer must contain
 
 
 class SleepRefused(Exception):
     """The engine refused; the message has its answer."""
 
 
-ASLEEP = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":true}')
-AWAKE = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":false}')
-EMPTY = SleepStep("/reset_prefix_cache")  # drops the prefix cache, which is invalid after waking
-WAKE = {
-    1: (SleepStep("/wake_up"),),
-    2: (
-        SleepStep("/wake_up?tags=weights"),
-        SleepStep("/collective_rpc", {"method": "reload_weights"}),
-        SleepStep("/wake_up?tags=kv_cache"),
-    ),
-}
-
 _under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
+_woken: dict[tuple[int, int], int] = {}  # key and epoch of a row → steps of a failed wake that are not repeated
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
@@ -56,19 +31,24 @@ def sleep_instance(name: str, epoch: int) -> bool:
     if instance is None:
         return False
     level = instance.sleep_level
-    return _done(instance, (SleepStep(f"/sleep?level={level}"), ASLEEP)) and _note(
-        instance, level, f"asleep (level {level})"
-    )
+    steps = _sleeping(instance).sleep(level)
+    return _done(instance, steps) and _note(instance, level, f"asleep (level {level})")
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt."""
+    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt, or goes on
+    with it."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:
         return False
-    token = SleepStep("/v1/completions", {"model": instance.pool.model, "prompt": "a", "max_tokens": 1})
-    steps = (*WAKE.get(instance.asleep or 1, WAKE[2]), EMPTY, AWAKE, token)
-    return _done(instance, steps) and _note(instance, None, "awake again")
+    sleeping, weights = _sleeping(instance), Weights(instance.pool.model, instance.facts.tokenizer)
+    steps = sleeping.wake(instance.asleep or 1, weights)
+    return _done(instance, steps, repeats=sleeping.repeats) and _note(instance, None, "awake again")
+
+
+def _sleeping(instance: Instance) -> Sleeping:
+    kind = instance.started_from.known_kind
+    return kind.sleeping if kind is not None else VLLM_SLEEP
 
 
 def _found(name: str, epoch: int, desired: str) -> Instance | None:
@@ -76,7 +56,7 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
     return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=desired).first()
 
 
-def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
+def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> bool:
     """Take the steps in order until one fails. Weights must not be reloaded under requests, so an order that arrives
     during another one is void."""
     with _lock:
@@ -84,7 +64,7 @@ def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
             return False
         _under_way.add(instance.pk)
     try:
-        asyncio.run(_take(instance, steps))
+        asyncio.run(_take(instance, steps, repeats=repeats))
     except SleepRefused as refused:
         events.record(instance, "refused", str(refused))
         return False
@@ -93,11 +73,15 @@ def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
     return True
 
 
-async def _take(instance: Instance, steps: Sequence[SleepStep]) -> None:
+async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> None:
+    known = instance.pk, instance.epoch
+    first = 0 if repeats else _woken.pop(known, 0)
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
-        for step in steps:
+        for number, step in enumerate(steps[first:], first):
             if why := await _problem(client, url, step):
+                if not repeats:
+                    _woken[known] = number
                 raise SleepRefused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")
 
 

@@ -13,6 +13,7 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build, check
 from fleet.kinds.sim.twin_kv import TwinKv
+from fleet.kinds.sleeping import VLLM_SLEEP, Sleeping
 from fleet.kinds.wire import KvWire
 from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape
@@ -101,7 +102,8 @@ class Kind:
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
     # Why a list in the options cannot hold this many prefill and decode instances; None: a list allows no other number.
     fixed_sides: Callable[[Any, int, int], str] | None = None
-    can_sleep: Callable[[Any], bool] = lambda spec: False  # True if it answers POST /sleep?level= and /wake_up
+    can_sleep: Callable[[Any], bool] = lambda spec: False  # True if it answers the paths of `sleeping`
+    sleeping: Sleeping = VLLM_SLEEP
     # Number of LoRA adapters per instance, loaded by POST /v1/load_lora_adapter; 0: it loads none.
     adapter_slots: Callable[[Any], int] = lambda spec: 0
     wire: Callable[[Any, Launch], KvWire] = lambda spec, launch: KvWire()

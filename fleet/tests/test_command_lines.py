@@ -65,6 +65,14 @@ def test_sglang_always_reports_hits_and_load_and_publishes_its_cache() -> None:
     assert wire.tokenizer == "/opt/weir/tiny"
 
 
+def test_sglang_sleeps_with_its_weights_in_host_memory() -> None:
+    assert "memory-saver" not in made("sglang", {})[0]
+    assert "--enable-memory-saver --enable-weights-cpu-backup" in made("sglang", {"sleep_mode": True})[0]
+    kind, spec = KINDS["sglang"], build(KINDS["sglang"].spec, {"sleep_mode": True})
+    assert [kind.can_sleep(one) for one in (build(kind.spec, {}), spec)] == [False, True]
+    assert "torch_memory_saver" in [one.name for one in kind.requires(spec, launch())]
+
+
 def test_attention_ranks_of_sglang_are_targets_that_step_together() -> None:
     given = {"tensor_parallel": 8, "data_parallel_size": 4}
     line, _, wire = made("sglang", given)

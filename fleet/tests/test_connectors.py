@@ -8,18 +8,13 @@ from fleet.kinds.transfer import MODES
 from fleet.kinds.vllm.vllm_spec import VllmSpec
 from fleet.simengine.kv import choose
 from router import flows
-from router.contract.connectors import CONNECTORS, MOONCAKE_STORE, NONE
-from router.policy.strategies.peers import mooncake_conductor
+from router.contract.connectors import CONNECTORS, NONE
 
 LAUNCH = Launch("p-0", "m", "127.0.0.1", {"http": 1, "side": 2}, "python3")
 
 
 def test_every_connector_has_a_flow_in_the_router_and_a_dialect_in_the_simulated_engine() -> None:
     assert set(flows.OFFLOADS) == set(choose.CONNECTORS) == set(CONNECTORS)
-
-
-def test_the_policy_package_has_the_same_name_of_the_store() -> None:
-    assert mooncake_conductor.STORE == MOONCAKE_STORE
 
 
 def test_a_kind_names_the_connectors_that_its_options_can_choose() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import json
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from django.utils import timezone
 from fleet import selectors, services
 from fleet.control import autoscaler, sleep
 from fleet.control.publish import publish_fleet
+from fleet.kinds import KINDS
+from fleet.kinds.sleeping import AWAKE, SGLANG_SLEEP
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible
@@ -119,13 +122,40 @@ def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_
     assert orders(world)[-5:] == WOKEN[2]
 
 
+def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler ends when told to map what is mapped."""
+    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
+    world.apply(1)
+    world.until_ready(1)
+    services.sleep("p-0", "ada", level=2)
+    world.until(lambda: world.one().asleep == 2)
+    Instance.objects.update(wire={"tokenizer": "/models/m"})
+    world.tell(fails="/update", sleep_status=500)
+    services.wake("p-0", "ada")
+    update = '/update_weights_from_disk {"model_path":"/models/m","flush_cache":false}'
+    world.until(lambda: orders(world)[-1] == update)
+    world.tell(sleep_status=200)
+    assert sleep.wake_instance("p-0", world.one().epoch)
+    mapped = ['/resume_memory_occupation {"tags":["weights","cuda_graph"]}', *[update] * 2]
+    last = '/resume_memory_occupation {"tags":["kv_cache"]}'
+    assert orders(world) == ["/release_memory_occupation {}", *mapped, last]
+    world.until_ready(1)
+    services.sleep("p-0", "ada")
+    world.until(lambda: world.one().asleep == 1)
+    services.wake("p-0", "ada")
+    world.until_ready(1)
+    assert orders(world)[-2:] == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
+
+
 def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     instance = world.one()
     world.tell(asleep=True)
     with pytest.raises(sleep.SleepRefused, match=r"GET /is_sleeping: the engine says .*true"):
-        asyncio.run(sleep._take(instance, (sleep.AWAKE,)))
+        asyncio.run(sleep._take(instance, (AWAKE,)))
 
 
 @pytest.mark.parametrize(

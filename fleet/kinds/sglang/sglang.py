@@ -38,6 +38,7 @@ from fleet.kinds.serving import (
     visible,
 )
 from fleet.kinds.sim.twin_kv import TwinKv
+from fleet.kinds.sleeping import SGLANG_SLEEP
 from fleet.kinds.transfer import GIB
 from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract import connectors
@@ -129,6 +130,11 @@ class SglangSpec:
         choices=("write_through", "write_through_selective", "write_back"),
         help="With hicache: at once, once hit again, or when the GPU evicts.",
     )
+    sleep_mode: bool = option(
+        False,
+        title="Sleep mode",
+        help="Can release its GPU memory and wake up again; the weights need as much host memory.",
+    )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
@@ -156,6 +162,8 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
         "enable-metrics": True,
         "enable-cache-report": True,  # reports the cached tokens per request, against which the index is checked
         "kv-events-config": compact(_events(launch)),
+        "enable-memory-saver": spec.sleep_mode or None,
+        "enable-weights-cpu-backup": spec.sleep_mode or None,  # or it would wake with random weights
         **_hicache(spec, launch),
         **_disaggregation(spec, launch),
     }
@@ -251,6 +259,8 @@ def requires(spec: SglangSpec, launch: Launch) -> tuple[Requirement, ...]:
     if _is_divided(spec):
         moves, package = ("nixl", "nixl") if spec.transfer == "nixl" else ("mooncake", "mooncake-transfer-engine")
         found.append(Requirement("module", moves, python, advice=f"pip install {package}"))
+    if spec.sleep_mode:
+        found.append(Requirement("module", "torch_memory_saver", python, advice="pip install torch-memory-saver"))
     if folder:
         found.append(Requirement("folder", folder, need_gb=spec.disk_gib, advice="free space or set engine.disk"))
     ids = gpus_of(spec.gpus, spec.tensor_parallel, launch)
@@ -277,6 +287,8 @@ SGLANG = Kind(
     ),
     command=command,
     environment=environment,
+    can_sleep=lambda spec: bool(spec.sleep_mode),
+    sleeping=SGLANG_SLEEP,
     health_path=READY,
     pause_path=READY,
     scrape=SGLANG_SCRAPE,

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from operator import sub
 
 from router.policy.rules.classify import class_by_cache
+from router.policy.rules.pull import SHARED
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import TOKENS_FIRST, Shortlisting, Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
-
-STORE = "mooncake_store"  # connector with which an instance fetches the blocks of others by itself
 
 
 def rank(view: View) -> Pick:
@@ -40,10 +39,10 @@ def _prefixes(view: View) -> Sequence[int]:
         return view.cached  # the time of a transfer is unknown
     ratio = view.policy["strategy.prefetch_ratio"]
     connectors, cached = view.instances.connector, view.cached
-    best = max((own for one, own in zip(connectors, cached, strict=True) if one == STORE), default=0)
+    best = max((own for one, own in zip(connectors, cached, strict=True) if one in SHARED), default=0)
     if not best:
         return cached
-    return [best if one == STORE and best > ratio * own else own for one, own in zip(connectors, cached, strict=True)]
+    return [best if one in SHARED and best > ratio * own else own for one, own in zip(connectors, cached, strict=True)]
 
 
 def _transfer_s(view: View, tokens: int) -> float:
