@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import check
+from controlplane.pages.fleet_pages import meanwhile
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.section_rows import PoolSection, section_rows
 from controlplane.people.accounts.decorators import RoleMissing
@@ -36,6 +37,7 @@ class TypedDocument:
     reason: str = ""
     emergency: str = ""
     confirmed: str = ""  # removed pools, typed by hand
+    opened: str = ""  # the fleet as the form found it (meanwhile.mark)
 
 
 @require_http_methods(["GET", "POST"])
@@ -44,7 +46,8 @@ def apply_page(request: HttpRequest) -> HttpResponse:
         if not can_operate(request.user):
             raise RoleMissing("operator")
         return _apply(request) if request.POST.get("step") == "apply" else _plan(request)
-    return _page(request, TypedDocument(services.export_yaml(secrets=can_operate(request.user))))
+    text = services.export_yaml(secrets=can_operate(request.user))
+    return _page(request, TypedDocument(text, opened=meanwhile.mark()))
 
 
 def _typed(request: HttpRequest) -> TypedDocument:
@@ -55,6 +58,7 @@ def _typed(request: HttpRequest) -> TypedDocument:
         reason=reason_of(request),
         emergency=request.POST.get("emergency", "").replace("\x00", "")[:300],
         confirmed=request.POST.get("confirmed", "").replace("\x00", "")[:2_000].strip(),
+        opened=request.POST.get("opened", ""),
     )
 
 
@@ -150,5 +154,6 @@ def _page(request: HttpRequest, typed: TypedDocument, *, status: int = 200, **fo
     kinds = [(kind, options_of(kind.spec)) for kind in KINDS.values()]
     plan = found.get("plan")
     removed = _removed(plan) if isinstance(plan, Applied) else ""
-    more = {"may_emergency": can_administer(request.user), "removed": removed, **found}
+    others = meanwhile.since(typed.opened)
+    more = {"may_emergency": can_administer(request.user), "removed": removed, "meanwhile": others, **found}
     return render(request, "fleet/apply.html", {"kinds": kinds, **asdict(typed), **more}, status=status)

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.pages.fleet_ops import actions
-from controlplane.pages.fleet_pages import pool_form
+from controlplane.pages.fleet_pages import meanwhile, pool_form
 from controlplane.pages.fleet_pages.apply_views import TypedDocument, plan_page, refused_page
 from controlplane.pages.fleet_pages.pool_form import PoolEntry
 from controlplane.people.accounts.decorators import RoleMissing
@@ -60,7 +60,7 @@ def _chosen(given: str | None, pool: PoolEntry) -> str:
 
 
 def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
-    whole = services.export()
+    whole, opened = services.export(), request.POST.get("opened", "")
     whole["spec"]["pools"], index = pool_form.with_pool(whole["spec"]["pools"], typed, name)
     try:
         applied = actions.apply(whole, actor_of(request), dry_run=True)
@@ -68,8 +68,8 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
         errors, others = pool_form.errors_of(error.problems, index)
         return _page(request, name, typed, errors, others)
     except RulesForbid as error:
-        return refused_page(request, TypedDocument(document.dump(whole)), error)
-    return plan_page(request, applied, TypedDocument(document.dump(whole)))
+        return refused_page(request, TypedDocument(document.dump(whole), opened=opened), error)
+    return plan_page(request, applied, TypedDocument(document.dump(whole), opened=opened))
 
 
 def _first(field: OptionField) -> bool:
@@ -99,6 +99,7 @@ def _page(
         "others": others,
         "wrong": [field for field in (*common, *own) if field.error],
         "problem_count": len(others),
+        "opened": request.POST.get("opened") or meanwhile.mark(),
     }
     template = "fleet/_pool_fields.html" if request.headers.get("HX-Request") else "fleet/pool_form.html"
     return render(request, template, context, status=422 if errors or others else 200)

@@ -1,10 +1,12 @@
 """Reads the audit log, newest first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from operator import or_
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from controlplane.people.audit.models import AuditEntry
 from fleet.spec import masking
@@ -57,6 +59,16 @@ def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int
     """Return up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
     rows = [_shown(row) for row in entries(filters)[: size + 1]]
     return rows[:size], rows[size - 1].pk if len(rows) > size else None
+
+
+def newest_id() -> int:
+    return AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def after(newest: int, kinds: Iterable[str], most: int) -> list[AuditEntry]:
+    """Return the newest entries about these kinds of objects with a greater id."""
+    of_kinds = reduce(or_, (Q(action__startswith=f"{kind}.") for kind in kinds))
+    return [_shown(row) for row in AuditEntry.objects.filter(of_kinds, pk__gt=newest).order_by("-pk")[:most]]
 
 
 def exported(filters: AuditFilters) -> Iterator[AuditEntry]:

@@ -39,7 +39,7 @@ def audit_log(request: HttpRequest) -> HttpResponse:
         return _as_csv(filters)
     rows, older = page(filters)
     context = {
-        "entries": [_row(entry) for entry in rows],
+        "entries": [shown_row(entry) for entry in rows],
         "asked": asked,
         "unread": [(LABELS[name], asked[name]) for name, day in days.items() if asked[name] and day is None],
         "filtered": any(asked.values()),
@@ -51,7 +51,8 @@ def audit_log(request: HttpRequest) -> HttpResponse:
     return render(request, "audit/log.html", context)
 
 
-def _row(entry: AuditEntry) -> dict[str, Any]:
+def shown_row(entry: AuditEntry) -> dict[str, Any]:
+    """Return an entry for templates/audit, with the fields that it changed."""
     return {
         "entry": entry,
         "changes": changes(entry),

@@ -11,7 +11,9 @@ import yaml
 from django.test import Client
 
 from controlplane.live.dashboard.frame.build import SCHEMA
+from controlplane.pages.fleet_ops import actions
 from controlplane.people.audit.models import AuditEntry
+from controlplane.people.audit.services import Actor
 from fleet import services
 from fleet.models import Instance, Pool, State
 from fleet.tests.world import World, document
@@ -177,6 +179,34 @@ def test_a_plan_that_somebody_else_has_overtaken_is_shown_anew(operator: Client,
     assert answer.status_code == 412
     assert "replicas 4 → 1" in text_of(answer)
     assert Pool.objects.get().replicas == 4
+
+
+def opened(page: str) -> str:
+    found = re.search(r'name="opened" value="([\w:]+)"', page)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize("path", ["/fleet/apply", "/fleet/pools/p/edit"])
+def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Client, fleet: World, path: str) -> None:
+    """Its plan may undo that: both pages carry the fleet as they found it."""
+    found = opened(operator.get(path).content.decode())
+    mine = {"opened": found, "step": "plan", "document": yaml.safe_dump(document(1))}
+    form = mine if path == "/fleet/apply" else {**mine, "name": "p", "kind": "sim", "model": "m", "replicas": "1"}
+    assert "changed since you opened" not in text_of(operator.post(path, form))
+    actions.apply(document(4), Actor("user", "bob"), reason="a busy evening")
+    said = operator.post(path, form)
+    assert said.status_code == 200
+    assert "The fleet changed since you opened this form." in text_of(said)
+    assert "bob, fleet: applied fleet: a busy evening" in text_of(said)
+    assert "spec.pools.p.replicas 2 → 4" in text_of(said)
+    assert "replicas 4 → 1" in text_of(said)
+    assert opened(said.content.decode()) == found  # the next press says it again
+
+
+@pytest.mark.parametrize("mark", ["", "x", "x:", "x:y", ":-1", f"x:{'9' * 30}"])
+def test_a_form_without_a_mark_says_nothing_of_others(operator: Client, fleet: World, mark: str) -> None:
+    form = {"opened": mark, "step": "plan", "document": yaml.safe_dump(document(1))}
+    assert "changed since you opened" not in text_of(operator.post("/fleet/apply", form))
 
 
 def test_problems_are_listed_and_the_typed_text_stays(operator: Client, fleet: World) -> None:
