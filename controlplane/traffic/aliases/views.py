@@ -1,6 +1,6 @@
 """The page Models: names, adapters, versions; the draft, its review, and the way back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from django.contrib import messages
@@ -119,7 +119,7 @@ def draft(request: HttpRequest) -> HttpResponse:
         return _draft_page(request)
     held = selectors.open_draft()
     if held is None:
-        return _no_draft(request)
+        return _ended(request)
     try:
         _save(request, _changed(request, held.document), based_on=_rebase(request))
     except texts.UnreadableDocument as error:
@@ -127,8 +127,29 @@ def draft(request: HttpRequest) -> HttpResponse:
     except InvalidInput as error:
         return _draft_page(request, said=[f"{one.path}: {one.text}" for one in error.problems], status=422)
     except Conflict as error:
-        return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], status=412)
+        return _overtaken(request, error)
     return redirect("models-draft")
+
+
+def _overtaken(request: HttpRequest, error: Conflict) -> HttpResponse:
+    """Show what saving the typed document would change of what somebody else saved."""
+    over = changes(models.parse(error.theirs), models.parse(error.mine)) if "document" in request.POST else []
+    return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], over=over, status=412)
+
+
+def _ended(request: HttpRequest) -> HttpResponse:
+    """Keep a document that was typed into a draft that somebody else published or discarded: in a new draft's form."""
+    if "document" not in request.POST:
+        return _no_draft(request)
+    return _draft_page(request, said=[_anew(request)], status=412)
+
+
+def _anew(request: HttpRequest) -> str:
+    """Open a draft in place of the one that ended, and say so."""
+    live = selectors.live()
+    services.open_draft(actor_of(request))
+    by = f"{live.label} by {live.actor_name}" if live.number else "no version"
+    return f"The draft was published or discarded meanwhile; {by} is live. This is a new draft of it: save again."
 
 
 def _changed(request: HttpRequest, document: JsonObject) -> object:
@@ -152,7 +173,9 @@ def _no_draft(request: HttpRequest) -> HttpResponse:
     return redirect("models")
 
 
-def _draft_page(request: HttpRequest, *, said: list[str] | None = None, status: int = 200) -> HttpResponse:
+def _draft_page(
+    request: HttpRequest, *, said: list[str] | None = None, over: Sequence[AliasChange] = (), status: int = 200
+) -> HttpResponse:
     held, live = selectors.open_draft(), selectors.live()
     if held is None:
         return _no_draft(request)
@@ -165,6 +188,7 @@ def _draft_page(request: HttpRequest, *, said: list[str] | None = None, status: 
         "text": request.POST.get("document") or texts.dump(held.document),
         "moved": held.based_on != live.number,
         "said": said,
+        "over": over,
     }
     return render(request, "models/draft.html", context, status=status)
 
@@ -174,6 +198,9 @@ def _draft_page(request: HttpRequest, *, said: list[str] | None = None, status: 
 def alias(request: HttpRequest) -> HttpResponse:
     """The form of one name of the draft."""
     held = selectors.open_draft()
+    if held is None and request.method == "POST":
+        shown = form.as_typed(request.POST, {"": _anew(request)})
+        return _alias_page(request, shown, services.open_draft(actor_of(request)).etag, status=412)
     if held is None:
         return _no_draft(request)
     found = models.parse(held.document)

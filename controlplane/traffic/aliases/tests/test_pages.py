@@ -1,7 +1,10 @@
 """The page Models: what it shows, and a name's way from its form to the routers and back."""
 
+import re
+
 import pytest
 
+from controlplane.people.audit.services import Actor
 from controlplane.traffic.aliases import selectors, services
 from controlplane.traffic.aliases.tests.conftest import BOT, OTTO, SPLIT, WHY, document
 from fleet.models import AdapterHome, Instance
@@ -103,6 +106,42 @@ def test_the_draft_is_edited_as_a_document_too_and_names_are_removed(pools, otto
     assert stale.status_code == 412
     otto_client.post("/models/draft/discard", {"etag": selectors.open_draft().etag})
     assert selectors.open_draft() is None
+
+
+def test_a_document_that_somebody_has_overtaken_says_by_whom_and_what_saving_it_would_change(pools, otto_client):
+    services.open_draft(OTTO)
+    seen = selectors.open_draft().etag
+    services.save_draft(document(a={"pool": "big"}), Actor("user", "bob"))
+    mine = {"document": "schema: 1\nmodels:\n  b: {pool: small}\n", "etag": seen}
+    answer = otto_client.post("/models/draft", mine)
+    assert answer.status_code == 412
+    said = re.sub(r"\s*<[^>]+>\s*", " ", text(answer))
+    assert "The draft was saved by bob meanwhile" in said
+    assert re.search(r"would change +what bob saved.* a +big +– +b +– +small", said, re.DOTALL)
+    assert "b: {pool: small}" in said
+    assert selectors.open_draft().document["models"].keys() == {"a"}
+    otto_client.post("/models/draft", {**mine, "etag": selectors.open_draft().etag})
+    assert selectors.open_draft().document["models"].keys() == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("path", "typed", "kept"),
+    [
+        ("/models/draft", {"document": "schema: 1\nmodels:\n  b: {pool: small}\n"}, "b: {pool: small}"),
+        ("/models/draft/name", {"name": "b", "target_pool_0": "small", "target_weight_0": "1"}, 'value="b"'),
+    ],
+)
+def test_what_was_typed_into_a_draft_that_somebody_ended_is_kept_in_a_new_one(pools, otto_client, path, typed, kept):
+    services.open_draft(OTTO)
+    seen = selectors.open_draft().etag
+    services.save_draft(document(a={"pool": "big"}), Actor("user", "bob"))
+    services.publish(Actor("user", "bob"), WHY)
+    answer = otto_client.post(path, {**typed, "etag": seen})
+    assert answer.status_code == 412
+    assert "The draft was published or discarded meanwhile; v1 by bob is live" in text(answer)
+    assert kept in text(answer)
+    otto_client.post(path, {**typed, "etag": re.search(r'name="etag" value="([^"]+)"', text(answer))[1]})
+    assert "b" in selectors.open_draft().document["models"]
 
 
 def test_the_review_says_what_stands_against_it(pools, otto_client):
