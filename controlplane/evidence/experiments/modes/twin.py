@@ -22,9 +22,9 @@ from controlplane.evidence.experiments.modes.run_inputs import (
     performed,
     requests_of,
 )
-from controlplane.evidence.experiments.modes.twin_records import kv_over_time, kv_usage, records_of, token_facts
 from controlplane.evidence.experiments.results.output.report import duration, shown
 from controlplane.evidence.experiments.results.records import Appender, Record
+from controlplane.evidence.experiments.results.twin_records import kv_over_time, kv_usage, records_of, token_facts
 from controlplane.evidence.experiments.results.validity import twin_warnings
 from controlplane.evidence.experiments.start import fleets
 from controlplane.evidence.traces.summary import trace_classes

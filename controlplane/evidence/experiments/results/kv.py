@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.modes.gpu_use import STEP_S, GpuOverTime, GpusOverTime
-from controlplane.evidence.experiments.modes.twin_records import InstanceKv, KvOverTime
+from controlplane.evidence.experiments.results.twin_records import InstanceKv, KvOverTime
 
 Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
 

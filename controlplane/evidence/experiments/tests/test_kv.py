@@ -7,8 +7,8 @@ import pytest
 
 from controlplane.evidence.experiments import running
 from controlplane.evidence.experiments.models import Experiment
-from controlplane.evidence.experiments.modes.twin_records import KV_BUCKETS, InstanceKv, KvOverTime, kv_over_time
 from controlplane.evidence.experiments.results import records
+from controlplane.evidence.experiments.results.twin_records import KV_BUCKETS, InstanceKv, KvOverTime, kv_over_time
 from controlplane.evidence.experiments.tests.conftest import body, record
 from controlplane.evidence.twin.simulation.types import TwinOutcome, Use
 from fleet.models import Pool

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from controlplane.evidence.experiments.modes.twin_records import kv_usage, records_of, token_facts
 from controlplane.evidence.experiments.results import summarize
+from controlplane.evidence.experiments.results.twin_records import kv_usage, records_of, token_facts
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome, Use
 from fleet.engine.request import CachedFrom
 
