@@ -114,6 +114,7 @@ def _row(row: PlanRow) -> Row:
         "if_slower": round(row.if_slower, 6),
         "at_load": {f"{load:g}": round(share, 6) for load, share in row.at_load.items()},
         "breaks_first": row.breaks_first,
+        "predicted": dict(row.predicted),
         "expected_error": dict(one.fleet.expected),
         "cautions": [*one.fleet.cautions, *row.doubts],
     }

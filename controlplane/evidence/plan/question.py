@@ -187,13 +187,15 @@ def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[Po
 
 def busiest(requests: Sequence[TraceRequest], count: int) -> list[TraceRequest]:
     """Return the `count` consecutive requests that come in the shortest time, as a trace that starts at 0 s."""
-    if len(requests) <= count:
-        part = list(requests)
-    else:
-        starts = range(0, len(requests) - count + 1, max(1, count // 4))
-        start = min(starts, key=lambda at: (span_s(requests[at : at + count]), at))
-        part = list(requests[start : start + count])
+    start = busiest_from([one.at_s for one in requests], count)
+    part = requests[start : start + count]
     return [replace(one, index=at, at_s=one.at_s - part[0].at_s) for at, one in enumerate(part)]
+
+
+def busiest_from(times: Sequence[float], count: int) -> int:
+    """Return the place of the first of the `count` consecutive times that are nearest together."""
+    starts = range(0, max(0, len(times) - count) + 1, max(1, count // 4))
+    return min(starts, key=lambda at: (times[min(len(times), at + count) - 1] - times[at], at)) if times else 0
 
 
 def fingerprint(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> str:

@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+from controlplane.evidence.experiments.results.records import Record
+from controlplane.evidence.experiments.results.twin_records import records_of
+from controlplane.evidence.plan.figures import ERRORS, UNCLASSED, predicted
 from controlplane.evidence.plan.question import (
     FEW,
     PlanCandidate,
@@ -32,7 +35,6 @@ SLACK = (0.15, 0.05)  # shortfall of the requested share up to which a fleet con
 GO_ON = 24  # fleets that continue after the first window
 FINAL = 6
 LATENCIES = ("ttft", "tpot", "e2e")
-ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class PlanScore:
     if_slower: float  # the same share if engines are slower by the twin's expected error
     weakest: str  # class and time that fail most often
     doubts: tuple[str, ...]
+    records: tuple[Record, ...] = ()  # requests, by the router's class; only of plays that predict
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class PlanRow:
     at_load: Mapping[float, float]  # share by factor on the load
     breaks_first: str
     doubts: tuple[str, ...]
+    predicted: Mapping[str, object] = field(default_factory=dict)  # figures.predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class _Asked:
     count: int
     seed: int
     load: float = 1.0
+    predicts: bool = False
 
 
 class _Scoring:
@@ -149,7 +154,7 @@ class _Scoring:
     def rows(self, candidates: Sequence[PlanCandidate]) -> list[PlanRow]:
         count, seed = len(self._requests), self._question.seed
         asked = [
-            [_Asked(one, count, seed + more) for more in range(SEEDS)]
+            [_Asked(one, count, seed + more, predicts=True) for more in range(SEEDS)]
             + [_Asked(one, count, seed, load) for load in HEADROOM[1:]]
             for one in candidates
         ]
@@ -171,7 +176,11 @@ class _Scoring:
         outcome = simulate(
             one.fleet.twin, one.policy, part, pacing=self._pacing, seed=asked.seed, prompts=self._prompts
         )
-        return score_of(outcome, self._question.slo, self._classes, one.fleet.expected)
+        score = score_of(outcome, self._question.slo, self._classes, one.fleet.expected)
+        if not asked.predicts:
+            return score
+        routed = {request.index: request.request_class or UNCLASSED for request in outcome.requests}
+        return replace(score, records=tuple(records_of(outcome, trace_classes=routed, policy_version=0)))
 
     def _row(self, one: PlanCandidate, scores: Sequence[PlanScore]) -> PlanRow:
         seeds, by_load = scores[:SEEDS], dict(zip(HEADROOM, (scores[0], *scores[SEEDS:]), strict=True))
@@ -181,7 +190,8 @@ class _Scoring:
         doubts = tuple(dict.fromkeys(text for score in scores for text in score.doubts))
         at_load = {load: score.share for load, score in by_load.items()}
         slower = min(score.if_slower for score in seeds)
-        return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, doubts)
+        foretold = predicted([score.records for score in seeds], self._question.slo, one.fleet.expected)
+        return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, doubts, foretold)
 
 
 def score_of(outcome: TwinOutcome, slo: Slo, classes: Mapping[int, str], expected: ExpectedError) -> PlanScore:

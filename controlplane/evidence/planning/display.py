@@ -4,12 +4,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.common.figures import seconds
+from controlplane.common.figures import UNKNOWN, ms, percent, seconds, significant
+from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.plan import planned
+from controlplane.evidence.plan.actual import NOTHING
+from controlplane.evidence.plan.figures import WITHIN
+from controlplane.evidence.planning.applied import AppliedRow
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRange, Picture, Point
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.jobs import DONE, ENDED, RUNNING
+
+LOADS = {
+    "requests_per_s": "Requests per s",
+    "prompt_tokens": "Prompt tokens, mean",
+    "output_tokens": "Output tokens, mean",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,32 @@ def _fleets(answer: planned.Answer) -> Iterator[PlannedFleet]:
         cells = (_percent(text) for text in planned.cells(row))
         titled = tuple(zip(planned.HEAD[1:], cells, strict=True))
         yield PlannedFleet(at, titled, row["breaks_first"], row == answer["holds"], row == nearest)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    title: str
+    predicted: str
+    actual: str
+    interval: str
+    n: int
+    verdict: str
+
+
+def compared(found: AppliedRow) -> Iterator[ComparedFigure]:
+    came = found.came or NOTHING
+    for load in came.load:
+        texts = significant(load.predicted), significant(load.actual), UNKNOWN
+        yield ComparedFigure(LOADS[load.name], *texts, came.requests, "as planned" if load.alike else "another load")
+    for one in came.figures:
+        title, said = f"{one.request_class} {METRICS[one.metric].title}", percent if one.metric == WITHIN else ms
+        predicted = _range(said(one.predicted["low"]), said(one.predicted["high"]))
+        interval = _range(said(one.low), said(one.high))
+        yield ComparedFigure(title, predicted, said(one.actual), interval, one.n, one.verdict)
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _percent(text: str) -> str:

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
-from controlplane.evidence.planning import display, services
+from controlplane.evidence.planning import applied, display, services
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.form import PlanForm
 from controlplane.evidence.planning.models import FleetPlan
@@ -18,6 +18,7 @@ from controlplane.evidence.traces.types import BadTrace
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.engine.profiles import model_names
+from fleet.jobs import DONE
 from router.contract.problem import InvalidInput, Problem
 
 
@@ -65,9 +66,11 @@ def state(request: HttpRequest, number: int) -> HttpResponse:
 
 def _shown(request: HttpRequest, number: int, template: str) -> HttpResponse:
     plan = services.numbered(number)
-    return render(
-        request, template, {"plan": plan, "shown": display.shown(plan, timezone.now()), "pools": services.pools()}
-    )
+    context = {"plan": plan, "shown": display.shown(plan, timezone.now()), "pools": services.pools()}
+    if plan.status == DONE:
+        context["applied"] = found = applied.what_came_of(plan)
+        context["compared"] = list(display.compared(found))
+    return render(request, template, context)
 
 
 @operator_required

@@ -1,5 +1,6 @@
 """Plans over REST: the cheapest fleets that hold an SLO for a trace, in the twin."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,8 @@ from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.rows import page
 from controlplane.evidence.experiments.results.types import JobStatus
-from controlplane.evidence.planning import services
+from controlplane.evidence.plan.actual import NOTHING, Verdict
+from controlplane.evidence.planning import applied, services
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews import policy_job
@@ -41,6 +43,7 @@ class PlanRowOut(Schema):
     if_slower: float = Field(description="The same should the engines be slower by the expected error")
     at_load: dict[str, float] = Field(description="Share by factor on the load")
     breaks_first: str
+    predicted: dict[str, Any] = Field({}, description="Load, and by class what `/actual` compares")
     expected_error: ExpectedError
     cautions: list[str]
 
@@ -83,6 +86,46 @@ class PlanOut(Schema):
 class FleetDraftOut(Schema):
     document: str = Field(description="YAML, as PUT /fleet takes it")
     difference: str = Field(description="From the current fleet, as a unified diff without secrets")
+
+
+class PredictedRangeOut(Schema):
+    low: float = Field(description="Lowest over seeds")
+    high: float
+    least: float = Field(description="Lowest with the expected error")
+    most: float
+
+
+class PlanLoadOut(Schema):
+    name: str = Field(description="requests_per_s, prompt_tokens, output_tokens")
+    predicted: float
+    actual: float
+    alike: bool = Field(description="Actual ÷ predicted is 0.8 to 1.25")
+
+
+class PlanFigureOut(Schema):
+    request_class: str = Field(alias="class", description="As the router judged; none: refused before it had one")
+    metric: str = Field(description="within_slo (0–1), or a quantile in ms")
+    predicted: PredictedRangeOut
+    actual: float
+    low: float = Field(description="Of the interval with 95 % confidence, by sessions")
+    high: float
+    n: int
+    sessions: int
+    verdict: Verdict
+
+
+class PlanActualOut(Schema):
+    """What a row predicted and what came since a pool is as in it."""
+
+    row: int = Field(description="From 1; 0: no pool is as in a row")
+    pool: str
+    reason: str = Field(description="Why nothing is judged; empty if something is")
+    caution: str
+    since: datetime | None
+    requests: int = Field(description="The busiest in a row, as many as were planned")
+    load: list[PlanLoadOut]
+    figures: list[PlanFigureOut]
+    unplanned: dict[str, int] = Field(description="Requests of classes that the plan had none of")
 
 
 @router.post("", response={200: PlanOut, 202: PlanOut}, auth=needs("experiments:write"))
@@ -128,3 +171,14 @@ def draft_of_plan(
     """The fleet document with a pool as in a row of the plan; changes nothing"""
     document, difference = services.draft(services.numbered(number), row, pool)
     return {"document": document, "difference": difference}
+
+
+@router.get("/{number}/actual", response=PlanActualOut, by_alias=True, auth=needs("experiments:read"))
+def actual_of_plan(request: HttpRequest, number: Number) -> Any:
+    """What a row predicted and what came, once a pool is as in it"""
+    found = applied.what_came_of(services.numbered(number))
+    came = found.came or NOTHING
+    about = {name: getattr(found, name) for name in ("row", "pool", "reason", "caution", "since")}
+    shown = {"requests": came.requests, "load": came.load, "unplanned": came.unplanned}
+    figures = [asdict(one) | {"class": one.request_class} for one in came.figures]
+    return about | shown | {"figures": figures}

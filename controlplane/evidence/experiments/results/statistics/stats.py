@@ -310,7 +310,7 @@ def _difference(
     return Difference(estimate.exact, low, high, estimate.n, said, relative)
 
 
-def wilson(hits: int, n: int) -> tuple[float, float]:
+def wilson(hits: float, n: float) -> tuple[float, float]:
     """Return the interval that holds the share hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing was drawn."""
     if not n:
         return 0.0, 1.0

@@ -1,0 +1,130 @@
+"""What came after a row of a plan was applied: finds the pool and the moment, and reads its receipts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.evidence.plan import planned
+from controlplane.evidence.plan.actual import WhatCame, what_came
+from controlplane.evidence.plan.command import SIMULATED
+from controlplane.evidence.planning.models import FleetPlan
+from controlplane.traffic.deliveries.judge.evidence import newest_receipts
+from controlplane.traffic.policies import selectors as policies
+from controlplane.traffic.policies.errors import NoSuchPolicy
+from controlplane.traffic.policies.models import PolicyVersion
+from fleet import selectors
+from fleet.jobs import DONE
+from fleet.kinds import KINDS
+from fleet.kinds.options.option import build
+from fleet.models import InstanceEvent, Pool, PoolVersion
+from fleet.snapshot import scale_of
+from router.policy.schema import document
+from router.policy.types import ParsedPolicy
+
+NOTE = "note"  # kind of the only events of a pool that change nothing
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRow:
+    """A row of a plan as a pool runs it, and what came; or why nothing can be said."""
+
+    row: int = 0  # from 1; 0: no pool is as in a row
+    pool: str = ""
+    reason: str = ""  # empty if something is judged
+    caution: str = ""
+    since: datetime | None = None
+    came: WhatCame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    at: int
+    row: planned.Row
+    pool: Pool
+    live: PolicyVersion
+
+
+def what_came_of(plan: FleetPlan) -> AppliedRow:
+    answer: planned.Answer | None = plan.result if plan.status == DONE else None
+    if not answer or not answer["rows"]:
+        return AppliedRow(reason=f"The plan has no rows; it is {plan.status}.")
+    match = next(_matches(answer["rows"]), None)
+    if match is None:
+        return AppliedRow(reason=_never(answer["rows"]))
+    at, row, pool = match.at, match.row, match.pool
+    if not row.get("predicted"):
+        return AppliedRow(at, pool.name, "An earlier Weir made this plan, without figures by class: plan again.")
+    ready, _ = selectors.pool_ready(pool.name)
+    if ready < row["replicas"]:
+        return AppliedRow(at, pool.name, f"{ready} of {row['replicas']} instances are ready.")
+    changed = _last_change(pool, plan)
+    receipts = [one for one in newest_receipts() if one.pool == pool.name]
+    came = what_came(row["predicted"], answer, receipts, changed.timestamp(), match.live.number)
+    reason = came.reason if came.requests else "The routers keep no receipt since."
+    since = datetime.fromtimestamp(came.since, changed.tzinfo)
+    return AppliedRow(at, pool.name, reason, _caution(match), since, came)
+
+
+def _matches(rows: Sequence[planned.Row]) -> Iterator[_Match]:
+    for pool in _pools():
+        live = _live(pool)
+        for at, row in enumerate(rows, start=1):
+            if live is not None and _is_as_in(pool, row) and _parsed(live)["strategy.name"] == row["policy"]:
+                yield _Match(at, row, pool, live)
+
+
+def _pools() -> QuerySet[Pool]:
+    return selectors.pools().filter(kind=SIMULATED).order_by("name")
+
+
+def _live(pool: Pool) -> PolicyVersion | None:
+    try:
+        return policies.live_version(policies.policy(pool.policy))
+    except NoSuchPolicy:
+        return None
+
+
+def _parsed(live: PolicyVersion) -> ParsedPolicy:
+    return document.parse(live.document)
+
+
+def _is_as_in(pool: Pool, row: planned.Row) -> bool:
+    scale = scale_of(pool, timezone.now())
+    sides = scale.prefills in (None, row["engine"].get("prefill_instances"))
+    return sides and scale.replicas == row["replicas"] and _has_engine(pool.engine, row)
+
+
+def _has_engine(engine: Mapping[str, object], row: planned.Row) -> bool:
+    """Tell whether the options are those of the row, defaults included."""
+    spec = KINDS[SIMULATED].spec
+    return bool(build(spec, engine) == build(spec, row["engine"]))
+
+
+def _caution(match: _Match) -> str:
+    usual = _parsed(match.live) == document.parse(document.default(match.row["policy"]))
+    return "" if usual else f"The policy {match.pool.policy} has other parameters than the one that was planned with."
+
+
+def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
+    """Return since when pool and instances are as they are; a prediction comes before what it predicts."""
+    changes = InstanceEvent.objects.filter(pool=pool.name).exclude(kind=NOTE)
+    latest = changes.values_list("at", flat=True).first() or pool.created_at
+    return max(latest, plan.ended_at or latest)
+
+
+def _never(rows: Sequence[planned.Row]) -> str:
+    """Say which pool is or was nearly as in a row."""
+    for pool in _pools():
+        later: PoolVersion | None = None
+        for version in pool.versions.filter(config__kind=SIMULATED):
+            row = next((at for at, row in enumerate(rows, start=1) if _has_engine(version.content.engine, row)), 0)
+            if row and later is not None:
+                until = f"version {later.number}, {later.at:%Y-%m-%d %H:%M} UTC"
+                return f"Another fleet since: {pool.name} had the engines of row {row} until {until}."
+            if row:
+                return f"{pool.name} has the engines of row {row}, and not its number of instances and policy."
+            later = version
+    return "No pool of the kind sim is as in a row: its engines, number of instances and policy."
