@@ -61,6 +61,8 @@ class Endpoint:
         self.sampled_at = 0.0  # by the clock of its node
         self.heard_at = 0.0  # arrival of that sample, by this host's clock, which may differ
         self._tells = (False, False)  # KV usage, waiting requests
+        self._rejected: float | None = None  # requests that its latest sample says it refused as full
+        self._rejects = False  # whether those became more since the sample before
         self.engine_id = ""  # from the bootstrap server of its connector, if any
         self.refused: Counter[str] = Counter()  # refused answers: reason → how often
         self.reports_cached = False  # whether its usage has ever included cached tokens
@@ -195,6 +197,8 @@ class Endpoint:
             self.heard_at = sample.at if now - sample.at > SAMPLE_OFFLINE_S else now
             if sample.epoch == self.epoch:
                 self.progress.read_sample(sample, mine, holds=self.holds_requests)
+            self._rejects = self._rejected is not None and (sample.rejected_total or 0.0) > self._rejected
+            self._rejected = sample.rejected_total
         self.sampled_at = sample.at
         if sample.epoch == self.epoch:
             self.models = sample.models
@@ -229,11 +233,12 @@ class Endpoint:
         self.progress.unread()
 
     def _take_load(self, figures: InstanceSample | RankSample) -> None:
-        """Take the load figures: a figure that stops being reported is unknown, one never reported counts as 0."""
+        """Take the load figures: a figure that stops being reported is unknown, one never reported counts as 0. Those
+        of an instance that refuses requests as full, anybody's, would make it look empty."""
         tells = figures.kv_usage is not None, figures.waiting is not None
         missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
         self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
-        if missing or self.progress.is_unmoved:
+        if missing or self.progress.is_unmoved or self._rejects:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
         self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it unrounded

@@ -69,7 +69,9 @@ def test_requests_that_no_capacity_would_start_are_counted_apart_from_those_that
         b'vllm:num_requests_waiting_by_reason{engine="%d",reason="deferred"} 3.0\n' % (rank, rank, rank, rank)
         for rank in (0, 1)
     )
-    found = parse_metrics(page, VLLM_SCRAPE)
+    rejections = b'vllm:admission_rejections_total{model_name="m",reason="max_num_queued_%s"} 2.0\n'
+    found = parse_metrics(page + rejections % b"reqs" + rejections % b"tokens", VLLM_SCRAPE)
+    assert (found.rejected_total, parse_metrics(page, VLLM_SCRAPE).rejected_total) == (4.0, None)
     assert (found.waiting, found.deferred) == (10.0, 6.0)
     assert {rank: (each.waiting, each.deferred) for rank, each in found.ranks.items()} == {"0": (5, 3), "1": (5, 3)}
 

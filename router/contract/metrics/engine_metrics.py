@@ -52,6 +52,7 @@ class Scrape:
     kv_blocks: str = ""
     busy: str = ""  # seconds in which its GPU computed, where the engine knows
     waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
+    rejected: str = ""  # requests refused for want of room in its queue
     queues: tuple[str, ...] = ()  # further gauges of waiting requests
     deferred: tuple[str, ...] = ()  # those of `queues` whose requests wait for no capacity
 
@@ -73,6 +74,7 @@ VLLM_SCRAPE = Scrape(
     cache_config="vllm:cache_config_info",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
     waiting_by_reason="vllm:num_requests_waiting_by_reason",
+    rejected="vllm:admission_rejections_total",
     busy="weir_sim_busy_seconds_total",
     transfers=(
         KvTransferTotals(
@@ -168,6 +170,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         prompt_tokens_total=read.sum(names.prompt_tokens),
         generation_tokens_total=read.sum(names.generation_tokens),
         preemptions_total=read.sum(names.preemptions),
+        rejected_total=read.sum(names.rejected),
         cached_by_source=read.by_source(names.cached_by_source),
         block_size=read.count(config, b"block_size") or read.gauge(names.block_size),
         kv_blocks=read.count(config, b"num_gpu_blocks") or read.gauge(names.kv_blocks),

@@ -82,6 +82,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
     # Waiting requests that more capacity would not start: they wait for KV or an adapter
     deferred: float | None = None
+    rejected_total: float | None = None  # requests refused for want of room in its queue
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):

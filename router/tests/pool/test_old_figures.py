@@ -120,3 +120,15 @@ def test_requests_on_a_page_that_stopped_count_no_longer_as_held(endpoint: Endpo
         endpoint.look(NOW + second)
         endpoint.progress.look(1.0, holds=False, alive=True)
     assert endpoint.progress.quiet_s <= 5
+
+
+def test_an_engine_that_refuses_anybodys_requests_as_full_is_not_taken_for_empty(endpoint: Endpoint) -> None:
+    def rejecting(second: int, total: float | None, epoch: int = 1) -> tuple[float, int]:
+        sample = structs.replace(sampled(NOW + second, epoch=epoch), rejected_total=total)
+        for _ in range(2):  # routers read a sample again until there is a newer one
+            endpoint.take_sample(sample, NOW + second)
+        return load(endpoint)
+
+    assert rejecting(1, 5) == (0.4, 2), "from before the router's start"
+    assert [rejecting(2, 6), rejecting(3, 6), rejecting(4, 8)] == [(KV_UNKNOWN, 0), (0.4, 2), (KV_UNKNOWN, 0)]
+    assert [rejecting(5, 0), rejecting(6, None)] == [(0.4, 2), (0.4, 2)], "a new counter, or none"
