@@ -100,7 +100,10 @@ def _is_as_in(pool: Pool, row: planned.Row) -> bool:
 def _has_engine(engine: Mapping[str, object], row: planned.Row) -> bool:
     """Tell whether the options are those of the row, defaults included."""
     spec = KINDS[SIMULATED].spec
-    return bool(build(spec, engine) == build(spec, row["engine"]))
+    try:
+        return bool(build(spec, engine) == build(spec, row["engine"]))
+    except LookupError:  # An option of an earlier version is no longer known.
+        return False
 
 
 def _caution(match: _Match) -> str:

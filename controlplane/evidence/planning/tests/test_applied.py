@@ -18,7 +18,7 @@ from controlplane.testing import ApiCaller
 from controlplane.traffic.policies import services as policy_services
 from fleet.events import record_pool
 from fleet.jobs import DONE
-from fleet.models import Instance, Pool, State
+from fleet.models import Instance, Pool, PoolVersion, State
 from fleet.snapshot import pool_spec
 from fleet.spec.versions import record_version
 from router.contract.redis import codec, redis_keys
@@ -173,6 +173,7 @@ def test_a_pool_that_is_not_as_in_a_row_says_what_is_missing(
     Pool.objects.update(replicas=2, engine={**ENGINE, "max_num_seqs": 8})
     pool.refresh_from_db()
     record_version(pool, before, pool_spec(pool), "otto", "")
+    PoolVersion.objects.filter(number=2).update(config={"model": "m", "kind": "sim", "engine": {"forgotten": 1}})
     assert said(ci, plan)["reason"].startswith("Another fleet since: demo had the engines of row 1 until version 2")
     Pool.objects.update(engine=ENGINE)
     pool.refresh_from_db()

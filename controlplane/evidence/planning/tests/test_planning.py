@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.evidence.plan import planned, question, search
 from controlplane.evidence.plan.question import busiest
-from controlplane.evidence.planning import display, running
+from controlplane.evidence.planning import applied, display, running
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.tests.conftest import sent as sent  # a fixture
@@ -23,6 +23,7 @@ from controlplane.traffic.policies import services as policy_services
 from fleet import subprocess
 from fleet.jobs import RUNNING
 from fleet.models import Pool
+from fleet.services import apply_fleet
 
 ASKED = {
     "trace": "agentic-demo", "gpus": {"h100_sxm": 5}, "slo": {"all": {"ttft_ms": 3000, "tpot_ms": 60}},
@@ -159,6 +160,17 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert "model_profile" in text(review)
     pool.refresh_from_db()
     assert pool.engine == {}, "nothing is applied before its review"
+    assert applied.what_came_of(made).reason.startswith("No pool of the kind sim is as in a row")
+    apply_fleet(draft.context["document"], "otto")
+    found = applied.what_came_of(made)
+    assert (found.row, found.pool, found.reason) == (1, "demo", f"0 of {rows[0]['replicas']} instances are ready.")
+    predicted = rows[0]["predicted"]
+    assert sum(one["requests"] for one in predicted["classes"].values()) >= 25
+    assert {*predicted["load"]} == {"requests_per_s", "prompt_tokens", "output_tokens"}
+    least, low, high, most = (
+        predicted["classes"]["warm"]["ttft_p50_ms"][end] for end in ("least", "low", "high", "most")
+    )
+    assert least < low <= high < most
 
 
 def test_a_search_that_is_too_large_fails_with_its_limit(ci: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
