@@ -280,6 +280,7 @@ class Feed:
             self._index.read_store(self.instance)
         for event in batch.events:
             if isinstance(event, BlocksCleared):
+                # vLLM's reset leaves blocks below the device, its sleep clears them, and no event tells which it was.
                 self._empty()
                 self.complete = True
                 later.clear()

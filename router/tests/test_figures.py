@@ -137,7 +137,7 @@ def test_a_cache_configuration_that_is_no_number_is_unknown() -> None:
     assert (found.block_size, found.kv_blocks) == (None, 12)
 
 
-def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_those_of_a_priority_count_once() -> None:
+def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_each_counts_once() -> None:
     queues = {
         "num_queue_reqs": 1,
         "num_decode_prealloc_queue_reqs": 20,
@@ -145,8 +145,9 @@ def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_those_o
         "num_prefill_bootstrap_queue_reqs": 4000,
     }
     page = "".join(
-        f'sglang:{name}{{dp_rank="{rank}",priority="{priority}"}} {value}\n'
+        f'sglang:{name}{{tp_rank="{shard}",moe_ep_rank="{shard}",dp_rank="{rank}",priority="{priority}"}} {value}\n'
         for rank in (0, 1)
+        for shard in (2 * rank, 2 * rank + 1)  # with --enable-metrics-for-all-schedulers
         for priority in ("", "0", "-7")
         for name, value in {**queues, "num_running_reqs": 6}.items()
     )

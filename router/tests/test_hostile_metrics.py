@@ -88,7 +88,7 @@ def test_fields_that_an_engine_does_not_know_are_not_counted_against_it() -> Non
 
 def test_series_without_number_are_cut_off() -> None:
     refused: Counter[str] = Counter()
-    raw = b"\n" + b"vllm:num_requests_running 1\n" * (metrics_page.MOST_SERIES + 1)
+    raw = b"".join(b'\nvllm:num_requests_running{a="%d"} 1' % n for n in range(metrics_page.MOST_SERIES + 1))
     assert parse_metrics(raw, VLLM_SCRAPE, refused).running == metrics_page.MOST_SERIES
     assert refused == {"vllm:num_requests_running: more than 4096 series": 1}
 

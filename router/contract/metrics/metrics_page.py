@@ -26,6 +26,7 @@ Refused = Counter[str]  # reason → how often
 
 _SOURCE = re.compile(rb'[{,](?:cache_)?source="([\w.:/-]{1,64})"')
 _RANK = re.compile(rb'[{,](?:%b)="([0-9]{1,4})"' % b"|".join(ranks.LABELS))
+_SHARD = re.compile(rb'(?:tp|pp|moe_ep)_rank="[0-9]*"')
 _OF_A_PRIORITY = re.compile(rb'[{,]priority="[^"]')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
 
@@ -81,10 +82,18 @@ class MetricsPage:
         return total([*self.series(name)])
 
     def requests(self, names: Sequence[str], only: bytes = b"") -> list[tuple[bytes, float]]:
-        """Return the lines of gauges that count requests, or those with the label `only`; without those of one
-        priority, which SGLang writes beside the line of all."""
-        found = (line for name in names for line in self.series(name) if only in line[0])
-        return [(labels, value) for labels, value in found if not _OF_A_PRIORITY.search(labels)]
+        """Return labels and values of gauges that count requests, or those with the label `only`.
+
+        SGLang writes a line for each priority beside that of all, and one for each part of a model that computes the
+        same requests (`--enable-metrics-for-all-schedulers`): such count once.
+        """
+        found: dict[tuple[str, bytes], float] = {}
+        for name in names:
+            for line, value in self.series(name):
+                if only in line and not _OF_A_PRIORITY.search(line):
+                    key = name, _SHARD.sub(b"", line[: line.rfind(b"}") + 1])
+                    found[key] = max(value, found.get(key, 0.0))
+        return [(labels, value) for (_, labels), value in found.items()]
 
     def mean(self, name: str) -> float | None:
         values = [value for _, value in self.series(name)]
