@@ -15,9 +15,10 @@ from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge
 from router.request.call import Call
-from router.serving import renaming
+from router.serving import kv_location, renaming
 from router.upstream import usage
 from router.upstream.beginning import Beginning
+from router.upstream.connection import EventSink
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stream_tail import Ended, StreamTail, WholeTail
@@ -25,6 +26,7 @@ from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
+_LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, with null
 CUT = "the answer ended without its last event"
 ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
 
@@ -170,27 +172,25 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
-    strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
     outcome.begun = True
-    chosen = call.alias
-    rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
+    may_change = answer.streams or call.alias is not None or outcome.offload is not None
+    changes = _changes(call, answer) if may_change else ()
     # A broken stream needs a further event
-    lines = headers.returned(connection.headers, without_length=answer.streams or rename is not None)
+    lines = headers.returned(connection.headers, without_length=answer.streams or bool(changes))
     if status >= 400:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
-    if answer.ended is not None and rename is None:
+    if answer.ended is not None and not changes:
         _take_end(call, answer, answer.ended)  # before the client can request the receipt
         client.end(answer.body)
         return
-    passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, strip, rename)
+    passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
     client.on_room = connection.resume
     try:
-        unchanged = answer.streams and client.takes_chunks and rename is None
-        as_it_came = passing.take_event if unchanged else None
+        as_it_came = passing.event_sink() if answer.streams and client.takes_chunks else None
         rest = await connection.pour(passing.take, as_it_came)
     except UpstreamError as error:
         passing.over()
@@ -206,6 +206,25 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     passing.finish(answer.body + rest)
 
 
+class _Change(Protocol):
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+def _changes(call: Call, answer: BegunAnswer) -> tuple[_Change, ...]:
+    """Return what changes the answer's bytes on their way."""
+    changes: tuple[_Change, ...] = ()
+    chosen = call.alias
+    if chosen is not None and chosen.renames:
+        changes = (renaming.Rename(chosen.serves, chosen.name),)
+    if call.outcome.offload is not None and (answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
+        changes += (kv_location.LocationFilter(),)
+    if answer.streams and call.request.strip_usage and answer.connection.status == 200:
+        changes += (usage.Strip(),)
+    return changes
+
+
 class _Tail(Protocol):
     def add(self, data: bytes) -> None: ...
 
@@ -215,21 +234,19 @@ class _Tail(Protocol):
 class _Relay:
     """Passes one answer on, and notes its first content, its usage and its end."""
 
-    __slots__ = ("_add_event", "_answer", "_call", "_client", "_in_event", "_rename", "_strip", "_tail")
+    __slots__ = ("_add_event", "_answer", "_call", "_changes", "_client", "_in_event", "_tail")
 
     def __init__(
         self,
         call: Call,
         client: ClientConnection,
         answer: BegunAnswer,
-        strip: usage.Strip | None,
-        rename: renaming.Rename | None,
+        changes: tuple[_Change, ...],
     ) -> None:
         self._call = call
         self._client = client
         self._answer = answer
-        self._strip = strip
-        self._rename = rename
+        self._changes = changes
         self._in_event = False
         tail = StreamTail(reports_twice=call.api_path == "/v1/messages") if answer.streams else None
         self._add_event = tail.add_event if tail is not None else None
@@ -245,11 +262,19 @@ class _Relay:
         return self._write(data)
 
     def _write(self, data: bytes) -> bool:
-        if self._rename is not None:
-            data = self._rename.feed(data)
-        if self._strip is not None:
-            data = self._strip.feed(data)
+        for change in self._changes:
+            data = change.feed(data)
         return self._client.write(data) if data else False
+
+    def event_sink(self) -> EventSink | None:
+        """Return the connection's sink of events; None if each of them may change."""
+        kinds = [type(change) for change in self._changes]
+        if renaming.Rename in kinds:
+            return None
+        return self._take_offloaded if kv_location.LocationFilter in kinds else self.take_event
+
+    def _take_offloaded(self, chunk: bytes) -> bool | None:
+        return None if chunk.find(_LOCATED) >= 0 else self.take_event(chunk)
 
     def take_event(self, chunk: bytes) -> bool | None:
         """The connection's sink of events; those without a usage key pass unchanged."""
@@ -271,10 +296,8 @@ class _Relay:
         if data:
             self._note(data)
         self.over()  # before the client can request the receipt
-        if self._rename is not None:
-            data = self._rename.feed(data) + self._rename.finish()
-        if self._strip is not None:
-            data = self._strip.feed(data) + self._strip.finish()
+        for change in self._changes:
+            data = change.feed(data) + change.finish()
         error = self._answer.error
         if error is not None and error.message == CUT:
             data += self._cut_event()
@@ -319,10 +342,9 @@ class _CountingRelay(_Relay):
         call: Call,
         client: ClientConnection,
         answer: BegunAnswer,
-        strip: usage.Strip | None,
-        rename: renaming.Rename | None,
+        changes: tuple[_Change, ...],
     ) -> None:
-        super().__init__(call, client, answer, strip, rename)
+        super().__init__(call, client, answer, changes)
         self._several = charge.answers(call.request.prompt.document) > 1
 
     def take(self, data: bytes) -> bool:
