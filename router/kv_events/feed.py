@@ -281,7 +281,8 @@ class Feed:
         for event in batch.events:
             if isinstance(event, BlocksCleared):
                 # vLLM's reset leaves blocks below the device, its sleep clears them, and no event tells which it was.
-                self._empty()
+                # A shared store stays.
+                self._empty(still_reads=True)
                 self.complete = True
                 later.clear()
             elif isinstance(event, BlocksRemoved):
@@ -322,10 +323,10 @@ class Feed:
         self._empty()
         self.complete = False
 
-    def _empty(self) -> None:
+    def _empty(self, *, still_reads: bool = False) -> None:
         if any(self._index.blocks(self.instance)):
             self.purges += 1
-        self._index.clear(self.instance)
+        self._index.clear(self.instance, still_reads=still_reads)
 
     def _gone(self) -> None:
         self._lost.set()

@@ -198,8 +198,9 @@ class ExactIndex:
                 self._drop(part, name, block, tier, changes)
         self._sets.release(changes)
 
-    def clear(self, instance: str) -> None:
-        """Clear the instance; `sweep` removes its entries in steps."""
+    def clear(self, instance: str, *, still_reads: bool = False) -> None:
+        """Clear the instance; `sweep` removes its entries in steps. `still_reads`: one that can fetch from the pool's
+        store still can."""
         part = self._parts.pop(instance, None)
         if instance == STORE:
             self._readers.store = 0
@@ -207,6 +208,8 @@ class ExactIndex:
             self._live &= ~part.bit
             self._ungroup(part)
             if part.bit & self._readers.bits:
+                if still_reads:
+                    self.read_store(instance)
                 self._readers.bits &= ~part.bit
                 if not self._readers.bits:
                     self.clear(STORE)

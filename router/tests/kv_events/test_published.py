@@ -81,6 +81,18 @@ def test_sglangs_media_are_pinned_memory_a_remote_pool_and_a_disk(engine: str) -
     assert [event.reports_removal for event in events] == [True, True, False, True]
 
 
+def test_a_store_that_engines_share_outlives_the_cache_of_the_one_that_clears_its_own(feed: Feed) -> None:
+    told(feed, [PUBLISHED["sglang 0.5.23"][case] for case in ("plain", "remote")])
+    assert found(feed) == (32, 0, 0)
+    told(feed, [msgpack.packb([1.0, [{"type": "AllBlocksCleared"}]])])
+    assert (found(feed), feed._index.blocks("a")) == ((0, 0, 32), (0, 0, 0))
+    while feed._index.sweep(100):
+        pass
+    assert found(feed) == (0, 0, 32)
+    feed._empty()  # nobody is left who tells of the store
+    assert found(feed) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("engine", VLLM)
 def test_sink_layers_are_whole_and_windows_are_not_whatever_blocks_they_leave_out(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine][case] for case in ("sink", "window", "window, masked")])
