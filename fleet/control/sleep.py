@@ -8,7 +8,7 @@ import httpx
 
 from fleet import events
 from fleet.control.publish import publish_fleet
-from fleet.kinds.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
+from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
 from fleet.models import Instance, State
 from router.contract.net.pinned_http import EngineTransport
 

@@ -13,7 +13,7 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build, check
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.sleeping import VLLM_SLEEP, Sleeping
+from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping
 from fleet.kinds.wire import KvWire
 from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape

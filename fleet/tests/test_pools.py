@@ -14,7 +14,8 @@ from fleet import selectors, services
 from fleet.control import autoscaler, sleep
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
-from fleet.kinds.sleeping import AWAKE, SGLANG_SLEEP
+from fleet.kinds.sglang.sleeping import SGLANG_SLEEP
+from fleet.kinds.vllm.sleeping import AWAKE
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible

@@ -37,8 +37,8 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
+from fleet.kinds.sglang.sleeping import SGLANG_SLEEP
 from fleet.kinds.sim.twin_kv import TwinKv
-from fleet.kinds.sleeping import SGLANG_SLEEP
 from fleet.kinds.transfer import GIB
 from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract import connectors

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import zmq
 
-from fleet.kinds.sleeping import SGLANG_SLEEP, Weights
 from router.contract.api_paths import find
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, VLLM_SCRAPE, Scrape
 from router.contract.metrics.tier_metrics import LMCACHE_TIERS, MOONCAKE_CLIENT_TIERS, MOONCAKE_MASTER_TIERS, TierNames
@@ -200,12 +199,14 @@ def test_sglang_takes_every_option_that_its_kind_writes() -> None:
 def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -> None:
     path = "sglang/srt/entrypoints/http_server.py"
     server = sources("sglang", path)[path]
-    weights = Weights("m", "/m")
-    steps = [step for level in (1, 2) for step in (*SGLANG_SLEEP.sleep(level), *SGLANG_SLEEP.wake(level, weights))]
-    assert {READY, *(step.path for step in steps)} - set(ROUTE.findall(server)) == set()
+    kind = (ROOT / "fleet" / "kinds" / "sglang" / "sleeping.py").read_text()
+    asked = {READY, *re.findall(r'SleepStep\("(/\w+)"', kind)}
+    assert len(asked) == 5
+    assert asked - set(ROUTE.findall(server)) == set()
     inputs = "\n".join(sources("sglang", "sglang/srt/managers/io_struct.py").values())
-    fields_of = {name for step in steps for name in step.body or ()}
-    assert [name for name in fields_of if not re.search(rf"^    {name}: ", inputs, re.MULTILINE)] == []
+    fields_of = set(re.findall(r'"(\w+)": ', kind))
+    assert fields_of == {name for name in fields_of if re.search(rf"^    {name}: ", inputs, re.MULTILINE)}
+    assert {"tags", "model_path"} <= fields_of
     # Its health page waits for a second before it looks for its token, longer than a probe of a node.
     waits = server[server.index("async def health_generate") :].partition("@app.")[0]
     assert "await asyncio.sleep(1)" in waits

@@ -1,4 +1,4 @@
-"""How the servers of engines are put to sleep and woken. Pure.
+"""How an engine is put to sleep and woken, here by the paths of vLLM. Pure.
 
 Level 1 keeps the weights in host memory. Level 2 loads them again when it wakes, while the KV cache still sleeps, or
 the engine would answer from random memory without an error. An engine counts as awake once it has computed a token.
@@ -46,20 +46,3 @@ def _wake_vllm(level: int, weights: Weights) -> tuple[SleepStep, ...]:
 
 
 VLLM_SLEEP = Sleeping(lambda level: (SleepStep(f"/sleep?level={level}"), ASLEEP), _wake_vllm)
-
-
-def _wake_sglang(level: int, weights: Weights) -> tuple[SleepStep, ...]:
-    """Return the steps by its paths of 0.5.23. It has no page that says whether it sleeps, and its cache was emptied
-    when it fell asleep; its token comes from each half of a divided pool, too."""
-    token = SleepStep("/health_generate", asks=True)
-    if level == 1:
-        return SleepStep("/resume_memory_occupation", {}), token
-    return (
-        SleepStep("/resume_memory_occupation", {"tags": ["weights", "cuda_graph"]}),
-        SleepStep("/update_weights_from_disk", {"model_path": weights.folder, "flush_cache": False}),
-        SleepStep("/resume_memory_occupation", {"tags": ["kv_cache"]}),
-        token,
-    )
-
-
-SGLANG_SLEEP = Sleeping(lambda level: (SleepStep("/release_memory_occupation", {}),), _wake_sglang, repeats=False)

@@ -1,0 +1,21 @@
+"""How SGLang is put to sleep and woken, by its paths of 0.5.23. Pure.
+
+It has no page that says whether it sleeps, and its cache is emptied when it falls asleep.
+"""
+
+from fleet.kinds.vllm.sleeping import Sleeping, SleepStep, Weights
+
+
+def _wake_sglang(level: int, weights: Weights) -> tuple[SleepStep, ...]:
+    token = SleepStep("/health_generate", asks=True)  # from each half of a divided pool, too
+    if level == 1:
+        return SleepStep("/resume_memory_occupation", {}), token
+    return (
+        SleepStep("/resume_memory_occupation", {"tags": ["weights", "cuda_graph"]}),
+        SleepStep("/update_weights_from_disk", {"model_path": weights.folder, "flush_cache": False}),
+        SleepStep("/resume_memory_occupation", {"tags": ["kv_cache"]}),
+        token,
+    )
+
+
+SGLANG_SLEEP = Sleeping(lambda level: (SleepStep("/release_memory_occupation", {}),), _wake_sglang, repeats=False)
