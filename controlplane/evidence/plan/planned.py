@@ -36,9 +36,15 @@ def as_json(question: PlanQuestion, answer: PlanAnswer) -> Answer:
         "slo": {name: dict(limits) for name, limits in question.slo.items()},
         "share": question.share,
         "most_gpus": question.most_gpus,
+        "measured": _measured(question),
         "holds": None if answer.holds is None else _row(answer.holds),
         "rows": [_row(row) for row in answer.rows],
     }
+
+
+def _measured(question: PlanQuestion) -> dict[str, str] | None:
+    one = question.measured
+    return None if one is None else {"pool": one.pool.name, "config_hash": one.config_hash, "about": one.about}
 
 
 def markdown(answer: Answer) -> str:
@@ -85,7 +91,8 @@ def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
     if limits:
         limits["max"] = most_instances(answer, row)
         limits |= {"min": row["replicas"]} if limits.get("min", 1) > row["replicas"] else {}
-    return replace(pool, replicas=row["replicas"], engine=dict(row["engine"]), autoscale=limits)
+    engine = pool.engine if answer.get("measured") else dict(row["engine"])
+    return replace(pool, replicas=row["replicas"], engine=engine, autoscale=limits)
 
 
 def most_instances(answer: Answer, row: Row) -> int:
@@ -108,7 +115,7 @@ def _row(row: PlanRow) -> Row:
         "dollars_per_hour": one.per_hour,
         "gpus": one.gpus,
         "replicas": one.pool.replicas,
-        "engine": dict(one.pool.engine),
+        "engine": dict(one.pool.engine) if one.measured is None else {},  # a real pool's may hold secrets
         "policy": one.pool.policy,
         "within": {"low": round(row.low, 6), "high": round(row.high, 6)},
         "if_slower": round(row.if_slower, 6),
@@ -148,6 +155,8 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 def fleet_text(row: Row) -> str:
     engine = row["engine"]
+    if not engine:
+        return counted(row["replicas"], "instance")
     text = f"{row['replicas']} × {engine['gpu']}, TP{engine['tp']}"
     if "prefill_instances" in engine:
         text += f", {engine['prefill_instances']} prefill"
@@ -159,6 +168,8 @@ def limits_text(given: Mapping[str, float]) -> str:
 
 
 def cautions(answer: Answer) -> Iterator[str]:
+    if measured := answer.get("measured"):
+        yield f"The engines are those of the pool {measured['pool']}, {measured['about']}."
     yield from dict.fromkeys(f"Expected error: {described(row['expected_error'])}." for row in answer["rows"])
     yield from (
         f"Caution: {text}." for text in dict.fromkeys(text for row in answer["rows"] for text in row["cautions"])

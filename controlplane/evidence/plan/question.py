@@ -12,8 +12,9 @@ from controlplane.evidence.plan.fleets import NotPlayable, PlayedFleet, played
 from controlplane.evidence.plan.load import busy_s, least_instances, span_s
 from controlplane.evidence.traces.summary import classify, ideal_hits
 from controlplane.evidence.traces.types import TraceRequest
+from controlplane.evidence.twin.expected_error import ExpectedError
 from controlplane.evidence.twin.fingerprint import source_sha256
-from controlplane.evidence.twin.pool_engines import models_of
+from controlplane.evidence.twin.pool_engines import fleet_of, models_of
 from fleet.counted import counted
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.profiles import UnknownProfile
@@ -34,6 +35,19 @@ FEW = 20  # requests of a class up to which a share says nothing
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredEngines:
+    """The engines of a calibrated pool, in place of those of the catalogue."""
+
+    pool: PoolSpec
+    config_hash: str
+    engine: EngineModel
+    gpus: int  # GPUs per instance
+    about: str  # when and where they were measured
+    cautions: tuple[str, ...]
+    expected: ExpectedError
+
+
+@dataclass(frozen=True, slots=True)
 class PlanQuestion:
     model: str  # name in the catalogue of profiles
     gpu_hours: Mapping[str, float]  # dollars an hour by GPU
@@ -43,6 +57,7 @@ class PlanQuestion:
     most_gpus: int
     host_gb: Sequence[float] = (0.0,)  # host memory for KV per instance
     seed: int = 1
+    measured: MeasuredEngines | None = None
 
 
 @dataclass(frozen=True)
@@ -50,10 +65,15 @@ class PlanCandidate:
     pool: PoolSpec  # pool whose policy is a strategy
     gpus: int
     gpu_hour: float
+    measured: MeasuredEngines | None = None
 
     @cached_property
     def fleet(self) -> PlayedFleet:
-        return played(self.pool, alone(self.pool, self.gpu_hour))
+        one = self.measured
+        if one is None:
+            return played(self.pool, alone(self.pool, self.gpu_hour))
+        twin = fleet_of(self.pool, dict.fromkeys(range(self.pool.replicas), one.engine))
+        return PlayedFleet(self.pool, twin, one.about, one.cautions, one.expected, self.gpus, self.per_hour)
 
     @cached_property
     def policy(self) -> ParsedPolicy:
@@ -92,27 +112,49 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: s
     found, reasons, too_small = list[PlanCandidate](), list[str](), 0
     bound = _bound(question, requests, pacing)
     longest = max(request.input_tokens + request.output_tokens for request in requests)
-    for gpu, gpu_hour in question.gpu_hours.items():
-        for tp in PARALLEL:
-            pool = PoolSpec("plan", question.model, "sim", 1, engine=_engine(question, gpu, tp))
-            try:
-                engine = models_of(pool, [0])[0].engine
-            except UnknownProfile as error:
-                reasons.append(f"{gpu}, {counted(tp, 'GPU')} an instance: {error}")
-                continue
-            if longest > engine.kv_tokens:
-                reasons.append(f"{gpu}, {counted(tp, 'GPU')} an instance: a request of {longest:,} tokens does not fit")
-                continue
-            least = _least(question, engine, bound)
-            most = question.most_gpus // tp
-            too_small += min(least - 1, most) * len(question.policies)
-            for replicas in _sizes(least, least_instances(engine, requests), most):
-                found += (PlanCandidate(one, replicas * tp, gpu_hour) for one in _pools(question, pool, replicas))
+    for one in _layouts(question, reasons):
+        if longest > one.engine.kv_tokens:
+            reasons.append(f"{one.name}: a request of {longest:,} tokens does not fit")
+            continue
+        least, most = _least(question, one.engine, bound), question.most_gpus // one.gpus
+        too_small += min(least - 1, most) * len(question.policies)
+        for replicas in _sizes(least, least_instances(one.engine, requests), most):
+            pools = _pools(question, one.pool, replicas)
+            found += (PlanCandidate(pool, replicas * one.gpus, one.gpu_hour, question.measured) for pool in pools)
     if len(found) > MOST_FLEETS:
         raise NotPlayable(
             f"{len(found):,} fleets to play (at most {MOST_FLEETS:,}): fewer GPUs, policies or sizes of KV"
         )
     return PlanSpace(tuple(found), too_small, tuple(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLayout:
+    name: str
+    pool: PoolSpec
+    engine: EngineModel
+    gpus: int
+    gpu_hour: float
+
+
+def _layouts(question: PlanQuestion, unknown: list[str]) -> Iterator[PlanLayout]:
+    """Yield the layouts to choose among; reasons for those without a profile are appended to `unknown`."""
+    measured = question.measured
+    if measured is not None:
+        unknown.append("another GPU or layout, since only this one is measured")
+        name, gpu_hour = f"pool {measured.pool.name}", next(iter(question.gpu_hours.values()))
+        yield PlanLayout(name, measured.pool, measured.engine, measured.gpus, gpu_hour)
+        return
+    for gpu, gpu_hour in question.gpu_hours.items():
+        for tp in PARALLEL:
+            pool = PoolSpec("plan", question.model, "sim", 1, engine=_engine(question, gpu, tp))
+            name = f"{gpu}, {counted(tp, 'GPU')} an instance"
+            try:
+                engine = models_of(pool, [0])[0].engine
+            except UnknownProfile as error:
+                unknown.append(f"{name}: {error}")
+            else:
+                yield PlanLayout(name, pool, engine, tp, gpu_hour)
 
 
 def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
@@ -176,6 +218,9 @@ def _sizes(least: int, usual: int, most: int) -> list[int]:
 
 
 def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[PoolSpec]:
+    if question.measured is not None:
+        yield from (replace(pool, replicas=replicas, policy=policy) for policy in question.policies)
+        return
     for policy in question.policies:
         for host_gb in question.host_gb:
             engine = {**pool.engine, **({"dram_gb": host_gb} if host_gb else {})}

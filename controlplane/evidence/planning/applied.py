@@ -1,6 +1,6 @@
 """What came after a row of a plan was applied: finds the pool and the moment, and reads its receipts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,9 @@ from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import build
 from fleet.models import InstanceEvent, Pool, PoolVersion
-from fleet.snapshot import scale_of
+from fleet.snapshot import pool_spec, scale_of
+from fleet.spec.fleet_spec import PoolSpec, config_hash
+from fleet.spec.versions import spec_of
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 
@@ -51,9 +53,9 @@ def what_came_of(plan: FleetPlan) -> AppliedRow:
     answer: planned.Answer | None = plan.result if plan.status == DONE else None
     if not answer or not answer["rows"]:
         return AppliedRow(reason=f"The plan has no rows; it is {plan.status}.")
-    match = next(_matches(answer["rows"]), None)
+    match = next(_matches(answer), None)
     if match is None:
-        return AppliedRow(reason=_never(answer["rows"]))
+        return AppliedRow(reason=_never(answer))
     at, row, pool = match.at, match.row, match.pool
     if not row.get("predicted"):
         return AppliedRow(at, pool.name, "An earlier Weir made this plan, without figures by class: plan again.")
@@ -68,16 +70,17 @@ def what_came_of(plan: FleetPlan) -> AppliedRow:
     return AppliedRow(at, pool.name, reason, _caution(match), since, came)
 
 
-def _matches(rows: Sequence[planned.Row]) -> Iterator[_Match]:
-    for pool in _pools():
+def _matches(answer: planned.Answer) -> Iterator[_Match]:
+    for pool in _pools(answer):
         live = _live(pool)
-        for at, row in enumerate(rows, start=1):
-            if live is not None and _is_as_in(pool, row) and _parsed(live)["strategy.name"] == row["policy"]:
+        for at, row in enumerate(answer["rows"], start=1):
+            if live is not None and _is_as_in(pool, answer, row) and _parsed(live)["strategy.name"] == row["policy"]:
                 yield _Match(at, row, pool, live)
 
 
-def _pools() -> QuerySet[Pool]:
-    return selectors.pools().filter(kind=SIMULATED).order_by("name")
+def _pools(answer: planned.Answer) -> QuerySet[Pool]:
+    measured = answer.get("measured")
+    return selectors.pools().filter(**{"name": measured["pool"]} if measured else {"kind": SIMULATED}).order_by("name")
 
 
 def _live(pool: Pool) -> PolicyVersion | None:
@@ -91,15 +94,18 @@ def _parsed(live: PolicyVersion) -> ParsedPolicy:
     return document.parse(live.document)
 
 
-def _is_as_in(pool: Pool, row: planned.Row) -> bool:
+def _is_as_in(pool: Pool, answer: planned.Answer, row: planned.Row) -> bool:
+    if not _has_engine(pool_spec(pool), answer, row):
+        return False
     scale = scale_of(pool, timezone.now())
-    sides = scale.prefills in (None, row["engine"].get("prefill_instances"))
-    return sides and scale.replicas == row["replicas"] and _has_engine(pool.engine, row)
+    return scale.replicas == row["replicas"] and scale.prefills in (None, row["engine"].get("prefill_instances"))
 
 
-def _has_engine(engine: Mapping[str, object], row: planned.Row) -> bool:
-    """Tell whether the options are those of the row, defaults included."""
-    spec = KINDS[SIMULATED].spec
+def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> bool:
+    """Tell whether the options are those that were measured, or those of the row, defaults included."""
+    if measured := answer.get("measured"):
+        return bool(config_hash(pool) == measured["config_hash"])
+    spec, engine = KINDS[SIMULATED].spec, pool.engine
     try:
         return bool(build(spec, engine) == build(spec, row["engine"]))
     except LookupError:  # An option of an earlier version is no longer known.
@@ -118,16 +124,17 @@ def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
     return max(latest, plan.ended_at or latest)
 
 
-def _never(rows: Sequence[planned.Row]) -> str:
+def _never(answer: planned.Answer) -> str:
     """Say which pool is or was nearly as in a row."""
-    for pool in _pools():
+    rows = list(enumerate(answer["rows"], start=1))
+    for pool in _pools(answer):
         later: PoolVersion | None = None
-        for version in pool.versions.filter(config__kind=SIMULATED):
-            row = next((at for at, row in enumerate(rows, start=1) if _has_engine(version.content.engine, row)), 0)
+        for version in pool.versions.filter(config__kind=pool.kind):
+            row = next((at for at, row in rows if _has_engine(spec_of(version), answer, row)), 0)
             if row and later is not None:
                 until = f"version {later.number}, {later.at:%Y-%m-%d %H:%M} UTC"
                 return f"Another fleet since: {pool.name} had the engines of row {row} until {until}."
             if row:
                 return f"{pool.name} has the engines of row {row}, and not its number of instances and policy."
             later = version
-    return "No pool of the kind sim is as in a row: its engines, number of instances and policy."
+    return "No pool is as in a row: its engines, number of instances and policy."

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from controlplane.evidence.experiments.start.body import Seed, Slo, Strict
-from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, PlanQuestion
+from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, MeasuredEngines, PlanQuestion
 from controlplane.evidence.plan.question import Slo as Limits
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.systems.prices import Prices
@@ -55,9 +55,13 @@ class PlanIn(Strict):
     most_gpus: int = Field(64, ge=1, le=MOST_GPUS)
     requests: int = Field(PLANNED, ge=1, le=MOST_REQUESTS, description="The busiest in a row")
     seed: Seed = 1
+    pool: str = Field("", max_length=63, description="Calibrated; its engines take the place of model and layouts")
 
     @property
     def question(self) -> PlanQuestion:
+        return self.question_with()
+
+    def question_with(self, measured: MeasuredEngines | None = None) -> PlanQuestion:
         slo: Limits = {name: limits.model_dump(exclude_none=True) for name, limits in sorted(self.slo.items())}
         return PlanQuestion(
             self.model,
@@ -68,4 +72,5 @@ class PlanIn(Strict):
             self.most_gpus,
             tuple(self.host_gb),
             self.seed,
+            measured,
         )

@@ -44,7 +44,7 @@ class PlanForm:
 
     def body(self) -> JsonObject:
         """Return the form as a body of the API; an empty field takes its default."""
-        raw: JsonObject = {name: self._text(name) for name in ("trace", "model") if self._text(name)}
+        raw: JsonObject = {name: self._text(name) for name in ("trace", "model", "pool") if self._text(name)}
         raw |= {name: typed_number(self._text(name)) for name, _, _ in NUMBERS if self._text(name)}
         for name, _, _ in LISTS:
             if words := self._text(name).replace(",", " ").split():
@@ -65,6 +65,10 @@ class PlanForm:
     @property
     def model(self) -> AskedField:
         return self._field("model", "Model", "a profile of the catalogue")
+
+    @property
+    def pool(self) -> AskedField:
+        return self._field("pool", "Calibrated pool", "its engines in place of the model's; may be empty")
 
     def slo(self) -> Iterator[tuple[str, list[AskedField], str]]:
         """Yield (class, its limits, what is wrong with all of them)."""

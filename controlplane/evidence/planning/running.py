@@ -4,8 +4,9 @@ from time import monotonic
 from typing import Any
 
 from controlplane.evidence.plan import planned
-from controlplane.evidence.plan.question import busiest
+from controlplane.evidence.plan.question import MeasuredEngines, busiest
 from controlplane.evidence.planning.body import PlanIn
+from controlplane.evidence.planning.measured import digest, engines_of
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews import policy_job, source
 from controlplane.evidence.twin.fingerprint import source_sha256
@@ -38,7 +39,15 @@ def _perform(made: FleetPlan) -> dict[str, Any]:
             )
         heartbeat.beat(done=made.done, total=made.total)
 
-    job = asked.question, requests, part.trace.pacing
+    job = asked.question_with(_engines(made, asked.pool)), requests, part.trace.pacing
     result = subprocess.run_in_subprocess(planned.compute, job, beat, take)
     facts = {**part.facts(), "played": len(requests)}
     return {"done": made.done, "total": made.done, "trace": facts, "source": source_sha256(), "result": result}
+
+
+def _engines(made: FleetPlan, pool: str) -> MeasuredEngines | None:
+    """Return the measured engines that the question had. Raises InvalidInput, JobFailed."""
+    measured = engines_of(pool)
+    if digest(measured) != made.trace.get("engines", ""):
+        raise jobs.JobFailed(f"pool {pool} was measured or changed since the question: plan again")
+    return measured

@@ -10,6 +10,7 @@ from django.utils import timezone
 from controlplane.evidence.plan import planned
 from controlplane.evidence.plan.command import SIMULATED
 from controlplane.evidence.planning.body import PlanIn
+from controlplane.evidence.planning.measured import digest, engines_of
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.policy_job import NUMBER_MAX, store
 from controlplane.evidence.traces import library, recorded_traffic
@@ -26,9 +27,14 @@ ABOUT = ("trace_name", "asked")  # audited
 
 def start(asked: PlanIn, actor: Actor) -> FleetPlan:
     """Start a plan; asking for the same again returns the earlier one. Raises BadTrace, InvalidInput."""
+    if asked.pool and (len(asked.gpus) > 1 or asked.host_gb != [0.0]):
+        message = "has one GPU and its own host memory"
+        raise InvalidInput(
+            problems=[Problem("pool", asked.pool, message, "with one price in gpus and without host_gb")]
+        )
     until, content = _content(asked.trace)
-    body, source = asked.model_dump(mode="json"), source_sha256()
-    key = hashlib.sha256(json.dumps([source, body, content], sort_keys=True).encode()).hexdigest()
+    body, source, engines = asked.model_dump(mode="json"), source_sha256(), digest(engines_of(asked.pool))
+    key = hashlib.sha256(json.dumps([source, body, content, engines], sort_keys=True).encode()).hexdigest()
     known = FleetPlan.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).first()
     if known is not None:
         FleetPlan.objects.filter(pk=known.pk).update(asked_at=timezone.now())
@@ -36,7 +42,7 @@ def start(asked: PlanIn, actor: Actor) -> FleetPlan:
         return known
     made = FleetPlan(
         trace_name=asked.trace,
-        trace={"until": until},
+        trace={"until": until, "engines": engines},
         max_requests=asked.requests,
         asked=body,
         key=key,
@@ -71,9 +77,11 @@ def numbered(number: int) -> FleetPlan:
     return found
 
 
-def pools() -> list[str]:
-    """Return the pools for which a row can be drafted."""
-    return [pool.name for pool in current_spec().pools if pool.kind == SIMULATED]
+def pools(plan: FleetPlan) -> list[str]:
+    """Return the pools for which a row can be drafted: the measured one, else simulated ones."""
+    measured = plan.asked.get("pool")
+    every = current_spec().pools
+    return [pool.name for pool in every if (pool.name == measured if measured else pool.kind == SIMULATED)]
 
 
 def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
@@ -84,7 +92,7 @@ def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
     if not 1 <= row <= len(rows):
         message = f"is not a row of plan {plan.pk}, which is {plan.status}"
         raise InvalidInput(problems=[Problem("row", row, message, f"1 to {len(rows)}" if rows else "none")])
-    if pool not in pools():
-        message = f"is not a pool of the kind {SIMULATED}, whose options a row has"
-        raise InvalidInput(problems=[Problem("pool", pool, message, ", ".join(pools()) or "none")])
+    if pool not in pools(plan):
+        message = "is not the pool that was measured, or one of the kind sim, whose options a row has"
+        raise InvalidInput(problems=[Problem("pool", pool, message, ", ".join(pools(plan)) or "none")])
     return planned.draft(answer, rows[row - 1], current_spec(), pool)

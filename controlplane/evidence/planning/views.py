@@ -66,7 +66,7 @@ def state(request: HttpRequest, number: int) -> HttpResponse:
 
 def _shown(request: HttpRequest, number: int, template: str) -> HttpResponse:
     plan = services.numbered(number)
-    context = {"plan": plan, "shown": display.shown(plan, timezone.now()), "pools": services.pools()}
+    context = {"plan": plan, "shown": display.shown(plan, timezone.now()), "pools": services.pools(plan)}
     if plan.status == DONE:
         context["applied"] = found = applied.what_came_of(plan)
         context["compared"] = list(display.compared(found))

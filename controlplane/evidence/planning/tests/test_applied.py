@@ -169,7 +169,7 @@ def test_a_pool_that_is_not_as_in_a_row_says_what_is_missing(
     receive()
     before = pool_spec(pool)
     Pool.objects.update(replicas=3)
-    assert said(ci, plan)["reason"].startswith("No pool of the kind sim is as in a row")
+    assert said(ci, plan)["reason"].startswith("No pool is as in a row")
     Pool.objects.update(replicas=2, engine={**ENGINE, "max_num_seqs": 8})
     pool.refresh_from_db()
     record_version(pool, before, pool_spec(pool), "otto", "")

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.evidence.plan import planned, question, search
 from controlplane.evidence.plan.question import busiest
-from controlplane.evidence.planning import applied, display, running
+from controlplane.evidence.planning import applied, display, running, services
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.tests.conftest import sent as sent  # a fixture
@@ -21,9 +21,11 @@ from controlplane.people.audit.models import AuditEntry
 from controlplane.testing import ApiCaller, api_caller
 from controlplane.traffic.policies import services as policy_services
 from fleet import subprocess
+from fleet.calibration import services as calibrating
 from fleet.jobs import RUNNING
-from fleet.models import Pool
+from fleet.models import Calibration, Pool
 from fleet.services import apply_fleet
+from fleet.tests.calibration.rows import instance, measure_well
 
 ASKED = {
     "trace": "agentic-demo", "gpus": {"h100_sxm": 5}, "slo": {"all": {"ttft_ms": 3000, "tpot_ms": 60}},
@@ -160,7 +162,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert "model_profile" in text(review)
     pool.refresh_from_db()
     assert pool.engine == {}, "nothing is applied before its review"
-    assert applied.what_came_of(made).reason.startswith("No pool of the kind sim is as in a row")
+    assert applied.what_came_of(made).reason.startswith("No pool is as in a row")
     apply_fleet(draft.context["document"], "otto")
     found = applied.what_came_of(made)
     assert (found.row, found.pool, found.reason) == (1, "demo", f"0 of {rows[0]['replicas']} instances are ready.")
@@ -193,3 +195,52 @@ def test_a_search_that_takes_too_long_fails_and_says_what_to_ask(
     failed = ci.get(f"/plans/{number}").json()
     assert failed["status"] == "failed"
     assert failed["cause"].endswith("0 of at most 0 plays: ask for fewer requests, GPUs or policies")
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """A pool of vLLM, one instance of which was measured."""
+    monkeypatch.setattr(calibrating, "measure", measure_well)
+    policy_services.ensure_default_policy()
+    made: Pool = instance().pool
+    assert calibrating.perform(calibrating.ask_for("chat-0", "ada").pk)
+    row = Calibration.objects.get()
+    Calibration.objects.update(limits={**row.limits, "kv_blocks": 16_384, "window": 262_144})
+    return made
+
+
+def test_a_plan_of_a_calibrated_pool_scales_its_own_engines(ci: ApiCaller, otto_client: Any, chat: Pool) -> None:
+    number = ci.post("/plans", {**ASKED, "pool": "chat"}).json()["id"]
+    running.run_plan(number)
+    done = ci.get(f"/plans/{number}").json()
+    assert done["status"] == "done", done["cause"]
+    assert done["result"]["measured"]["about"].startswith("calibrated on chat-0")
+    assert {str(row["engine"]) for row in done["result"]["rows"]} == {"{}"}
+    made = FleetPlan.objects.get()
+    assert "The engines are those of the pool chat, calibrated on chat-0" in text(otto_client.get(f"/plans/{number}/"))
+    document, _ = services.draft(made, 1, "chat")
+    apply_fleet(document, "otto")
+    chat.refresh_from_db()
+    assert (chat.replicas, chat.engine) == (done["result"]["rows"][0]["replicas"], {"max_num_seqs": 128})
+    assert ci.get(f"/plans/{number}/actual").json()["row"] == 1
+    Pool.objects.update(engine={"max_num_seqs": 2})
+    assert ci.get(f"/plans/{number}/actual").json()["row"] == 0
+    again = ci.post("/plans", {**ASKED, "pool": "chat", "seed": 2}).json()["id"]
+    Pool.objects.update(engine={"max_num_seqs": 4})
+    running.run_plan(again)
+    assert "was measured or changed since the question" in ci.get(f"/plans/{again}").json()["cause"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pool": "none"}, "is not a pool"),
+        ({"pool": "demo"}, "it is not calibrated"),
+        ({"pool": "demo", "host_gb": [8]}, "has one GPU and its own host memory"),
+    ],
+)
+def test_a_pool_that_cannot_be_planned_with_is_named(ci: ApiCaller, pool: Pool, changes: Any, said: str) -> None:
+    answer = ci.post("/plans", {**ASKED, **changes})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == "pool"
+    assert said in answer.json()["errors"][0]["message"]

@@ -37,7 +37,7 @@ class PlanRowOut(Schema):
     dollars_per_hour: float
     gpus: int
     replicas: int
-    engine: dict[str, Any] = Field(description="Options of a pool of the kind sim")
+    engine: dict[str, Any] = Field(description="Options of a pool of the kind sim; empty: those of the measured pool")
     policy: str
     within: WithinOut = Field(description="Least share of a class within its limits")
     if_slower: float = Field(description="The same should the engines be slower by the expected error")
@@ -60,6 +60,7 @@ class PlanResultOut(Schema):
     slo: dict[str, dict[str, float]]
     share: float
     most_gpus: int
+    measured: dict[str, str] | None = Field(None, description="Calibrated pool whose engines were played")
     holds: PlanRowOut | None = Field(description="The cheapest that holds the SLO, also if slower")
     rows: list[PlanRowOut] = Field(description="The frontier, cheapest first")
 
@@ -165,7 +166,7 @@ def cancel_plan(request: HttpRequest, number: Number) -> Any:
 def draft_of_plan(
     request: HttpRequest,
     number: Number,
-    pool: str = Query(max_length=63, description="Of the kind sim"),
+    pool: str = Query(max_length=63, description="The measured one, else one of the kind sim"),
     row: int = Query(1, ge=1, le=100),
 ) -> Any:
     """The fleet document with a pool as in a row of the plan; changes nothing"""
