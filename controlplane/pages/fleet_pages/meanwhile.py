@@ -7,7 +7,7 @@ from controlplane.people.audit import selectors
 from controlplane.people.audit.views import shown_row
 from fleet import services
 
-KINDS = ("fleet", "pool")  # of audit entries that a fleet document may undo
+KINDS = ("fleet", "pool")  # kinds of audit entries that a fleet document may undo
 MOST = 5  # entries shown, newest first
 
 
