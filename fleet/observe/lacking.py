@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from router.contract.connectors import SGLANG
+
 EVENTS = "--kv-events-config"
 OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
 # Meaning of a field's value in SGLang's /server_info.
@@ -14,6 +16,19 @@ _OF_SGLANG = (
         for name in ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
     ),
 )
+
+
+def half_of(server: str, about: object) -> str:
+    """Return which half of requests an SGLang computes, prefill or decode; empty if it does both, or does not say."""
+    mode = about.get("disaggregation_mode") if server == "sglang" and isinstance(about, Mapping) else None
+    return mode if mode in ("prefill", "decode") else ""
+
+
+def misplaced(half: str, role: str, connector: str) -> str:
+    """Return why an engine that computes this half alone serves nothing in its pool; empty if it serves."""
+    if not half or (role == half and connector == SGLANG):
+        return ""
+    return f"it is a {half} server, which fails alone: its pool needs the role {half} and the connector {SGLANG}"
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
 from fleet.observe.engine_pages import EnginePages
 from fleet.observe.identify import Identified, NotLetIn, identify
+from fleet.observe.lacking import misplaced
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
@@ -153,6 +154,9 @@ class Scraper:
             return ScrapedAnswer("ok", False, None, str(why), refused, closed_why=str(why))
         if asked and identified is None:
             return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)
+        alone = misplaced(identified.half, row.facts.role, row.facts.connector) if identified is not None else ""
+        if alone:
+            return ScrapedAnswer("ok", False, None, alone, refused, closed_why=alone)
         kind = identified.server if identified is not None else _answering(row)
         lost = row.state == State.UNREACHABLE or suspended_why
         (health, error), metrics = await asyncio.gather(

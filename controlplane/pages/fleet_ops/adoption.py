@@ -19,6 +19,7 @@ from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build
 from fleet.observe.identify import Identified, NotLetIn, identify
+from fleet.observe.lacking import misplaced
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
@@ -43,6 +44,7 @@ class FoundEngine:
     asked: bool = True
     trouble: str = ""  # reason why it does not answer, if it states one
     ranks: int = 1
+    misplaced: str = ""  # why it would serve nothing in a pool with these options
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +146,5 @@ def _answered(before: FoundEngine, identified: Identified | None, spec: External
         kv_events=explicit or bool(identified.events),
         lacks=identified.lacks,
         ranks=identified.ranks,
+        misplaced=misplaced(identified.half, before.role, spec.connector),
     )

@@ -123,6 +123,18 @@ def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others)
     others.until(lambda: not Instance.objects.filter(pk=gone.pk).exists())
 
 
+def test_half_of_a_divided_sglang_gets_no_requests_as_a_whole_engine(others: Others) -> None:
+    engine = others.start("sglang")
+    info = {**json.loads(engine.pages["/server_info"]), "disaggregation_mode": "decode"}
+    engine.pages["/server_info"] = json.dumps(info)
+    others.listed(engine)
+    apply(others)
+    others.until(lambda: "it is a decode server, which fails alone" in str(others.world.states()))
+    assert others.routable() == []
+    engine.pages["/server_info"] = json.dumps({**info, "disaggregation_mode": "null"})
+    others.until(lambda: others.routable() == [engine.url])
+
+
 def test_a_source_that_is_away_keeps_its_engines_and_says_since_when(others: Others) -> None:
     engine = others.start()
     others.listed(engine)

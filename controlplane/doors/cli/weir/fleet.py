@@ -63,4 +63,5 @@ def _engine_line(one: dict[str, Any]) -> str:
     events = "KV events" if one["kv_events"] else "no KV events"
     lacks = [f"for an exact index it lacks {', '.join(one['lacks'])}"] if one.get("lacks") else []
     models = ", ".join(one["models"]) or "no model"
-    return "  ".join((one["url"], server, models, events, f"role {one['role']}", *lacks))
+    more = [*lacks, one["misplaced"]] if one.get("misplaced") else lacks
+    return "  ".join((one["url"], server, models, events, f"role {one['role']}", *more))

@@ -135,6 +135,22 @@ def test_a_mixed_fleet_is_adopted_pool_by_pool_and_what_each_lacks_is_said_first
     }
 
 
+def test_a_prefill_server_of_sglang_is_no_engine_of_its_own_and_it_is_said_before_it_is_adopted(
+    operator: Client, ready: None
+) -> None:
+    info = {**json.loads(sglang_info()), "disaggregation_mode": "prefill"}
+    engine = OtherEngine({**SERVERS["sglang"], "/server_info": json.dumps(info)})
+    assert "it is a prefill server, which fails alone" in operator.post("/fleet/adopt", form([engine])).content.decode()
+    half = {"role": "prefill", "connector": "sglang", "bootstraps": ["http://{host}:8998"]}
+    told = []
+    for more in ({}, half, {**half, "role": "decode"}):
+        body = json.dumps({"engine": {"urls": [engine.url], **more}})
+        (one,) = operator.post("/api/v1/fleet/discover", body, content_type=JSON).json()["engines"]
+        told.append(bool(one["misplaced"]))
+    assert told == [True, False, True]
+    engine.close()
+
+
 def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator: Client, ready: None) -> None:
     engines = [OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=ranks)}) for ranks in (2, 4)]
     found = operator.post("/fleet/adopt", form(engines)).context["found"]

@@ -134,6 +134,7 @@ class FoundEngineOut(Schema):
     models: list[str]
     kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
     lacks: list[str] = Field(description="Flags that it was started without, and an exact index needs")
+    misplaced: str = Field(description="Why it would serve nothing in a pool with these options; empty if it serves")
     asked: bool = Field(description="False: one of more engines than a look asks")
     trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
     ranks: int = Field(description="Data-parallel ranks behind its address, where it says so; else 1")
