@@ -103,11 +103,11 @@ def _is_as_in(pool: Pool, answer: planned.Answer, row: planned.Row) -> bool:
 
 def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> bool:
     """Tell whether the options are those that were measured, or those of the row, defaults included."""
-    if measured := answer.get("measured"):
-        return bool(config_hash(pool) == measured["config_hash"])
-    spec, engine = KINDS[SIMULATED].spec, pool.engine
+    measured, spec = answer.get("measured"), KINDS[SIMULATED].spec
     try:
-        return bool(build(spec, engine) == build(spec, row["engine"]))
+        if measured:
+            return bool(config_hash(pool) == measured["config_hash"])
+        return bool(build(spec, pool.engine) == build(spec, row["engine"]))
     except LookupError:  # An option of an earlier version is no longer known.
         return False
 

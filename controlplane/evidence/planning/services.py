@@ -18,6 +18,7 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.people.audit.services import Actor
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED
+from fleet.kinds import KINDS
 from fleet.services import current_spec
 from router.contract.problem import InvalidInput, Problem
 
@@ -78,9 +79,10 @@ def numbered(number: int) -> FleetPlan:
 
 
 def pools(plan: FleetPlan) -> list[str]:
-    """Return the pools for which a row can be drafted: the measured one, else simulated ones."""
+    """Return the pools for which a row can be drafted: the measured one, else simulated ones. Nobody scales a pool
+    whose instances Weir does not start."""
     measured = plan.asked.get("pool")
-    every = current_spec().pools
+    every = [pool for pool in current_spec().pools if KINDS[pool.kind].launched]
     return [pool.name for pool in every if (pool.name == measured if measured else pool.kind == SIMULATED)]
 
 

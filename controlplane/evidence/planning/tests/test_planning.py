@@ -226,7 +226,9 @@ def test_a_plan_of_a_calibrated_pool_scales_its_own_engines(ci: ApiCaller, otto_
     Pool.objects.update(engine={"max_num_seqs": 2})
     assert ci.get(f"/plans/{number}/actual").json()["row"] == 0
     again = ci.post("/plans", {**ASKED, "pool": "chat", "seed": 2}).json()["id"]
-    Pool.objects.update(engine={"max_num_seqs": 4})
+    Pool.objects.update(kind="external", engine={})
+    assert services.pools(made) == [], "Weir does not start its instances"
+    Pool.objects.update(kind="vllm", engine={"max_num_seqs": 4})
     running.run_plan(again)
     assert "was measured or changed since the question" in ci.get(f"/plans/{again}").json()["cause"]
 
