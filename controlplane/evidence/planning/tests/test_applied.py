@@ -77,11 +77,13 @@ def pool(db: None) -> Pool:
 def receive(live_redis: redis.Redis) -> Callable[..., None]:
     """Receipts of the last 100 s: every twentieth is slow, all sessions have two requests."""
 
-    def add(count: int = 200, **changes: Any) -> None:
-        now, draw = time.time(), random.Random(1)
+    now = time.time()
+
+    def add(count: int = 200, ago: float | None = None, **changes: Any) -> None:
+        draw = random.Random(1)
         for at in range(count):
             values = {
-                "request_id": f"q{at}", "at": now - (count - at) / 2, "pool": "demo", "version": 1,
+                "request_id": f"q{at}", "at": now - (ago or (count - at) / 2), "pool": "demo", "version": 1,
                 "strategy": "priced", "request_class": "warm", "outcome": "ok", "session": f"s{at // 2}",
                 "ttft_ms": 900.0 if at % 20 == 3 else draw.uniform(90, 110), "tpot_ms": draw.uniform(9, 11),
                 "prompt_tokens": 1000, "output_tokens": 50, "e2e_ms": 600.0,
@@ -154,7 +156,7 @@ def test_few_requests_and_classes_without_a_prediction_are_named(
 
 def test_only_requests_since_the_last_change_count(ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any) -> None:
     receive()
-    receive(20, version=7, at=time.time() - 40.2)
+    receive(20, ago=40.2, version=7)
     assert said(ci, plan)["requests"] == 80, "another version decided until then"
     record_pool(pool, "note", "somebody looked")
     assert said(ci, plan)["requests"] == 80
