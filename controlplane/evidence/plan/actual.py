@@ -27,7 +27,7 @@ Verdict = Literal["as predicted", "better", "worse", "too few", "another load"]
 
 @dataclass(frozen=True, slots=True)
 class LoadFigure:
-    name: str  # requests_per_s, prompt_tokens, output_tokens
+    name: str  # requests_per_s; means: prompt_tokens, new_tokens, output_tokens
     predicted: float
     actual: float
 
@@ -119,7 +119,7 @@ def _record(index: int, one: Receipt) -> Record:
         tpot_ms=one.tpot_ms if answered else None,
         e2e_ms=one.e2e_ms if answered else None,
         prompt_tokens=one.actual_prompt_tokens,
-        cached_tokens=one.cached_tokens,
+        cached_tokens=one.predicted_cached if one.cached_tokens is None else one.cached_tokens,
         output_tokens=one.output_tokens if answered else None,
         instance=one.instance or "",
         routed_class=name,

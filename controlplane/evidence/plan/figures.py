@@ -20,10 +20,12 @@ Range = Mapping[str, float]  # low and high over seeds; least and most with the 
 def load_of(records: Sequence[Record]) -> dict[str, float]:
     """Return requests per second and mean tokens of one request or more, where known."""
     sent, outputs = [one.sent_s for one in records], [one.output_tokens for one in records if one.output_tokens]
+    new = [one.input_tokens - one.cached_tokens for one in records if one.cached_tokens is not None]
     span = max(sent) - min(sent)
     known_ones = {
         "requests_per_s": len(records) / span if span else None,
         "prompt_tokens": sum(one.input_tokens for one in records) / len(records),
+        "new_tokens": sum(new) / len(new) if new else None,  # after the cache: other prompts, or other hits
         "output_tokens": sum(outputs) / len(outputs) if outputs else None,
     }
     return {name: round(value, 6) for name, value in known_ones.items() if value is not None}

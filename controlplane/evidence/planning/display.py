@@ -18,6 +18,7 @@ from fleet.jobs import DONE, ENDED, RUNNING
 LOADS = {
     "requests_per_s": "Requests per s",
     "prompt_tokens": "Prompt tokens, mean",
+    "new_tokens": "New tokens, mean",
     "output_tokens": "Output tokens, mean",
 }
 
@@ -90,7 +91,7 @@ def compared(found: AppliedRow) -> Iterator[ComparedFigure]:
         texts = significant(load.predicted), significant(load.actual), UNKNOWN
         yield ComparedFigure(LOADS[load.name], *texts, came.requests, "as planned" if load.alike else "another load")
     for one in came.figures:
-        title, said = f"{one.request_class} {METRICS[one.metric].title}", percent if one.metric == WITHIN else ms
+        title, said = f"{one.request_class} · {METRICS[one.metric].title}", percent if one.metric == WITHIN else ms
         predicted = _range(said(one.predicted["low"]), said(one.predicted["high"]))
         interval = _range(said(one.low), said(one.high))
         yield ComparedFigure(title, predicted, said(one.actual), interval, one.n, one.verdict)

@@ -42,7 +42,8 @@ ROW = {
     "within": {"low": 0.94, "high": 0.96}, "if_slower": 0.92,
     "at_load": {"1": 0.95, "1.1": 0.95, "1.25": 0.9, "1.5": 0.5}, "breaks_first": "warm TTFT at ×1.5",
     "predicted": {
-        "load": {"requests_per_s": 2.0, "prompt_tokens": 1000.0, "output_tokens": 50.0}, "classes": {"warm": WARM},
+        "load": {"requests_per_s": 2.0, "prompt_tokens": 1000.0, "new_tokens": 400.0, "output_tokens": 50.0},
+        "classes": {"warm": WARM},
     },
     "expected_error": {"tpot": 0.05, "e2e": 0.07, "ttft_mean": 0.1, "ttft_p99": 0.2}, "cautions": [],
 }  # fmt: skip
@@ -86,7 +87,7 @@ def receive(live_redis: redis.Redis) -> Callable[..., None]:
                 "request_id": f"q{at}", "at": now - (ago or (count - at) / 2), "pool": "demo", "version": 1,
                 "strategy": "priced", "request_class": "warm", "outcome": "ok", "session": f"s{at // 2}",
                 "ttft_ms": 900.0 if at % 20 == 3 else draw.uniform(90, 110), "tpot_ms": draw.uniform(9, 11),
-                "prompt_tokens": 1000, "output_tokens": 50, "e2e_ms": 600.0,
+                "prompt_tokens": 1000, "cached_tokens": 600, "output_tokens": 50, "e2e_ms": 600.0,
             }  # fmt: skip
             live_redis.xadd(redis_keys.RECEIPTS, {"r": codec.encode(Receipt(**(values | changes)))})
 
@@ -115,7 +116,7 @@ def test_what_came_stands_beside_what_was_predicted(
     assert (within["class"], within["actual"], within["n"], within["sessions"]) == ("warm", 0.95, 200, 100)
     assert within["low"] < 0.95 < within["high"]
     page = vera_client.get(f"/plans/{plan.pk}/").content.decode()
-    for text in ("Predicted against actual", "warm Within the SLO", "as predicted", "Row 1, in the pool demo since"):
+    for text in ("Predicted against actual", "warm · Within the SLO", "as predicted", "Row 1, in the pool demo since"):
         assert text in page
 
 
@@ -129,6 +130,7 @@ def test_what_came_stands_beside_what_was_predicted(
         ({"outcome": "refused", "ttft_ms": None}, "within_slo", "worse"),
         ({"session": "one"}, "within_slo", "too few"),
         ({"output_tokens": 500}, "tpot_p50_ms", "another load"),
+        ({"cached_tokens": None, "predicted_cached": 100}, "ttft_p50_ms", "another load"),
     ],
 )
 def test_a_figure_is_judged_by_its_interval_and_the_expected_error(
@@ -139,7 +141,7 @@ def test_a_figure_is_judged_by_its_interval_and_the_expected_error(
 
 
 def test_another_load_is_named_and_nothing_is_judged(ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any) -> None:
-    receive(prompt_tokens=3000)
+    receive(prompt_tokens=3000, cached_tokens=2600)
     answer = said(ci, plan)
     assert answer["reason"] == "The load is not as planned: 3,000 prompt tokens instead of 1,000."
     assert {*verdicts(answer).values()} == {"another load"}

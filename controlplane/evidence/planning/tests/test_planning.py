@@ -168,7 +168,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert (found.row, found.pool, found.reason) == (1, "demo", f"0 of {rows[0]['replicas']} instances are ready.")
     predicted = rows[0]["predicted"]
     assert sum(one["requests"] for one in predicted["classes"].values()) >= 25
-    assert {*predicted["load"]} == {"requests_per_s", "prompt_tokens", "output_tokens"}
+    assert {*predicted["load"]} == {"requests_per_s", "prompt_tokens", "new_tokens", "output_tokens"}
     least, low, high, most = (
         predicted["classes"]["warm"]["ttft_p50_ms"][end] for end in ("least", "low", "high", "most")
     )

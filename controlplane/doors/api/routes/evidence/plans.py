@@ -97,7 +97,7 @@ class PredictedRangeOut(Schema):
 
 
 class PlanLoadOut(Schema):
-    name: str = Field(description="requests_per_s, prompt_tokens, output_tokens")
+    name: str = Field(description="requests_per_s; means: prompt_tokens, new_tokens after the cache, output_tokens")
     predicted: float
     actual: float
     alike: bool = Field(description="Actual ÷ predicted is 0.8 to 1.25")
