@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from django import template
 
-from controlplane.evidence.systems.system import Chart, Figure, Table, Value
+from controlplane.common import figures
+from controlplane.evidence.systems.system import Chart, Fact, Figure, Table, Value
 from fleet.counted import counted, percent
 
 register = template.Library()
@@ -19,13 +20,21 @@ def cell(value: Value) -> str:
         return "–"
     if isinstance(value, str):
         return value
-    if value == 0 or isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, int) or value == 0:
+        return f"{value:,.0f}"
     if not 1e-5 <= abs(value) < 1e15:
         return f"{value:.3g}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
+
+
+@register.filter
+def quantity(fact: Fact) -> str:
+    """Show a fact with its unit; from 1,000 ms on in seconds, as elsewhere."""
+    if fact.unit == "ms" and not isinstance(fact.value, str):
+        return figures.ms(fact.value)
+    return f"{cell(fact.value)} {fact.unit}".strip()
 
 
 @register.filter
