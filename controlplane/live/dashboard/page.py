@@ -31,7 +31,8 @@ EVENTS_UNSCRIPTED = 10
 def unscripted(frame: Frame, pool: str) -> dict[str, object]:
     """Return a pool's part of the frame, or the whole, for templates/live/unscripted.html."""
     statuses = zip(frame["instances"]["pool"], frame["instances"]["status"], strict=True)
-    classes = frame["classes"].get(pool or ALL_POOLS, {})
+    only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # one pool has no sums
+    classes = frame["classes"].get(pool or only, {})
     return {
         "at": frame["at"],
         "banners": frame["banners"],

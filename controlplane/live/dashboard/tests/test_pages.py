@@ -54,6 +54,9 @@ def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redi
     assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
 
 
+CLASS_ROW = r"Warm [\d.]+ [\d.]+ m?s [\d.]+ m?s [\d.]+ m?s \d"
+
+
 def unscripted(page: str) -> str:
     """What a browser shows without JavaScript in place of what scripts draw."""
     found = re.search(r'<noscript>\s*<section class="panel stack".*?</noscript>', page, re.DOTALL)
@@ -69,12 +72,17 @@ def test_without_scripts_live_is_a_table_of_the_newest_frame(vera_client: Client
     assert re.match(r"All pools at \d+ \w+ \d{4}, \d\d:\d\d:\d\d UTC", text)
     assert "4 ready 1 failed" in text
     assert re.search(r"[\d.]+ req/s, \d+ running, \d+ waiting", text)
-    assert re.search(r"Warm [\d.]+ [\d.]+ m?s [\d.]+ m?s [\d.]+ m?s \d", text)
+    assert re.search(CLASS_ROW, text)
     assert "demo-2 : failed: ended with exit status 1, since" in text
     chat = unscripted(shown(vera_client, "/live?pool=chat"))
     assert "chat at" in chat
     assert "2 ready" in chat
     assert "demo-2" not in chat
+
+
+def test_the_classes_of_the_only_pool_are_those_of_all(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(ahead())
+    assert re.search(CLASS_ROW, unscripted(shown(vera_client, "/live")))
 
 
 def test_an_slo_in_the_url_reaches_the_charts(vera_client: Client, live_redis: redis.Redis) -> None:
