@@ -1,14 +1,18 @@
 """A database that can be read but not written: pages and REST still read, a write is refused in words and changes
 nothing."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import InterfaceError, InternalError, OperationalError, connection
 from django.test import Client
 
-from controlplane.common.database_trouble import AWAY, READ_ONLY, trouble_of
+from controlplane.common import database_trouble
+from controlplane.common.database_trouble import AWAY, READ_ONLY, is_locked_away, trouble_of
 from controlplane.doors.api.tests import versioned_kinds as kinds
 from controlplane.people.accounts.models import ApiToken
 from controlplane.people.audit.models import AuditEntry
@@ -61,6 +65,17 @@ def test_everything_can_be_read_and_nothing_written(reading: Client, caller: Api
     assert (refused.status_code, refused.json()["detail"]) == (503, READ_ONLY)
     assert Client().get("/healthz").status_code == 200
     assert (AuditEntry.objects.count(), ApiToken.objects.count(), Policy.objects.count()) == (before, 1, 1)
+
+
+@pytest.mark.parametrize(("mount", "said"), [("ro", True), ("rw", False)])
+def test_the_file_says_whether_it_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, said: bool
+) -> None:
+    (tmp_path / "weir.sqlite3").touch()
+    file = SimpleNamespace(vendor="sqlite", settings_dict={"NAME": tmp_path / "weir.sqlite3"})
+    monkeypatch.setattr(database_trouble, "connection", file)
+    monkeypatch.setattr(os, "access", lambda *_: mount == "rw")  # root may write any file, but not on such a disk
+    assert is_locked_away() is said
 
 
 @pytest.mark.parametrize(

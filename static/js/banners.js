@@ -1,5 +1,5 @@
 // One banner, for the worst problem there is. A screen reader announces it once, without its countdown.
-const ORDER = ["panels", "signin", "signed-out", "connection", "redis", "returned", "router", "control", "node", "silent-nodes"];
+const ORDER = ["panels", "signin", "signed-out", "connection", "redis", "database", "returned", "router", "control", "node", "silent-nodes"];
 const region = document.getElementById("banners");
 const problems = new Map();
 

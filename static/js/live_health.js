@@ -2,7 +2,7 @@
 import { toggle } from "./banners.js";
 
 // Each kind that controlplane/live/dashboard/frame/banners.py names.
-const OF_FRAMES = ["returned", "router", "control", "node", "silent-nodes"];
+const OF_FRAMES = ["database", "returned", "router", "control", "node", "silent-nodes"];
 
 export function frameBanners(banners = []) {
   const wanted = new Map(banners.map((banner) => [banner.kind, banner]));

@@ -11,8 +11,10 @@ import orjson
 import redis
 
 from controlplane.base.schedule import reports
+from controlplane.common.database_trouble import is_locked_away
 from controlplane.live.dashboard import history, kept_row
 from controlplane.live.dashboard.frame import folding, router_silence, ticker
+from controlplane.live.dashboard.frame.banners import READ_ONLY_DATABASE
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.live.dashboard.frame.types import Frame, HistoryRow
 from controlplane.live.dashboard.router_answers import router_answers
@@ -62,6 +64,8 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
         return None
     inputs, previous = read(client, now)
     frame = build_frame(now, inputs, previous, built_by)
+    if is_locked_away():
+        frame["banners"].insert(0, READ_ONLY_DATABASE)
     text = encode(frame)
     publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
     for event in router_silence.events(now, frame, previous):

@@ -15,6 +15,12 @@ ROUTERS = {
     "none": ("error", "No router is running: requests are not being served."),
 }
 INACTIVE = "nothing is started, stopped or replaced. Running instances are still used and shown."
+READ_ONLY_DATABASE: Banner = {
+    "kind": "database",
+    "level": "error",
+    "text": "The database is read-only: nothing can be changed, started or stopped. Requests are still routed.",
+    "ago": "",
+}
 
 
 def of(frame: Frame) -> list[Banner]:
