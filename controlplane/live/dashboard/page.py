@@ -24,8 +24,8 @@ CONSTANTS = {
     "frameOldS": staleness.FRAME_OLD_S,
 }
 
-
 EVENTS_UNSCRIPTED = 10
+NO_TTFT = (None,) * len(PERCENTILES)
 
 
 def unscripted(frame: Frame, pool: str) -> dict[str, object]:
@@ -33,12 +33,13 @@ def unscripted(frame: Frame, pool: str) -> dict[str, object]:
     statuses = zip(frame["instances"]["pool"], frame["instances"]["status"], strict=True)
     only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # one pool has no sums
     classes = frame["classes"].get(pool or only, {})
+    windows = [(name, classes.get(name)) for name in CLASSES]
     return {
         "at": frame["at"],
         "banners": frame["banners"],
         "counts": Counter(status for of, status in statuses if pool in ("", of)).items(),
         "totals": frame["totals"].get(pool or ALL_POOLS),
-        "classes": [(name, classes.get(name)) for name in CLASSES],
+        "classes": [(name, window, (window and window["ttft"]) or NO_TTFT) for name, window in windows],
         "percentiles": list(PERCENTILES),
         "attention": _concerning(frame["attention"], pool),
         "events": _concerning(frame["events"], pool)[:EVENTS_UNSCRIPTED],
