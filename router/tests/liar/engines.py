@@ -86,9 +86,9 @@ class _Answer:
             if place == plan.at and not await self._goes_on():
                 return
             self._write(data)
+            attempt.sent.append(kind)  # at once, as the router may end the request before the engine goes on
             for _ in range(SPINS if plan.slow else 0):
                 await asyncio.sleep(0)
-            attempt.sent.append(kind)
         if plan.at >= len(parts) and plan.end in ("closes", "resets") and plan.at < 99 and not await self._goes_on():
             return
         await self._over()
