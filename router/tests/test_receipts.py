@@ -221,8 +221,8 @@ async def test_a_receipt_that_cannot_be_written_is_dropped_and_counted_and_the_o
     recorder = w.router.recorder
     first = await w.ask()
     await w.receipt(first)
-    recorder.pending.append(Call("odd\ud800", "/v1/completions", at=1.0, started=0.0))
+    recorder.pending.append(Call("odd", "/v1/completions\ud800", at=1.0, started=0.0))
     assert await w.receipt(await w.ask())
     assert recorder.unwritable == 1
-    assert "receipt odd" in caplog.text
+    assert "receipt odd cannot be written" in caplog.text
     assert "weir_router_receipts_unwritable_total 1.0" in (await w.client.get("/metrics")).text

@@ -190,7 +190,7 @@ def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn)
 
 
 def test_full_or_failing_engines_are_asked_again(alice: Caller, router: StandIn) -> None:
-    answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, {"id": "a"})])
+    answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, {"choices": [{"index": 0}]})])
     router.answer = lambda body: next(answers)
     name = alice.batch(line("a"))
     run(name)
@@ -206,7 +206,7 @@ def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
     alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
-    router.answer = lambda body: (503 if body["model"] == "later" else 200, {"id": "a"})
+    router.answer = lambda body: (503 if body["model"] == "later" else 200, {"choices": [{"index": 0}]})
 
     def look() -> EngineReports:
         if Batch.objects.get(name=cancelled).completed:
