@@ -9,14 +9,12 @@ round is not counted.
 """
 
 import argparse
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from statistics import median
 
-from controlplane.tests.real_up import CODE, RealUp, environment, new_folder, running
+from controlplane.tests.real_up import RealUp, new_folder, running
 from controlplane.traffic.batches.tests.test_real_turns import Key
 
 # At the engines' own speed they are the bottleneck, not this machine.
@@ -38,14 +36,6 @@ rows = [create_key(f"key-{{number}}", KeyTerms(), SYSTEM) for number in range({k
 create_budget(rows[0][0], "requests", "day", BudgetTerms(limit={most}.0), SYSTEM)
 print(*(secret for _, secret in rows))
 """
-
-
-def secrets(weir: RealUp, keys: int) -> list[str]:
-    argv = [sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE.format(keys=keys, most=STUCK_AFTER)]
-    done = subprocess.run(
-        argv, cwd=CODE, env=environment(weir.folder, **weir.extra), capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()[-keys:]
 
 
 def ends(keys: list[Key], lines: int) -> list[float]:
@@ -88,7 +78,9 @@ def beside(stuck: Key, huge: Key, others: list[Key], options: argparse.Namespace
 
 
 def measure(weir: RealUp, options: argparse.Namespace, stack: ExitStack) -> None:
-    stuck, huge, *others = (Key(weir, secret, stack) for secret in secrets(weir, options.keys + 2))
+    stuck, huge, *others = (
+        Key(weir, secret, stack) for secret in weir.shell(MAKE.format(keys=options.keys + 2, most=STUCK_AFTER))
+    )
     ends(others, options.lines)  # until then the worker finds how many lines at a time the engines take
     for _ in range(options.rounds):
         print(report(ends(others, options.lines), beside(stuck, huge, others, options)), flush=True)

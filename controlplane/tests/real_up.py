@@ -103,6 +103,12 @@ class RealUp:
             time.sleep(0.1)
         raise AssertionError(f"waited in vain for {what}; {self.output.read_text()}")
 
+    def shell(self, code):
+        """The words that the code prints in a `manage.py shell` of this Weir."""
+        argv = [sys.executable, "manage.py", "shell", "--no-imports", "--verbosity", "0", "-c", code]
+        env = environment(self.folder, **self.extra)
+        return subprocess.run(argv, cwd=CODE, env=env, capture_output=True, text=True, check=True).stdout.split()
+
     def stop(self, number=signal.SIGINT):
         """Seconds until it had ended."""
         began = time.monotonic()

@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from controlplane.tests.real_up import CODE, RealUp, environment, running
+from controlplane.tests.real_up import RealUp, running
 
 LINES = int(os.environ.get("WEIR_TEST_BATCH_LINES", "200"))
 PATIENCE_S = 120 + LINES / 10
@@ -25,9 +23,8 @@ print(create_key("batcher", KeyTerms(requests_per_min=1), SYSTEM)[1])
 
 
 def new_key(weir: RealUp) -> str:
-    argv = [sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE_KEY]
-    made = subprocess.run(argv, cwd=CODE, env=environment(weir.folder, **weir.extra), capture_output=True, text=True)
-    return made.stdout.split()[-1]
+    (secret,) = weir.shell(MAKE_KEY)
+    return secret
 
 
 def body(number: int) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 
-from controlplane.tests.real_up import CODE, FLEET, RealUp, environment, new_folder, running
+from controlplane.tests.real_up import FLEET, RealUp, new_folder, running
 from controlplane.traffic.batches.tests.test_killed import CHAT, body
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -25,12 +23,6 @@ rows = [create_key(name, KeyTerms(), SYSTEM) for name in ("limited", "huge", "sm
 create_budget(rows[0][0], "requests", "day", BudgetTerms(limit=3.0), SYSTEM)
 print(*(secret for _, secret in rows))
 """
-
-
-def secrets(weir: RealUp) -> list[str]:
-    argv = [sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE_KEYS]
-    done = subprocess.run(argv, cwd=CODE, env=environment(weir.folder, **weir.extra), capture_output=True, text=True)
-    return done.stdout.split()[-3:]
 
 
 class Key:
@@ -73,7 +65,7 @@ def test_a_used_up_budget_a_sleeping_pool_and_a_huge_batch_hold_up_no_other_key(
     (folder / "fleet.yaml").write_text(f"{FLEET}    - {{name: empty, model: none-ready, kind: sim, replicas: 0}}\n")
     with running("--no-demo", "--fleet", str(folder / "fleet.yaml"), folder=folder) as weir, ExitStack() as stack:
         weir.wait_for("Weir is up")
-        limited, huge, small = (Key(weir, secret, stack) for secret in secrets(weir))
+        limited, huge, small = (Key(weir, secret, stack) for secret in weir.shell(MAKE_KEYS))
         stuck, asleep, long = limited.batch(10), limited.batch(4, "none-ready"), huge.batch(HUGE)
         waits = lambda name: (at := limited.shown(name)) and at["waiting"] and at["waiting"]["asked_again_at"]  # noqa: E731
         # Until the engines have started, both wait for them
