@@ -23,7 +23,7 @@ class LocationFilter:
 
     def feed(self, data: bytes) -> bytes:
         data, self._held = self._held + data, b""
-        if KEY in data:
+        if data.find(KEY) >= 0:  # `in` is slower, as it tries an integer first
             data = _LOCATION.sub(KEY + rb"\1null", data)
         if data.endswith(b"\n\n"):  # an event's end cuts off no key
             return data
