@@ -67,7 +67,7 @@ def _forget_earlier(path: Path, name: str) -> None:
 
 def fence(node: str) -> list[str]:
     """End processes of this node that the database does not expect; return the names of their instances."""
-    running = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
+    running = process.find_marked(fleet_markers(node))
     if not running:
         return []
     names = {variables.get("WEIR_INSTANCE", "") for _, _, variables in running}
@@ -81,15 +81,6 @@ def fence(node: str) -> list[str]:
             process.stop(pid, started, grace_s=0)
             ended.append(name)
     return ended
-
-
-def _variables(pid: int) -> dict[str, str]:
-    try:
-        held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return {}  # gone in the meantime; after any other error, a process that may run would be ended
-    pairs = (entry.decode(errors="replace").partition("=") for entry in held if entry.startswith(b"WEIR_"))
-    return {name: value for name, _, value in pairs}
 
 
 class Fence:

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ _CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of itself and of it
 _children: set[int] = set()
 _ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: the signal that killed it
 ENDS_KEPT = 1_000
+_LOOKS = 10
+_LOOK_S = 0.002
 # Ignored signals stay ignored across exec, and Celery's workers ignore some.
 _RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
 
@@ -172,20 +174,54 @@ def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
 
     Only session leaders are returned, or the remaining processes of a session without a leader.
     """
+    return [(pid, started) for pid, started, _ in find_marked(markers)]
+
+
+def find_marked(markers: Mapping[str, str]) -> list[tuple[int, float, dict[str, str]]]:
+    """Find the processes as `find` does; return pid, start time and Weir's variables of each."""
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
-    return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _matching(entry, wanted)]
+    entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = [(pid, held) for pid, held in _environments(entries) if wanted <= held and _represents_session(pid)]
+    return [
+        (pid, state.started, _variables(held))
+        for pid, held in found
+        if (state := inspect(pid)) and state.letter not in "ZX"
+    ]
 
 
-def _matching(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
+def _variables(held: set[bytes]) -> dict[str, str]:
+    pairs = (entry.decode(errors="replace").partition("=") for entry in held if entry.startswith(b"WEIR_"))
+    return {name: value for name, _, value in pairs}
+
+
+def _environments(entries: list[Path]) -> Iterator[tuple[int, set[bytes]]]:
+    """Yield pids and variables. A process shows none while it replaces its program, so that it is read again."""
+    for _ in range(_LOOKS):
+        executing = []
+        for entry in entries:
+            if text := _environ(entry):
+                yield int(entry.name), set(text.split(b"\0"))
+            elif _has_program(entry):
+                executing.append(entry)
+        if not (entries := executing):
+            return
+        time.sleep(_LOOK_S)
+
+
+def _environ(entry: Path) -> bytes:
     try:
-        held = set((entry / "environ").read_bytes().split(b"\0"))
+        return (entry / "environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []  # gone, or of another user; any other error must not pass for "nothing runs"
-    pid = int(entry.name)
-    state = inspect(pid) if wanted <= held else None
-    if state is None or state.letter in "ZX":
-        return []
-    return [(pid, state.started)] if _represents_session(pid) else []
+        return b""  # gone, or of another user; any other error must not pass for "nothing runs"
+
+
+def _has_program(entry: Path) -> bool:
+    """False for threads of the kernel, ended processes and those of other users."""
+    try:
+        (entry / "exe").readlink()
+    except OSError:
+        return False
+    return True
 
 
 def _represents_session(pid: int) -> bool:

@@ -160,6 +160,24 @@ def test_children_of_a_killed_process_are_found_and_ended(start: Start) -> None:
     assert process.find(marks) == []
 
 
+def test_a_process_that_is_replacing_its_program_is_found(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Linux shows an empty environment between the old program's end and the new one's start.
+    marks = {"WEIR_INSTANCE": "here", "WEIR_FLEET": "replaced"}
+    pid, started = start(SLEEP, **marks)
+    read = Path.read_bytes
+    looks: list[Path] = []
+
+    def replacing(path: Path) -> bytes:
+        if path == Path(f"/proc/{pid}/environ") and len(looks) < 2:
+            looks.append(path)
+            return b""
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", replacing)
+    assert process.find_marked(marks) == [(pid, started, marks)]
+    assert len(looks) == 2
+
+
 def test_a_look_that_lacks_file_descriptors_does_not_say_that_nothing_runs(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

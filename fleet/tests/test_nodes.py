@@ -192,7 +192,6 @@ def test_a_damaged_record_of_a_start_stops_no_start(world: World) -> None:
 
 def test_a_fence_that_lacks_file_descriptors_ends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     row = started(world)
-    monkeypatch.setattr(process, "find", lambda markers: [(row.pid, row.pid_started)])
 
     def exhausted(path: Path) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
