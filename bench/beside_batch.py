@@ -10,7 +10,6 @@ band of the routers. Prints Markdown.
 import argparse
 import os
 import random
-from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -19,10 +18,11 @@ from controlplane.traffic.batches import pace
 from fleet.engine.engine import Engine
 from fleet.engine.scheduler import Limits
 from fleet.tests.engine.builders import LAW, request
+from router.contract.redis.sample import InstanceSample
 
 ENGINES, KV_BLOCKS = 2, 28_000
 LINE = (500, 200)  # tokens of prompt and answer per line
-TICK_S = 0.01
+TICK_S, SAMPLE_S = 0.01, 1.0
 WARM_S = 10.0
 BATCH = "line"
 
@@ -53,25 +53,36 @@ class World:
             self.lanes -= ended
             self.lines += ended
 
-    def samples(self, now: float) -> list[Any]:
-        return [SimpleNamespace(kv_usage=one.usage_at(now), waiting=one.waiting) for one in self.engines]
+    def samples(self, now: float) -> list[InstanceSample]:
+        return [
+            InstanceSample(
+                id=f"i{number}",
+                epoch=1,
+                at=now,
+                kv_usage=engine.usage_at(now),
+                waiting=float(engine.waiting),
+                running=float(engine.running),
+            )
+            for number, engine in enumerate(self.engines)
+        ]
 
 
 def play(seed: int, rate: float, seconds: float, most: int) -> World:
     """Play the load. `most`: lines at a time; 0: no batch."""
     world, arrivals = World(seed), random.Random(f"arrivals {seed}")
-    due, paced, lanes = arrivals.expovariate(rate), 0.0, min(most, pace.FIRST)
+    due, sampled, paced = arrivals.expovariate(rate), 0.0, pace.Pace()
     for tick in range(1, round(seconds / TICK_S) + 1):
         now = tick * TICK_S
         while due <= now:
             world.ask(due)
             due += arrivals.expovariate(rate)
-        while world.lanes < lanes:
+        while world.lanes < min(most, paced.most):
             world.send(BATCH, *LINE, now)
             world.lanes += 1
         world.advance(now)
-        if most and now - paced >= pace.STEP_S:
-            paced, lanes = now, min(most, pace.allowed(lanes, world.samples(now)))
+        if now - sampled >= SAMPLE_S:
+            sampled = now
+            paced.step(world.samples(now), world.lanes)
     return world
 
 

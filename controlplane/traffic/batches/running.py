@@ -1,6 +1,7 @@
 """Runs the batches that are due, in one worker at a time, with Redis' view of routers and engines."""
 
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 
 
 class Files:
@@ -70,7 +72,8 @@ def sending() -> Iterator[Dispatcher]:
 
 
 def loads() -> EngineReports:
-    """Return the engines' load, without samples while Redis is away."""
+    """Return the engines' load: no old samples, and none while Redis is away."""
+    now = time.time()
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)
     pool_of = dict(Instance.objects.values_list("name", "pool__name"))
@@ -78,7 +81,8 @@ def loads() -> EngineReports:
         serve[model].add(name)
     try:
         for name, sample in values_of(InstanceSample, redis_keys.instance_key, list(pool_of)).items():
-            of_pools[pool_of[name]].append(sample)
+            if now - sample.at <= SAMPLE_OFFLINE_S:
+                of_pools[pool_of[name]].append(sample)
         live = value_of(ModelsValue, redis_keys.MODELS)
         aliases = models.parse(live.document) if live is not None else {}
     except (redis.RedisError, InvalidInput):

@@ -8,9 +8,9 @@ import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
-from controlplane.traffic.batches import pace
 from controlplane.traffic.batches.line_queue import Flow, LineQueue
 from controlplane.traffic.batches.lines import Line
+from controlplane.traffic.batches.pace import FIRST, EngineReports, Pace
 
 MOST_OF_KEY = 64  # lines of a key in flight
 MOST_IN_ALL = 256  # lines in flight; in addition, one of each key that has none
@@ -24,7 +24,8 @@ class Lane:
     """The lines for one model, of all keys."""
 
     under_way: int = 0
-    most: int = pace.FIRST
+    peak: int = 0  # the most under way since the last look at the engines
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class Turns:
     def _has_room(self, key: _Key, lane: Lane) -> bool:
         """Tell whether the lane takes another line of a key. Its first one does not wait for long answers of others,
         unless the lane was narrowed for other traffic."""
-        return lane.under_way < lane.most or (not key.under_way and lane.most > pace.FIRST)
+        return lane.under_way < lane.pace.most or (not key.under_way and lane.pace.most > FIRST)
 
     def _take(self, key: _Key, queue: LineQueue, flow: Flow, now: float) -> Ticket:
         number, line = queue.take(flow, now)
@@ -91,7 +92,9 @@ class Turns:
         key.finish, key.turn = self._now + key.tokens, next(self._count)
         key.under_way += 1
         self.under_way += 1
-        self.lanes[flow.model].under_way += 1
+        lane = self.lanes[flow.model]
+        lane.under_way += 1
+        lane.peak = max(lane.peak, lane.under_way)
         return Ticket(queue, flow, number, line, key.tokens, now)
 
     def settle(self, ticket: Ticket, tokens: tuple[int, int] | None) -> None:
@@ -106,7 +109,7 @@ class Turns:
         if needed:
             key.tokens += LEARNED * (needed - key.tokens)
 
-    def pace(self, load: pace.EngineReports) -> None:
+    def pace(self, load: EngineReports) -> None:
         """Widen or narrow each lane by the load of its engines; forget unused keys and lanes."""
         self._keys = {
             name: key for name, key in self._keys.items() if key.queues or key.under_way or key.finish > self._now
@@ -114,4 +117,5 @@ class Turns:
         needed = {model for key in self._keys.values() for queue in key.queues for model in queue.flows}
         self.lanes = {model: lane for model, lane in self.lanes.items() if lane.under_way or model in needed}
         for model, lane in self.lanes.items():
-            lane.most = pace.allowed(lane.most, load.of(model))
+            lane.pace.step(load.of(model), lane.peak)
+            lane.peak = lane.under_way

@@ -332,9 +332,11 @@ def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: obj
         Pool.objects.create(name=name, model=model, kind="sim") for name, model in (("chat", "a"), ("code", "b"))
     )
     for pool in (chat, code):
-        Instance.objects.create(pool=pool, name=f"{pool.name}-0", ordinal=0, node="local")
-        sample = InstanceSample(id=f"{pool.name}-0", epoch=1, at=0.0, waiting=float(pool is chat))
-        connect().set(redis_keys.instance_key(f"{pool.name}-0"), encode(sample))
+        for number, age_s in enumerate((0, 60)):  # the second one no longer reports
+            name = f"{pool.name}-{number}"
+            Instance.objects.create(pool=pool, name=name, ordinal=number, node="local")
+            sample = InstanceSample(id=name, epoch=1, at=time.time() - age_s, waiting=float(pool is chat))
+            connect().set(redis_keys.instance_key(name), encode(sample))
     document = models.dump({"smart": models.Alias((models.Target("code"),))})
     value = ModelsValue(version=1, sha256=models.sha256(document), document=document)
     connect().set(redis_keys.MODELS, encode(value))

@@ -28,7 +28,6 @@ from fleet import jobs
 from router.contract.redis.sample import InstanceSample
 
 pytestmark = pytest.mark.django_db
-IDLE = EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=0.0, waiting=0.0, kv_usage=0.1)]})
 WHOLE = {"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 100, "completion_tokens": 200}}
 QUOTA = (429, {"error": {"code": "insufficient_quota", "message": "the budget of this key is used up"}})
 Answer = tuple[int, Any]
@@ -72,7 +71,11 @@ class Scene:
         self.routers, self.wall = Routers(), wall
         self.ended: dict[str, float] = {}
         urls = lambda: self.routers.urls  # noqa: E731
-        self.dispatcher = Dispatcher(self.routers, AtOnce(), urls, lambda: IDLE, lambda: self.routers.now)
+        self.dispatcher = Dispatcher(self.routers, AtOnce(), urls, self.idle, lambda: self.routers.now)
+
+    def idle(self) -> EngineReports:
+        at = float(int(self.routers.now))  # a new sample each second
+        return EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=at, waiting=0.0, kv_usage=0.1)]})
 
     def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False, *, by: float = 0.5) -> None:
         """That long, in steps of `by` seconds, or until all that have a place or are due have ended."""

@@ -77,14 +77,42 @@ def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
     assert content("file-1").parent == data_dir / "batches"
 
 
-def test_the_pace_falls_while_requests_wait_or_caches_are_full() -> None:
-    def sample(waiting: float, kv_usage: float) -> InstanceSample:
-        return InstanceSample(id="i", epoch=1, at=0.0, waiting=waiting, kv_usage=kv_usage)
+def sample(at: float, waiting: float = 0, kv_usage: float = 0.5, running: float = 0, name: str = "i") -> InstanceSample:
+    return InstanceSample(id=name, epoch=1, at=at, waiting=waiting, kv_usage=kv_usage, running=running)
 
-    assert pace.allowed(10, [sample(0, 0.5)]) == 12
-    assert pace.allowed(10, [sample(1, 0.5), sample(0, 0.1)]) == 5
-    assert pace.allowed(10, [sample(0, 0.9), sample(0, 0.8)]) == 5
-    assert (pace.allowed(1, [sample(5, 0.9)]), pace.allowed(64, [sample(0, 0.1)]), pace.allowed(10, [])) == (1, 64, 10)
+
+def paced(*steps: tuple[InstanceSample, ...], lines: int = 99) -> list[int]:
+    """The limit after each step."""
+    limit, limits = pace.Pace(), []
+    for samples in steps:
+        limit.step(samples, lines)
+        limits.append(limit.most)
+    return limits
+
+
+def test_the_pace_is_doubled_until_a_first_queue_and_then_widened_by_steps() -> None:
+    assert paced(*((sample(at),) for at in range(6))) == [8, 16, 32, 64, 64, 64]
+    assert paced((sample(0),), (sample(1, waiting=8),), (sample(2),), (sample(3),)) == [8, 4, 6, 8]
+    assert paced(*((sample(at, kv_usage=0.9), sample(at, kv_usage=0.7, name="j")) for at in range(4))) == [2, 1, 1, 1]
+    assert paced((sample(0),), (), ()) == [8, 8, 8]
+
+
+def test_a_sample_counts_once_however_often_it_is_read() -> None:
+    busy = (sample(1, waiting=9),)
+    assert paced((sample(0),), (sample(0),), busy, busy, busy) == [8, 8, 4, 4, 4]
+
+
+def test_a_moment_of_waiting_is_no_queue_unless_other_traffic_may_be_what_waits() -> None:
+    moments = [(sample(at, waiting=at % 2 * 3, running=4),) for at in range(4)]
+    assert paced(*moments) == [8, 16, 32, 64]
+    assert paced(*moments, lines=4) == [8, 4, 6, 3]
+    standing = [(sample(at, waiting=2, running=4),) for at in range(5)]
+    assert paced(*standing) == [8, 16, 8, 10, 12]
+
+
+def test_an_engine_that_is_gone_no_longer_counts() -> None:
+    waits = [(sample(at, waiting=2), sample(at, name="j")) for at in range(2)]
+    assert paced(*waits, (sample(2, name="j"),), (sample(3, waiting=2), sample(3, name="j"))) == [8, 16, 32, 64]
 
 
 def test_only_the_pools_of_a_lines_model_slow_it_down() -> None:

@@ -40,15 +40,13 @@ class Key:
             return None
         return answer if answer.status_code == 200 else None
 
-    def batch(self, lines: int, model: str = "llama-3.1-8b") -> str:
-        asked = [
-            {"custom_id": f"r{i}", "method": "POST", "url": CHAT, "body": body(i) | {"model": model}}
-            for i in range(lines)
-        ]
+    def batch(self, lines: int, model: str = "llama-3.1-8b", tokens: int = 30) -> str:
+        terms = {"model": model, "max_tokens": tokens}
+        asked = [{"custom_id": f"r{i}", "method": "POST", "url": CHAT, "body": body(i) | terms} for i in range(lines)]
         file = ("in.jsonl", "\n".join(map(json.dumps, asked)).encode())
         name = self.client.post("/v1/files", data={"purpose": "batch"}, files={"file": file}).json()["id"]
-        terms = {"input_file_id": name, "endpoint": CHAT, "completion_window": "7d"}
-        made: str = self.client.post("/v1/batches", json=terms).json()["id"]
+        batch = {"input_file_id": name, "endpoint": CHAT, "completion_window": "7d"}
+        made: str = self.client.post("/v1/batches", json=batch).json()["id"]
         return made
 
     def shown(self, name: str) -> Any:

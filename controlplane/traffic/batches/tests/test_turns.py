@@ -30,7 +30,7 @@ def widened(*queues: LineQueue, lane: int = 64) -> Turns:
     for one in queues:
         fair.add(one)
         for model in one.flows:
-            fair.lanes[model] = turns.Lane(most=lane)
+            fair.lanes[model] = turns.Lane(pace=pace.Pace(lane))
     return fair
 
 
@@ -179,7 +179,7 @@ def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
     first = queue(1, 1)
     fair.add(first)
     fair.add(other)
-    fair.lanes["m"] = turns.Lane(most=1)
+    fair.lanes["m"] = turns.Lane(pace=pace.Pace(1))
     (ticket,) = taken(fair, 1)
     fair.settle(ticket, (100_000, 0))
     fair.remove(first)
