@@ -94,15 +94,17 @@ API_PATHS: tuple[ApiPath, ...] = (
     *_own("/health", "/ping", behind_gateway=BehindGateway.ANY),
     *_own("/healthz", "/metrics", "/receipts", "/receipts/{id}", behind_gateway=BehindGateway.REFUSED),
     *(
-        ApiPath(path, Handling.WEB, ("GET", "POST", "DELETE"), behind_gateway=BehindGateway.REFUSED)
-        for path in ("/v1/files", "/v1/files/{rest...}", "/v1/batches", "/v1/batches/{rest...}")
-    ),
-    *(
-        ApiPath(path, Handling.STORED, methods, behind_gateway=BehindGateway.REFUSED)
-        for path, methods in (
-            ("/v1/responses/{id}", ("GET", "DELETE")),
-            ("/v1/responses/{id}/cancel", ("POST",)),
-            ("/v1/responses/{id}/input_items", ("GET",)),
+        ApiPath(path, handling, methods, behind_gateway=BehindGateway.REFUSED)
+        for handling, path, methods in (
+            (Handling.WEB, "/v1/files", ("GET", "POST")),
+            (Handling.WEB, "/v1/files/{id}", ("GET", "DELETE")),
+            (Handling.WEB, "/v1/files/{id}/content", ("GET",)),
+            (Handling.WEB, "/v1/batches", ("GET", "POST")),
+            (Handling.WEB, "/v1/batches/{id}", ("GET",)),
+            (Handling.WEB, "/v1/batches/{id}/cancel", ("POST",)),
+            (Handling.STORED, "/v1/responses/{id}", ("GET", "DELETE")),
+            (Handling.STORED, "/v1/responses/{id}/cancel", ("POST",)),
+            (Handling.STORED, "/v1/responses/{id}/input_items", ("GET",)),
         )
     ),
     # Other APIs for the services above

@@ -1,5 +1,7 @@
 """Forwards a complete request and streams its answer back, for calls without a decision."""
 
+from urllib.parse import quote
+
 from router.http import headers
 from router.http.client import ClientConnection, IncomingRequest
 from router.upstream.connection import Connection
@@ -8,7 +10,9 @@ from router.upstream.errors import UpstreamError
 
 
 def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: bytes, sent: bytes) -> bytes:
-    target = upstream.base + incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
+    # A decoded path could end the line, or name another path and query.
+    path = quote(incoming.path, safe="/:@!$&'()*+,;=").encode()
+    target = upstream.base + path + (b"?" + incoming.query if incoming.query else b"")
     head = (incoming.method.encode(), target, upstream.authority, lines, len(sent))
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % head + sent
 

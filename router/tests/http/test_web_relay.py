@@ -16,7 +16,7 @@ SECRET = MARK.decode() + "batch-secret"
 
 
 async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any) -> None:
-    async with engine(hang_up, reply(LIST, 200, "x-web: 1"), reply(LIST), reply(LIST)) as web:
+    async with engine(hang_up, reply(LIST, 200, "x-web: 1"), reply(LIST), reply(LIST), reply(LIST)) as web:
         w = await world(None)
         assert (await w.client.get("/v1/batches")).status_code == 404
         w.router.web = WebRelay(web.url)
@@ -30,9 +30,22 @@ async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any
         assert (await w.client.get("/v1/filesystem")).status_code == 404
         assert (await w.client.delete("/v1/files/file-1")).json() == LIST
         assert (await w.client.put("/v1/files/file-1")).status_code == 405
+        for address in ("/v1/files/../../api/v1/fleet", "/v1/files/%2e%2e/%2E%2E/login", "/v1/batches/a/b"):
+            assert (await raw(w, address)).startswith(b"HTTP/1.1 404 ")
+        assert (await raw(w, "/v1/files/a%0D%0Ax%3Fy%20%23%C3%A9")).startswith(b"HTTP/1.1 200 ")
+        assert web.received[-1].target == "/v1/files/a%0D%0Ax%3Fy%20%23%C3%A9"
         lost = await w.client.get("/v1/files")
         assert (lost.status_code, lost.json()["error"]["code"]) == (503, "batches_unavailable")
     assert w.engines[0].received == []
+
+
+async def raw(w: Any, target: str) -> bytes:
+    """The beginning of an answer; httpx would simplify the path."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", w.client.base_url.port)
+    writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return answer
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET + "x"])
