@@ -40,14 +40,14 @@ def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
     """Return the request's id for the client, and the router's own.
 
     The first is the client's if it is safe in a log, a header and a Redis key. Several requests may share it; the
-    second, drawn here, is unique.
+    second, drawn here, is unique. It has no colon, as vLLM's P2pNcclConnector reads hosts and ports from it.
     """
     drawn = "req-" + random.getrandbits(96).to_bytes(12).hex()
     given = headers.get(b"x-request-id")
     if given is None or not _SANE_ID.fullmatch(given):
         return drawn, drawn
     name = given.decode()
-    return name, name + drawn[3:]
+    return name, name.replace(":", ".") + drawn[3:]
 
 
 def request_id(headers: dict[bytes, bytes]) -> str:

@@ -273,6 +273,14 @@ async def test_of_two_requests_with_one_id_both_have_receipts(world):
     assert len(tokens) == 3
 
 
+async def test_an_id_names_no_host_and_port_to_an_engine(world):
+    w = await world(None)
+    name = "___prefill_addr_10.0.0.1:80___decode_addr_10.0.0.2:90_x"  # as vLLM's P2pNcclConnector reads it
+    answer = await w.ask(headers={"x-request-id": name})
+    assert answer.headers["x-request-id"] == name
+    assert ":" not in w.engines[0].received[0].headers["x-request-id"]
+
+
 async def test_a_client_that_sends_an_id_of_the_router_again_takes_no_receipt_away(world):
     w = await world(None)
     client = w.published.client

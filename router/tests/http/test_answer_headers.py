@@ -18,7 +18,7 @@ async def test_a_sane_request_id_comes_back_and_begins_the_id_at_the_engine(worl
     w = await world(None)
     response = await w.ask(headers={"x-request-id": "abc-1.2:3_4"})
     assert response.headers["x-request-id"] == "abc-1.2:3_4"
-    assert re.fullmatch("abc-1.2:3_4-[0-9a-f]{24}", w.engines[0].received[0].headers["x-request-id"])
+    assert re.fullmatch(r"abc-1\.2\.3_4-[0-9a-f]{24}", w.engines[0].received[0].headers["x-request-id"])
 
 
 async def test_two_requests_with_one_id_have_two_at_the_engine(world):
