@@ -18,7 +18,9 @@ INSIDE: Mapping[str, frozenset[str]] = {
             *("custom_logit_processor", "external_trace_header", "received_time", "log_metrics"),
         )
     ),
-    "TensorRT-LLM": frozenset(("disaggregated_params", "lora_request")),
+    "TensorRT-LLM": frozenset(
+        ("disaggregated_params", "lora_request", "conversation_params", "injected_chat_template_kwargs")
+    ),
     "Dynamo": frozenset(("nvext",)),
 }
 FIELDS = frozenset[str]().union(*INSIDE.values())

@@ -36,6 +36,11 @@ def is_multipart(content_type: bytes) -> bool:
     return content_type.lstrip(b" \t")[:10].lower() == b"multipart/"
 
 
+def is_urlencoded(content_type: bytes) -> bool:
+    """Tell whether engines read the body as a form although it may be JSON as well."""
+    return b"x-www-form-urlencoded" in content_type.lower()
+
+
 def boundary_of(content_types: Sequence[bytes]) -> bytes:
     """Return the boundary from the only header content-type."""
     if len(content_types) != 1:

@@ -44,6 +44,8 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
     """Read a body. `content_types` is given for paths that take files."""
     if content_types and any(map(multipart.is_multipart, content_types)):
         return _with_files(body, content_types)
+    if content_types and any(map(multipart.is_urlencoded, content_types)):
+        raise BadParts("content-type: send a form as multipart/form-data")
     document = _parsed(body)
     model = document.get("model", "")
     if not isinstance(model, str):

@@ -45,6 +45,15 @@ async def test_a_form_that_can_be_read_in_two_ways_is_refused(world: Any) -> Non
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
 
 
+async def test_a_form_that_is_json_as_well_is_refused(world: Any) -> None:
+    w = await world(reply(HEARD))
+    body = b'{"model":"llama","x":"&model=other&kv_transfer_params=x"}'
+    kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+    response = await w.client.post(TRANSCRIPTIONS, content=body, headers=kind)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_multipart")
+    assert not w.engines[0].received
+
+
 async def test_the_engine_of_an_alias_gets_its_own_name_in_the_form(world: Any) -> None:
     w = await world(reply(HEARD))
     await known(w, {"whisper": {"pool": "demo"}})
