@@ -54,7 +54,8 @@ class Router:
         self.root = ""  # path prefix that a proxy leaves in requests
         self.cors: Cors | None = None  # None: pages of other origins may not read answers
         self.web: WebRelay | None = None  # None: files and batches are not served
-        self.pages = Pages(source, clients or ClientConnections())
+        self.clients = clients or ClientConnections()
+        self.pages = Pages(source, self.clients)
         self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
         self.pools.index_links = self._indexes.links if self._indexes is not None else ()
         self._listener = Listener(self._indexes)
@@ -98,7 +99,7 @@ class Router:
             peer = scope["client"][0] if scope["client"] else ""
             path = below(scope.get("root_path", ""), scope["path"])
             incoming = IncomingRequest(path, scope["query_string"], scope["headers"], peer, scope["method"])
-            await AsgiClient(receive, send).serve(incoming, self.handle)
+            await AsgiClient(receive, send, self.clients, incoming).serve(self.handle)
         else:
             await send({"type": "websocket.close"})
 

@@ -1,6 +1,7 @@
 """Deadlines that share one timer; separate timers would cost each request two."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -35,6 +36,10 @@ class Deadlines(Generic[Item]):
     def items(self) -> Iterator[Item]:
         """Return the items in the order of their start."""
         return iter(self._due)
+
+    def due(self, item: Item) -> float:
+        """Return the item's deadline, in loop time; infinite without one."""
+        return self._due.get(item, math.inf)
 
     def start(self, item: Item, limit_s: float) -> None:
         due = self._due[item] = (self._loop or self._running_loop()).time() + limit_s

@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from router.http.body import MAX_BODY, ClientGone, too_large
-from router.http.client import ClientConnection, IncomingRequest
+from router.http.body import MAX_BODY, ClientGone, too_large, too_many
+from router.http.client import ClientConnection, IncomingRequest, client_of
+from router.http.clients import ClientConnections, HeldBody
 
 Message = dict[str, Any]  # a message or scope of ASGI
 Receive = Callable[[], Awaitable[Message]]
@@ -22,8 +23,9 @@ class AsgiClient:
     takes_chunks = False  # ASGI has no framing
     received: bytes | None = None
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, clients: ClientConnections, incoming: IncomingRequest) -> None:
         self.gone = False
+        self._held, self._incoming = HeldBody(clients), incoming
         self._full = False
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
@@ -36,8 +38,8 @@ class AsgiClient:
         self._watcher: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
 
-    async def serve(self, incoming: IncomingRequest, handler: Handler) -> None:
-        work = self._work = asyncio.create_task(handler(incoming, self))
+    async def serve(self, handler: Handler) -> None:
+        work = self._work = asyncio.create_task(handler(self._incoming, self))
         work.add_done_callback(lambda _: self._news.set())
         try:
             await self._pass_on(work)
@@ -45,6 +47,7 @@ class AsgiClient:
             work.cancel()
             await self._pass_on(work)
         finally:
+            self._held.release()
             if self._watcher is not None:
                 self._watcher.cancel()
         await work
@@ -91,6 +94,8 @@ class AsgiClient:
             size += len(parts[-1])
             if size > MAX_BODY:
                 raise too_large()
+            if not self._held.grow(client_of(self._incoming), size):
+                raise too_many()
             more = message.get("more_body", False)
         self._watcher = asyncio.create_task(self._watch())
         return b"".join(parts)

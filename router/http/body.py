@@ -62,5 +62,10 @@ def decompressed(body: bytes, window: int) -> bytes:
     return plain
 
 
+def too_many() -> ErrorResponse:
+    message = "this router holds as many bytes of requests as it may, in all or of one client: retry in 1 s"
+    return ErrorResponse(503, "too_many_bodies", message, retry_after_s=1)
+
+
 def too_large() -> ErrorResponse:
     return ErrorResponse(413, "body_too_large", f"the body may have at most {MAX_BODY} bytes")

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from router.contract.net.addresses import network_of
+
 
 class IncomingRequest(Struct):
     """A request's head."""
@@ -19,6 +21,11 @@ class IncomingRequest(Struct):
     peer: str  # client's address
     method: str = "POST"
     key_id: str = ""  # its API key, once known
+
+
+def client_of(incoming: IncomingRequest) -> str:
+    """Return the client that a request counts for: its API key, else its network."""
+    return incoming.key_id or network_of(incoming.peer)
 
 
 class ClientConnection(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 
 STALL_S = 60.0  # without progress until a stalled client is disconnected
 BODIES = 1024 * 1024 * 1024  # bytes of all request bodies, each held until the end of its response
-SHARED_FROM = 64 * 1024  # bytes beyond which a body counts as a client's
+SHARED_FROM = 64 * 1024  # bytes beyond which a body that came in one piece counts as a client's
 PART_OF_FREE = 4  # most that the bodies of one client may hold, as a multiple of what is free
 UNREAD = 256 * 1024 * 1024  # bytes of answers that clients have not read
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
@@ -23,7 +23,7 @@ class ClientConnections:
     stall_s: float = STALL_S
     most_body_bytes: int = BODIES
     body_bytes: int = 0  # body bytes of unanswered requests
-    shares: dict[str, int] = field(default_factory=dict)  # bytes of large bodies by API key, else by address
+    shares: dict[str, int] = field(default_factory=dict)  # bytes of bodies in parts or large, by API key or network
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # connections refused at the limit
     closed: int = 0  # idle connections closed to make room
@@ -61,6 +61,31 @@ class ClientConnections:
                 f"({self.refused:,} refused, {self.closed:,} idle ones closed since the start)"
             )
         return reasons
+
+
+class HeldBody:
+    """A request's body that comes through another server than our own."""
+
+    def __init__(self, clients: ClientConnections) -> None:
+        self._clients = clients
+        self._size = 0
+        self._client = ""
+
+    def grow(self, client: str, size: int) -> bool:
+        """Count `size` bytes in all, as the client's, too. False if there is no room."""
+        self.release()
+        clients = self._clients
+        if clients.body_bytes + size > clients.most_body_bytes or not clients.take_share(client, size):
+            return False
+        clients.body_bytes += size
+        self._client, self._size = client, size
+        return True
+
+    def release(self) -> None:
+        if self._size:
+            self._clients.leave_share(self._client, self._size)
+            self._clients.body_bytes -= self._size
+            self._size = 0
 
 
 def raise_descriptor_limit() -> int:

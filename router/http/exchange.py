@@ -12,8 +12,8 @@ from io import BytesIO
 from typing import Any, Protocol
 
 from router.http import errors
-from router.http.body import MAX_BODY, ClientGone, too_large
-from router.http.client import ClientConnection, IncomingRequest
+from router.http.body import MAX_BODY, ClientGone, too_large, too_many
+from router.http.client import ClientConnection, IncomingRequest, client_of
 from router.http.clients import SHARED_FROM, ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.half_closed import COMMENT, CONTINUE
@@ -67,7 +67,7 @@ class HttpExchange:
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
         self._share = 0  # bytes that count as a client's
-        self._client = ""  # API key or address to which they count
+        self._client = ""  # API key or network to which they count
         self._crowded_out = False  # other requests' bodies fill the limit
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
@@ -111,7 +111,7 @@ class HttpExchange:
         if self._size > MAX_BODY or self.response_complete or self._crowded_out:
             self._body, self._rest = b"", None
         elif clients.body_bytes + size > clients.most_body_bytes or (
-            held > SHARED_FROM and not self._takes_share(held)
+            (held > SHARED_FROM or not is_last) and not self._takes_share(held)
         ):
             self._crowded_out = True
         else:
@@ -128,7 +128,7 @@ class HttpExchange:
         """Count the body as its client's, again with each part: the API key is known only after the first."""
         if self._share:
             self._leave_share()
-        self._client = self.incoming.key_id or self.incoming.peer
+        self._client = client_of(self.incoming)
         if not self.flow.clients.take_share(self._client, size):
             return False
         self._share = size
@@ -188,8 +188,7 @@ class HttpExchange:
             if self.gone:
                 raise ClientGone
             if self._crowded_out:
-                message = "this router holds as many bytes of requests as it may, in all or of one client: retry in 1 s"
-                raise ErrorResponse(503, "too_many_bodies", message, retry_after_s=1)
+                raise too_many()
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()

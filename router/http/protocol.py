@@ -286,6 +286,22 @@ class HttpProtocol(asyncio.Protocol):
         """True between requests, even if part of the next head has arrived."""
         return self._last is None or self._last.response_complete
 
+    @property
+    def is_slow(self) -> bool:
+        """True once the body of the only request has been awaited for long enough."""
+        if self._limits.timed != BODY or self._last is not self._running or self._deaf:
+            return False
+        deadlines = self._server.deadlines
+        return deadlines.due(self) - self._server.loop.time() < request_limits.BODY_S - request_limits.SLOW_S
+
+    def make_way(self) -> None:
+        """End a connection that is idle or slow: another one needs its place."""
+        if self.is_idle:
+            self.close()
+        else:
+            message = "all connections are in use, and the body of this request was not here: retry in 1 s"
+            self._refuse(ErrorResponse(503, "too_many_connections", message, retry_after_s=1))
+
     def expire(self) -> None:
         """Handle a client that has exceeded its time."""
         awaited = self._limits.awaited

@@ -7,6 +7,7 @@ from router.timers import Deadlines
 
 HEAD_S = 20.0  # from the connection, or from a further request's first byte, to the end of the head
 BODY_S = 60.0  # from the first incomplete read to the end of the body, even after an early response
+SLOW_S = 1.0  # time for a body before its connection may be closed for others
 KEEP_ALIVE_S = 75.0  # between two requests; longer than the balancers in front, so that they close first
 MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are ignored

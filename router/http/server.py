@@ -104,20 +104,21 @@ class HttpServer:
         self.clients.full(refused=spare is None)
         if spare is None:
             return False
-        spare.close()
         self.connections.discard(spare)
         self.newcomers.pop(spare, None)
         self.deadlines.stop(spare)
+        spare.make_way()
         return True
 
     def _spare(self) -> HttpProtocol | None:
         """Return the oldest connection without a complete head, if it had its time or there are many; else the oldest
-        idle one."""
+        idle one; else the oldest whose body is slow."""
         newcomer, since = next(iter(self.newcomers.items()), (None, inf))
         if self.loop.time() - since > NEW_S or len(self.newcomers) > self.clients.limit / 2:
             return newcomer
-        idle = (each for each in islice(self.deadlines.items(), SEARCHED) if each.is_idle)
-        return next((each for each in idle if each not in self.newcomers), newcomer)
+        searched = [each for each in islice(self.deadlines.items(), SEARCHED) if each not in self.newcomers]
+        idle = next((each for each in searched if each.is_idle), newcomer)
+        return idle or next((each for each in searched if each.is_slow), None)
 
     def leave(self, connection: HttpProtocol) -> None:
         self.connections.discard(connection)

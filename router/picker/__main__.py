@@ -39,7 +39,7 @@ class Picker(Router):
         super().__init__(source, clients, spans)
         picking = Picking(source.pools, source.sessions, source.recorder, self.pages, single=single, sidecars=sidecars)
         picking.tracer = self.proxy.tracer
-        self._grpc = PickerServer(picking, settings, self._is_ready)
+        self._grpc = PickerServer(picking, self.clients, settings, self._is_ready)
 
     def _is_ready(self) -> bool:
         return self.pools.known and not self.pools.auth.closed

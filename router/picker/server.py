@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from router.http.clients import ClientConnections
 from router.picker import messages
 from router.picker.picking import Picking
 from router.picker.protobuf import Malformed
@@ -51,9 +52,12 @@ class GrpcWire:
 
 
 class PickerServer:
-    def __init__(self, picking: Picking, settings: PickerSettings, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, picking: Picking, clients: ClientConnections, settings: PickerSettings, is_ready: Callable[[], bool]
+    ) -> None:
         self.port = 0
         self._picking = picking
+        self._clients = clients
         self._settings = settings
         self._is_ready = is_ready
         self._server: grpc.aio.Server | None = None
@@ -88,7 +92,8 @@ class PickerServer:
             await self._server.stop(self._settings.grace_s)
 
     async def _process(self, _: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
-        stream = GatewayStream(GrpcWire(context), self._settings.objectives, self._settings.pool)
+        settings = self._settings
+        stream = GatewayStream(GrpcWire(context), self._clients, settings.objectives, settings.pool)
         work = asyncio.create_task(self._pick(stream))
         try:
             await asyncio.shield(work)
@@ -101,6 +106,8 @@ class PickerServer:
         else:
             if (refusal := stream.refusal) is not None:
                 await context.write(refusal)
+        finally:
+            stream.release()
 
     async def _pick(self, stream: GatewayStream) -> None:
         incoming = await stream.head()

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from router.contract.engine_fields import HEADERS as INSIDE
 from router.http import doors
-from router.http.body import MAX_BODY, ClientGone, too_large
-from router.http.client import IncomingRequest
+from router.http.body import MAX_BODY, ClientGone, too_large, too_many
+from router.http.client import IncomingRequest, client_of
+from router.http.clients import ClientConnections, HeldBody
 from router.http.errors import ErrorResponse
 from router.http.request_limits import BODY, BODY_S, MAX_HEAD, too_late
 from router.picker import messages
@@ -57,7 +58,7 @@ class GatewayStream:
     takes_chunks = False
     received: bytes | None = None
 
-    def __init__(self, wire: Wire, objectives: Mapping[str, int], pool: str = "") -> None:
+    def __init__(self, wire: Wire, clients: ClientConnections, objectives: Mapping[str, int], pool: str = "") -> None:
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
         self.gone = False
@@ -67,6 +68,7 @@ class GatewayStream:
         self.incoming = IncomingRequest("/", b"", [], "")
         self._came: set[bytes] = set()  # names of the client's headers
         self._wire = wire
+        self._held = HeldBody(clients)
         self._objectives = objectives
         self._pool = pool
         self._modes = UNTOLD
@@ -136,7 +138,13 @@ class GatewayStream:
             size += len(said.body)
             if size > MAX_BODY:
                 raise too_large()
+            if not self._held.grow(client_of(self.incoming), size):
+                raise too_many()
         return parts
+
+    def release(self) -> None:
+        """Stop holding the body."""
+        self._held.release()
 
     async def pick(
         self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None

@@ -16,7 +16,7 @@ from controlplane.doors.api.problems import ApiProblem, response
 from controlplane.live.dashboard.consumers import asked_seconds, may_look
 from controlplane.live.dashboard.history import RANGES_S
 from controlplane.pages.shares.places import place_for
-from controlplane.people.accounts.throttle import network_of
+from router.contract.net.addresses import network_of
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}

@@ -45,5 +45,5 @@ class Place:
 
 
 def place_for(address: str) -> Place | None:
-    """Take a place; None if there is no capacity. `address`: as `throttle.network_of` counts it."""
+    """Take a place; None if there is no capacity. `address`: as `network_of` counts it."""
     return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None

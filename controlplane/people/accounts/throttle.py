@@ -5,12 +5,12 @@ takes its own attempt back. Without Redis every attempt is allowed.
 """
 
 import hashlib
-import ipaddress
 
 import redis
 import structlog
 
 from fleet.redis import connect
+from router.contract.net.addresses import network_of
 from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
@@ -61,15 +61,6 @@ def _counters(username: str, address: str) -> dict[str, int]:
         _key(f"name|{name}"): NAME_ATTEMPTS,
         _key(f"address|{place}"): ADDRESS_ATTEMPTS,
     }
-
-
-def network_of(address: str) -> str:
-    """Return an address's network: whoever has one IPv6 address has 2^64 of them, so a /64 counts as one."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address  # a unix socket
-    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else str(parsed)
 
 
 def _key(counted: str) -> str:

@@ -95,6 +95,15 @@ def literal(host: str) -> Address | None:
         return None
 
 
+def network_of(host: str) -> str:
+    """Return what counts as one client: an address of IPv4, also one within IPv6, or a /64 of IPv6, as whoever has one
+    of its addresses has 2^64. A host without an address stays as it is: a Unix socket has none."""
+    found = literal(host)
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+    return host if found is None else str(found)
+
+
 def _forms(address: Address) -> Iterator[Address]:
     """Return the address, and those that a gateway or the kernel would derive from it."""
     yield address

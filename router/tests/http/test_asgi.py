@@ -52,6 +52,15 @@ async def test_whole_answers_and_streams_come_as_they_are(served):
     assert (receipt["outcome"], receipt["output_tokens"]) == ("ok", 3)
 
 
+async def test_bodies_beyond_the_limit_of_all_together_are_refused(served):
+    w = await served()
+    w.router.clients.most_body_bytes = 10_000
+    refused = await w.ask(prompt="x" * 10_000)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_bodies")
+    assert (await w.ask(prompt="x" * 5_000)).status_code == 200
+    await w.until(lambda: (w.router.clients.body_bytes, w.router.clients.shares) == (0, {}))
+
+
 async def test_errors_are_returned_over_asgi(served):
     w = await served()
     assert (await w.client.post("/v1/completions", content=b"no")).json()["error"]["code"] == "invalid_json"

@@ -97,6 +97,23 @@ async def test_a_flood_of_half_heads_does_not_keep_others_out(limited):
     assert len(served.server.clients.open) <= 10
 
 
+@pytest.mark.parametrize("slow_s", [0.0, 60.0])
+async def test_connections_whose_bodies_do_not_come_make_room_for_others(limited, monkeypatch, slow_s):
+    monkeypatch.setattr(request_limits, "SLOW_S", slow_s)
+    served = await limited(limit=2)
+    half, running = [await served.connect() for _ in range(2)]
+    running.send(get("/wait"))
+    half.send(post("/half", b"x" * 100)[:-1])
+    await served.until(lambda: served.server.clients.body_bytes)
+    fresh = await served.connect()
+    fresh.send(get("/"))
+    served.app.may.set()
+    given_up, kept = (half, [running, fresh]) if not slow_s else (fresh, [running])
+    status, _, body = await given_up.answer()
+    assert (status, code(body)) == (503, "too_many_connections")
+    assert [(await client.answer())[0] for client in kept] == [200] * len(kept)
+
+
 def slow_socket(port):
     """A client that takes next to nothing into its kernel's buffer."""
     made = socket.socket()
@@ -321,6 +338,21 @@ async def test_a_client_with_many_large_bodies_leaves_room_for_those_of_others(l
     served.app.may.set()
     assert [(await client.answer())[0] for client in holding] == [200] * 5
     await served.until(lambda: (clients.body_bytes, clients.shares) == (0, {}))
+
+
+async def test_small_bodies_that_a_client_keeps_back_count_as_its_own(limited):
+    served = await limited(most_body_bytes=100_000)
+    clients = served.server.clients
+    for held in range(10_000, 90_000, 10_000):
+        client = await served.connect()
+        client.send(post("/half", b"x" * 10_001)[:-1])
+        await served.until(lambda held=held: clients.body_bytes == held)
+    assert clients.shares == {"127.0.0.1": 80_000}
+    late, whole = [await served.connect() for _ in range(2)]
+    late.send(post("/half", b"x" * 10_001)[:-1])
+    assert code((await late.answer())[2]) == "too_many_bodies"
+    whole.send(post("/whole", b"x" * 10_000))
+    assert (await whole.answer())[0] == 200
 
 
 @pytest.mark.parametrize("sent", [1, 2, 7])

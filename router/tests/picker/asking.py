@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from router.http.clients import ClientConnections
 from router.picker import messages
 from router.picker.protobuf import Fields, fields, mapping, message, number, put
 from router.picker.protobuf import messages as several
@@ -96,7 +97,8 @@ class Asking:
     def __init__(self, **options: Any) -> None:
         self._said: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
-        self.stream = GatewayStream(self, options.pop("objectives", {}), **options)
+        clients, objectives = options.pop("clients", ClientConnections()), options.pop("objectives", {})
+        self.stream = GatewayStream(self, clients, objectives, **options)
 
     async def read(self) -> bytes | None:
         return await self._said.get()

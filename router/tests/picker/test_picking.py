@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from router.contract.redis import redis_keys
+from router.http.clients import ClientConnections
 from router.picker import stream
 from router.picker.picking import Picking
 from router.pool.health.stall_watch import look, stalled
@@ -42,6 +43,7 @@ class Gateway:
             await self.picking.pick(incoming, asking.stream)
             if (refusal := asking.stream.refusal) is not None:
                 await asking.write(refusal)
+            asking.stream.release()
 
         return asking, asyncio.create_task(work())
 
@@ -380,6 +382,20 @@ async def test_a_body_that_does_not_come_is_refused_in_time(three: World, monkey
     assert (told.status, orjson.loads(told.body or b"")["error"]["code"]) == (408, "body_timeout")
     await work
     assert gateway.inflight() == 0
+
+
+@pytest.mark.attacks
+async def test_bodies_beyond_the_limit_of_all_together_are_refused(three: World) -> None:
+    clients = ClientConnections(most_body_bytes=100_000)
+    gateway = Gateway(three, clients=clients)
+    held, work = gateway.ask({**DOCUMENT, "prompt": "x" * 60_000})
+    assert (await held.answer()).endpoints
+    assert clients.body_bytes > 60_000
+    told = await gateway.picked({**DOCUMENT, "prompt": "x" * 60_000})
+    assert (told.status, orjson.loads(told.body or b"")["error"]["code"]) == (503, "too_many_bodies")
+    held.say(None)
+    await work
+    assert (clients.body_bytes, clients.shares) == (0, {})
 
 
 @pytest.mark.attacks

@@ -99,6 +99,8 @@ def test_one_name_from_many_addresses_is_slowed(live_redis):
         ("2001:db8::1", "2001:db8::ffff:2", True),
         ("2001:db8::1", "2001:db8:0:1::1", False),
         ("192.0.2.1", "192.0.2.2", False),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
         ("", "", True),
     ],
 )
