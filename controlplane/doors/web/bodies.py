@@ -1,6 +1,8 @@
 """Bounds bodies before Django reads them: it would write a large one to disk before it knows who sends it."""
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -29,6 +31,7 @@ from controlplane.traffic.batches.auth import key_of
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 log = structlog.get_logger(__name__)
 ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
+OF_CALLER = 512 * 1024 * 1024  # bytes of the bodies of one caller in requests under way; the first always fits
 FORM = 65_536  # bytes that an upload's form adds to its file
 UPLOADS = {
     "/api/v1/traces": registry.MAX_BYTES + FORM,
@@ -55,6 +58,7 @@ class BoundedBodies:
 
     def __init__(self, app: Application) -> None:
         self.app = app
+        self._under_way: Counter[str] = Counter()  # bytes by caller, as announced, else as allowed
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = dict(scope["headers"])
@@ -69,28 +73,45 @@ class BoundedBodies:
             await send(message)
 
         try:
-            limit = await self._limit(scope["path"], headers, None if size is None else int(size))
-            await self.app(scope, _counted(receive, limit), noting_send)
+            caller, limit = await self._allowed(scope["path"], headers, None if size is None else int(size))
+            with self._room(caller, limit):
+                await self.app(scope, _counted(receive, limit), noting_send)
         except BodyRefused as refused:
             if not started:
                 await _answer(scope, send, refused.problem)
 
-    async def _limit(self, path: str, headers: dict[bytes, bytes], size: int | None) -> int:
-        """Return the limit. BodyRefused if the announced size is too large; a chunked body announces none and is
-        counted."""
+    async def _allowed(self, path: str, headers: dict[bytes, bytes], size: int | None) -> tuple[str, int]:
+        """Return the caller, empty where none is asked for, and the bytes that may come: no more than announced. Raise
+        BodyRefused if too many are announced."""
         if size is not None and size <= ANONYMOUS:
-            return ANONYMOUS
-        known = has_key if path.startswith("/v1/") else is_signed_in
-        if not await database_sync_to_async(known)(headers):
+            return "", ANONYMOUS
+        known = key_named if path.startswith("/v1/") else user_named
+        caller = await database_sync_to_async(known)(headers)
+        if not caller:
             if size is None:
-                return ANONYMOUS  # Its 413 names this bound.
+                return "", ANONYMOUS  # Its 413 names this bound.
             raise BodyRefused(
                 ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller")
             )
         limit = limit_of(path)
         if size is not None and size > limit:
             raise too_large(limit)
-        return limit
+        return caller, limit if size is None else size
+
+    @contextmanager
+    def _room(self, caller: str, size: int) -> Iterator[None]:
+        """Count the body as the caller's until its request has ended. Raise BodyRefused beyond OF_CALLER."""
+        under_way = self._under_way[caller]
+        if caller and under_way and under_way + size > OF_CALLER:
+            detail = f"your requests under way have {under_way:,} bytes, at most {OF_CALLER:,} are allowed: retry later"
+            raise BodyRefused(ApiProblem(429, detail=detail, headers={"Retry-After": "5"}))
+        self._under_way[caller] += size
+        try:
+            yield
+        finally:
+            self._under_way[caller] -= size
+            if not self._under_way[caller]:
+                del self._under_way[caller]
 
 
 def too_large(limit: int) -> BodyRefused:
@@ -111,22 +132,29 @@ def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
     return counted
 
 
-def is_signed_in(headers: dict[bytes, bytes]) -> bool:
-    """Tell whether a token or session is valid; the request's view looks it up again. Raises without a database."""
+def user_named(headers: dict[bytes, bytes]) -> str:
+    """Name the user of a valid token or session, whom the request's view looks up again; empty without one. Raises
+    without a database."""
     authorization = headers.get(b"authorization")
-    try:
+    with _database():
         if authorization is not None:
-            return principal_by_token(authorization.decode("latin-1")) is not None
-        return bool(role_of(_user_of(headers)))
-    except DatabaseError as error:
-        log.warning("web.callers_unknown", error=str(error))
-        raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None
+            principal = principal_by_token(authorization.decode("latin-1"))
+            return f"user {principal.user_id}" if principal is not None else ""
+        user = _user_of(headers)
+        return f"user {user.pk}" if role_of(user) else ""
 
 
-def has_key(headers: dict[bytes, bytes]) -> bool:
-    """Tell whether there is an API key, which the API of batches takes. Raises as `is_signed_in`."""
+def key_named(headers: dict[bytes, bytes]) -> str:
+    """Name the API key, which the API of batches takes; empty without one. Raises as `user_named`."""
+    with _database():
+        key = key_of(headers)
+        return f"key {key.pk}" if key is not None else ""
+
+
+@contextmanager
+def _database() -> Iterator[None]:
     try:
-        return key_of(headers) is not None
+        yield
     except DatabaseError as error:
         log.warning("web.callers_unknown", error=str(error))
         raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None

@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
+from router.contract.net.addresses import network_of
+
 MAX_CONNECTIONS = 1_000  # limit, beside half of the process's open files
 SHARE = 0.5  # largest share for one address, unless it is a trusted proxy's
 
@@ -32,7 +34,7 @@ def make_room(connections: Collection[object], address: str, proxies: Sequence[s
     most = max_connections()
     share = int(most * SHARE)
     if len(connections) >= share and not is_trusted(address, tuple(proxies)):
-        own = [each for each in connections if _address_of(each) == address]
+        own = [each for each in connections if network_of(_address_of(each)) == network_of(address)]
         if len(own) >= share:
             return _close_oldest(own)
     return len(connections) < most or _close_oldest(connections)

@@ -41,9 +41,31 @@ class Django:
         await send({"type": "http.response.body", "body": b""})
 
 
+class Asking(Django):
+    """Answers only after it has itself asked the next of `further`, as (size, headers)."""
+
+    def __init__(self, *further: tuple[int, dict[str, str]]) -> None:
+        self.further = [*further]
+        self.statuses: list[int] = []
+        self.bounded = BoundedBodies(self)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.further:
+            self.statuses.append((await asked(self.bounded, *self.further.pop()))[0])
+        await super().__call__(scope, receive, send)
+
+
 @async_to_sync  # in the thread, and so in the transaction, of the test
-async def ask(
-    app: Django, size: int, headers: dict[str, str] | None = None, path: str = "/login", announced: bool = True
+async def ask(app: Django, *given: Any, **named: Any) -> tuple[int, dict[bytes, bytes], bytes]:
+    return await asked(app.bounded if isinstance(app, Asking) else BoundedBodies(app), *given, **named)
+
+
+async def asked(
+    bounded: BoundedBodies,
+    size: int,
+    headers: dict[str, str] | None = None,
+    path: str = "/login",
+    announced: bool = True,
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     given = {**(headers or {}), **({"content-length": str(size)} if announced else {"transfer-encoding": "chunked"})}
     scope = {
@@ -60,7 +82,7 @@ async def ask(
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    await BoundedBodies(app)(scope, receive, send)
+    await bounded(scope, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
@@ -98,7 +120,7 @@ def test_a_wrong_credential_counts_as_none(headers: dict[str, str]) -> None:
 def test_a_user_without_a_role_is_a_stranger(client: Client) -> None:
     client.force_login(User.objects.create_user("nemo"))
     headers = {name.encode(): value.encode() for name, value in cookie(client).items()}
-    assert not bodies.is_signed_in(headers)
+    assert bodies.user_named(headers) == ""
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -115,6 +137,19 @@ def test_a_token_uploads_a_trace(ci: ApiCaller) -> None:
     headers = {"authorization": f"Bearer {ci.token}"}
     assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/traces"))[0] == 200
     assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/fleet"))[0] == 413
+
+
+def test_a_callers_bodies_under_way_are_bounded_together_and_those_of_others_are_not(
+    ci: ApiCaller, vera_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = ANONYMOUS + 1
+    monkeypatch.setattr(bodies, "OF_CALLER", 2 * size)
+    token = {"authorization": f"Bearer {ci.token}"}
+    app = Asking((size, token), (size, cookie(vera_client)), (size, token))
+    assert ask(app, size, token)[0] == 200
+    assert app.statuses == [429, 200, 200]  # the innermost first
+    assert ask(app, 3 * size, token)[0] == 200
+    assert not app.bounded._under_way
 
 
 def test_a_request_without_a_body_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
