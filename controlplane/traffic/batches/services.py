@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet, Sum, Window
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import RowNumber
 from django.utils import timezone
@@ -45,9 +45,7 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
     """Store an uploaded file. Raises Refused."""
     if purpose != "batch":
         raise Refused("purpose: must be batch", "purpose")
-    kept = StoredFile.objects.filter(key=key).aggregate(files=Count("pk"), bytes=Sum("bytes", default=0))
-    if kept["files"] >= MOST_FILES:
-        raise Refused(f"the API key has {MOST_FILES:,} files: delete some first", "file")
+    _check_room(key, "file", 0)  # before anything is written, and again as others may upload at once
     row = StoredFile(key=key, filename=filename[:200], purpose=purpose, bytes=0)
     path = store.content(row.name)
     try:
@@ -56,19 +54,32 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
                 row.bytes += file.write(part)
                 if row.bytes > store.LARGEST:
                     raise Refused(f"a file may have at most {store.LARGEST:,} bytes", "file", 413)
-                if kept["bytes"] + row.bytes > MOST_BYTES:
-                    raise Refused(f"files of an API key may have {MOST_BYTES:,} bytes: delete some first", "file", 413)
             file.flush()
             os.fsync(file.fileno())
         if not row.bytes:
             raise Refused("the file is empty", "file")
-        with transaction.atomic():
+        with held(ApiKey.objects.filter(pk=key.pk), f"API key {key.name}"):
+            _check_room(key, "file", row.bytes)
             row.save()
             audit.record(actor_of(key), "file.upload", f"file {row.name}", "", None, {"bytes": row.bytes})
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return row
+
+
+def _check_room(key: ApiKey, param: str, size: int) -> None:
+    """Check that the key may have `size` bytes more. A batch without results counts as much as its file, since they may
+    be as large. Raises Refused."""
+    files = StoredFile.objects.filter(key=key)
+    kept = files.aggregate(files=Count("pk"), bytes=Sum("bytes", default=0))
+    if param == "file" and kept["files"] >= MOST_FILES:
+        raise Refused(f"the API key has {MOST_FILES:,} files: delete some first", param)
+    read = Subquery(files.filter(name=OuterRef("input_file")).values("bytes")[:1])
+    to_come = Batch.objects.filter(key=key, closed_at=None).aggregate(bytes=Sum(read, default=0))
+    if kept["bytes"] + to_come["bytes"] + size > MOST_BYTES:
+        why = f"files of an API key, with those that its batches will make, may have {MOST_BYTES:,} bytes"
+        raise Refused(f"{why}: delete some first", param, 413)
 
 
 def delete_file(row: StoredFile) -> None:
@@ -90,15 +101,19 @@ def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
         raise Refused(f"endpoint: must be one of {', '.join(BATCHED)}", "endpoint")
     metadata = {} if metadata is None else metadata
     if not _is_metadata(metadata):
-        raise Refused(f"metadata: at most {MOST_METADATA} texts of at most 512 characters", "metadata")
+        raise Refused(f"metadata: at most {MOST_METADATA} texts of at most 512 characters, without NUL", "metadata")
     name = asked.get("input_file_id")
-    if not isinstance(name, str) or not StoredFile.objects.filter(key=key, name=name, purpose="batch").exists():
+    is_name = isinstance(name, str) and _is_text(name, 40)
+    file = StoredFile.objects.filter(key=key, name=name, purpose="batch").first() if is_name else None
+    if file is None:
         raise Refused(f"input_file_id: there is no file {str(name)[:60]!r} with the purpose batch", "input_file_id")
-    if Batch.objects.filter(key=key).exclude(status__in=ENDED).count() >= MOST_BATCHES:
-        raise Refused(f"{MOST_BATCHES:,} batches of the API key have not ended: wait for one or cancel it", status=429)
-    row = Batch(key=key, api_path=asked["endpoint"], window_s=WINDOWS[window], metadata=metadata, input_file=name)
+    row = Batch(key=key, api_path=asked["endpoint"], window_s=WINDOWS[window], metadata=metadata, input_file=file.name)
     row.actor = actor_of(key).name
-    with transaction.atomic():
+    with held(ApiKey.objects.filter(pk=key.pk), f"API key {key.name}"):
+        if Batch.objects.filter(key=key).exclude(status__in=ENDED).count() >= MOST_BATCHES:
+            why = f"{MOST_BATCHES:,} batches of the API key have not ended: wait for one or cancel it"
+            raise Refused(why, status=429)
+        _check_room(key, "input_file_id", file.bytes)
         row.save()
         after = {"endpoint": row.api_path, "input_file": name, "completion_window": window}
         audit.record(actor_of(key), "batch.create", f"batch {row.name}", "", None, after)
@@ -113,7 +128,12 @@ def actor_of(key: ApiKey) -> Actor:
 def _is_metadata(given: object) -> bool:
     if not isinstance(given, dict) or len(given) > MOST_METADATA:
         return False
-    return all(isinstance(value, str) and len(name) <= 64 and len(value) <= 512 for name, value in given.items())
+    return all(isinstance(value, str) and _is_text(name, 64) and _is_text(value, 512) for name, value in given.items())
+
+
+def _is_text(given: str, longest: int) -> bool:
+    """PostgreSQL stores no NUL."""
+    return len(given) <= longest and "\0" not in given
 
 
 def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bool:

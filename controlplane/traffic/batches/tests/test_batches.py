@@ -276,7 +276,9 @@ def test_files_and_batches_are_listed_page_by_page(alice: Caller, router: StandI
         ({"endpoint": "/v1/audio/speech"}, "endpoint"),
         ({"metadata": {"a": 1}}, "metadata"),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"metadata": {"a": "\0"}}, "metadata"),
         ({"input_file_id": "file-x"}, "input_file_id"),
+        ({"input_file_id": "\0"}, "input_file_id"),
     ],
 )
 def test_requests_that_a_batch_may_not_make_are_named(alice: Caller, router: StandIn, body: Any, param: str) -> None:
@@ -297,6 +299,36 @@ def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytes
     monkeypatch.setattr(services, "MOST_BYTES", 15)
     alice.upload(b"x" * 8)
     assert "delete some first" in alice.upload(b"x" * 8, status=413)["error"]["message"]
+
+
+def test_a_file_of_a_key_that_others_filled_during_its_upload_is_refused(
+    alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MOST_BYTES", 15)
+
+    def parts() -> Iterator[bytes]:
+        services.keep_file(alice.row, "b", "batch", [b"y" * 8])
+        yield b"x" * 8
+
+    with pytest.raises(services.Refused, match="delete some first"):
+        services.keep_file(alice.row, "a", "batch", parts())
+    assert len([*store.folder().iterdir()]) == StoredFile.objects.count() == 1
+
+
+def test_batches_count_as_much_as_their_files_until_their_results_are_there(
+    alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = alice.batch(line("a"))
+    file = Batch.objects.get(name=name).input_file
+    monkeypatch.setattr(services, "MOST_BYTES", 3 * len(line("a")))
+    asked = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+    alice.post("/v1/batches", **asked)
+    refused = alice.post("/v1/batches", 413, **asked)["error"]
+    assert (refused["param"], "delete some first" in refused["message"]) == ("input_file_id", True)
+    assert "its batches will make" in alice.upload(line("b"), line("c"), status=413)["error"]["message"]
+    alice.post(f"/v1/batches/{name}/cancel")
+    services.close_left()
+    alice.post("/v1/batches", **asked)
 
 
 def test_old_files_and_batches_are_deleted(alice: Caller, router: StandIn) -> None:
