@@ -161,6 +161,15 @@ def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
     assert calls[0] > MOST_CALLS / 10  # so the bound would be felt
 
 
+def test_the_texts_of_the_form_that_a_viewer_may_post_are_read_only_up_to_their_bound(vera_client: Client) -> None:
+    """The command of an experiment is shown to whoever fills in its form."""
+    values = {"seeds": "1 " * 400_000, "more_arms": "a\n" * 400_000, "slo": json.dumps(dict.fromkeys(range(60_000)))}
+    for name, text in values.items():
+        with counted() as calls:
+            answer = vera_client.post("/experiments/curl", {"name": "x", name: text})
+        assert (answer.status_code, calls[0] < MOST_CALLS / 5) == (200, True), name
+
+
 def pages() -> Iterator[str]:
     return (concrete(route) for route in patterns(get_resolver()) if not route.startswith(UNASKED))
 

@@ -1,7 +1,7 @@
 """Views that start an experiment from the browser, with the API's fields and checks."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -33,6 +33,7 @@ TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 OBJECTS = ("expect", "slo")  # fields typed as JSON
 MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # fields folded on a new form
 BODY_CHARS = 8_000  # longest ?body=, as a URL may be no longer
+FIELD_CHARS = 32_000  # longest field of several values
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 
@@ -74,11 +75,24 @@ def raw_body(form: QueryDict) -> JsonObject:
         return given if isinstance(given := object_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
-    raw["seeds"] = [typed_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
-    typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
-    raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
-    raw |= {name: object_of(text) for name in OBJECTS if (text := _text(form, name))}
+    raw["seeds"] = _unless_long(_text(form, "seeds"), _numbers)
+    arms = _unless_long(_text(form, "more_arms"), _arms)
+    raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
+    raw |= {name: _unless_long(text, object_of) for name in OBJECTS if (text := _text(form, name))}
     return raw
+
+
+def _unless_long(text: str, read: Callable[[str], Any]) -> Any:
+    """Return what the text says; itself if reading it, and saying all that is wrong with it, would take long."""
+    return read(text) if len(text) <= FIELD_CHARS else text
+
+
+def _numbers(text: str) -> list[Any]:
+    return [typed_number(word) for word in text.replace(",", " ").split()]
+
+
+def _arms(text: str) -> list[Any]:
+    return [_arm(line.strip()) for line in text.splitlines() if line.strip()]
 
 
 def _text(form: QueryDict, name: str) -> str:
