@@ -1,7 +1,7 @@
 """Forms that post the version they were made from: each is refused once somebody else changed what it showed."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from types import MappingProxyType
@@ -14,12 +14,14 @@ from django.contrib.messages import get_messages
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model
 from django.test import Client
+from django.urls import URLResolver, get_resolver
 
 from controlplane.common.as_seen import SEEN, etag
 from controlplane.doors.api.tests import versioned_kinds as kinds
 from controlplane.pages.shares.models import Share
 from controlplane.people.accounts.models import ApiToken
 from controlplane.people.accounts.services import user_etag
+from controlplane.people.accounts.tests.test_closed_by_default import concrete
 from controlplane.people.notices.models import Channel
 from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.keys import services as keys
@@ -35,14 +37,16 @@ POOL, INSTANCE, NODE = "/fleet/pools/demo/", "/fleet/instances/demo-0/", "/fleet
 POLICY = "/policies/default/"
 # Forms with a version of another kind: an etag of their own, or the digest of the plan that they show.
 OWN_VERSION = {
-    "", "delivery-act", "draft", "draft-deliver", "draft-discard", "draft-publish", "draft-resolve", "fleet-apply",
+    "delivery-act", "draft", "draft-deliver", "draft-discard", "draft-publish", "draft-resolve", "fleet-apply",
     "models-alias", "models-discard", "models-draft", "models-publish", "models-rollback", "policy-rollback",
+    "fleet/pool_form.html",
 }  # fmt: skip
 # They make something new, or change nothing.
 CREATE = {
     "channels", "delivery-try", "draft-open", "draft-preview", "experiment-repeat", "experiment-start", "freezes",
     "keys", "login", "models-open", "oidc-link", "playground", "policy-create", "shares", "test-channel", "tokens",
-    "plans", "tunings", "users", "write-note",
+    "plans", "tunings", "users", "write-note", "experiments/matrix_new.html", "experiments/new.html",
+    "fleet/adopt.html", "traces/traces.html", "accounts/own_password.html", "accounts/sign_in_link.html", "base.html",
 }  # fmt: skip
 # They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
 # cancellation whenever a job has just begun.
@@ -227,10 +231,11 @@ def test_a_form_that_nothing_has_overtaken_is_done(ada_client: Client, form: Sta
 def test_every_form_that_posts_carries_a_version_or_is_known_to_need_none() -> None:
     with_row: set[str] = set()
     without: set[str] = set()
-    for template in (settings.BASE_DIR / "templates").rglob("*.html"):
+    folder = settings.BASE_DIR / "templates"
+    for template in folder.rglob("*.html"):
         for form in re.findall(r'<form[^>]*method="post".*?</form>', template.read_text(), re.DOTALL):
             name = re.search(r"""action="\{% url '([\w-]+)'""", form)
-            (with_row if "{% seen " in form else without).add(name[1] if name else "")
+            (with_row if "{% seen " in form else without).add(name[1] if name else str(template.relative_to(folder)))
     assert with_row == {form.name for form in FORMS}
     assert without == OWN_VERSION | CREATE | ONE_STATE
 
@@ -265,3 +270,30 @@ def test_a_budget_that_another_one_made_meanwhile_is_not_replaced_by_a_page_that
     assert Budget.objects.get().limit == 100
     assert ada_client.post(form.action, fields(ada_client, form)).status_code == 302
     assert Budget.objects.get().limit == 9
+
+
+# Addresses that take a POST although no template's form names them
+UNNAMED = {
+    "", "healthz", "metrics", "shared-wall", "badge", "experiment-curl",  # they change nothing
+    "logout", "sign-in-link", "password", "oidc-backchannel-logout",  # a person's own session and password
+    "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "matrix-start", "traces",  # they make something
+    "draft-autosave", "fleet-new-pool", "fleet-edit-pool",  # with a version of their own
+    "v1/files", "v1/files/<str:name>", "v1/files/<str:name>/content",  # OpenAI's API: rows of the key that change once
+    "v1/batches", "v1/batches/<str:name>", "v1/batches/<str:name>/cancel",
+}  # fmt: skip
+
+
+def test_every_address_that_takes_a_post_has_a_form_that_is_known(ada_client: Client) -> None:
+    named = {form.name for form in FORMS} | OWN_VERSION | CREATE | ONE_STATE
+    allowed = {name: ada_client.options(concrete(route)).headers.get("Allow", "POST") for route, name in pages()}
+    assert {name for name, methods in allowed.items() if "POST" in methods} - named == UNNAMED
+
+
+def pages(resolver: URLResolver | None = None, before: str = "") -> Iterator[tuple[str, str]]:
+    """The route and the name of each address outside REST."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        route = f"{before}{entry.pattern}"
+        if isinstance(entry, URLResolver):
+            yield from () if route.startswith("api/") else pages(entry, route)
+        else:
+            yield route, entry.name or route
