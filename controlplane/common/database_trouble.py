@@ -1,9 +1,6 @@
 """What a failed query says of the database as a whole, in words for pages and REST."""
 
-import os
-from pathlib import Path
-
-from django.db import InterfaceError, InternalError, OperationalError, connection
+from django.db import InterfaceError, InternalError, OperationalError
 
 AWAY = "the database does not answer or cannot be written"
 READ_ONLY = "the database can be read but not written, so nothing was changed"
@@ -11,15 +8,13 @@ READ_ONLY = "the database can be read but not written, so nothing was changed"
 _REFUSALS = ("readonly database", "read-only transaction")
 
 
+def says_read_only(message: str) -> bool:
+    """True for the words of a database that refused a write as it would refuse everybody's."""
+    return any(words in message for words in _REFUSALS)
+
+
 def is_read_only(error: BaseException | None) -> bool:
-    """True if the database refused a write that it would refuse to everybody."""
-    return isinstance(error, OperationalError | InternalError) and any(words in str(error) for words in _REFUSALS)
-
-
-def is_locked_away() -> bool:
-    """True if SQLite's file may only be read; asks the file, not the database, so that a frame waits for neither."""
-    path = Path(str(connection.settings_dict["NAME"]))
-    return connection.vendor == "sqlite" and path.is_file() and not os.access(path, os.W_OK)
+    return isinstance(error, OperationalError | InternalError) and says_read_only(str(error))
 
 
 def trouble_of(error: BaseException | None) -> str:

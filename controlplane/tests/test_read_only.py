@@ -1,19 +1,21 @@
 """A database that can be read but not written: pages and REST still read, a write is refused in words and changes
 nothing."""
 
-import os
+import time
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 
+import orjson
 import pytest
+import redis
 from django.contrib.auth.models import User
 from django.db import InterfaceError, InternalError, OperationalError, connection
 from django.test import Client
 
-from controlplane.common import database_trouble
-from controlplane.common.database_trouble import AWAY, READ_ONLY, is_locked_away, trouble_of
+from controlplane.base.schedule.lanes import Schedule
+from controlplane.common.database_trouble import AWAY, READ_ONLY, trouble_of
 from controlplane.doors.api.tests import versioned_kinds as kinds
+from controlplane.live.dashboard.frame import banners
+from controlplane.live.dashboard.step import step
 from controlplane.people.accounts.models import ApiToken
 from controlplane.people.audit.models import AuditEntry
 from controlplane.testing import ApiCaller, api_caller
@@ -26,6 +28,7 @@ SWITCH = {
 }
 PAGES = ("/live", "/policies/default/", "/deliveries/", "/fleet/pools/demo/", "/fleet/apply", "/audit/", "/use/")
 READS = ("/fleet", "/policies", "/audit")
+PASSWORD = "correct-horse-battery"  # of a user of one test
 FORMS = ("/policies/default/draft/open", "/models/open", "/deliveries/try")
 
 
@@ -45,6 +48,8 @@ def caller(transactional_db: None, redis_away: None, ada: User, data_dir: object
 @pytest.fixture
 def reading(caller: ApiCaller, ada: User) -> Iterator[Client]:
     client = Client(raise_request_exception=False)
+    ada.set_password(PASSWORD)
+    ada.save()
     client.force_login(ada)
     switch("ON")
     yield client
@@ -67,15 +72,29 @@ def test_everything_can_be_read_and_nothing_written(reading: Client, caller: Api
     assert (AuditEntry.objects.count(), ApiToken.objects.count(), Policy.objects.count()) == (before, 1, 1)
 
 
-@pytest.mark.parametrize(("mount", "said"), [("ro", True), ("rw", False)])
-def test_the_file_says_whether_it_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, said: bool
+def test_nobody_can_sign_in_and_the_page_says_so(reading: Client) -> None:
+    answer = Client(raise_request_exception=False).post("/login", {"username": "ada", "password": PASSWORD})
+    assert (answer.status_code, reading.get("/live").status_code) == (503, 200)
+    assert b"nobody can sign in or out" in answer.content
+
+
+def test_every_page_hears_it_from_the_control_worker_until_it_can_write_again(
+    transactional_db: None, live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "weir.sqlite3").touch()
-    file = SimpleNamespace(vendor="sqlite", settings_dict={"NAME": tmp_path / "weir.sqlite3"})
-    monkeypatch.setattr(database_trouble, "connection", file)
-    monkeypatch.setattr(os, "access", lambda *_: mount == "rw")  # root may write any file, but not on such a disk
-    assert is_locked_away() is said
+    monkeypatch.setattr("controlplane.base.schedule.lanes.close_old_connections", lambda: None)  # the test's own
+    control, now = Schedule("control@a", {}), time.time()
+
+    def said(second: int) -> list[str]:
+        control._keep_lease()
+        return [banner["text"] for banner in orjson.loads(step(live_redis, now + second, "worker") or b"")["banners"]]
+
+    assert said(0) == []
+    switch("ON")
+    try:
+        assert said(1) == [banners.READ_ONLY]
+    finally:
+        switch("OFF")
+    assert said(2) == []
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ class Schedule:
         self._steps = steps
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._kept_at = time.time()  # last time that the lease could be looked at, and written by its holder
+        self._missed = False
 
     def start(self) -> None:
         self._thread("lease", self._lead)
@@ -144,13 +146,21 @@ class Schedule:
         close_old_connections()
 
     def _keep_lease(self) -> float:
+        led = self.leadership.holds()
         try:
-            led = self.leadership.holds()
             self.leadership.step()
-            if self.leadership.holds() and not led:
-                reports.forget_all_but(self._steps)
         except Exception as error:
             log.warning("%s cannot reach the lease: %s", self.leadership.worker, error)
+            self._missed = True
+            reports.write(reports.LEASE, self._lease_report(text_of(error)))
+        else:
+            if self.leadership.holds() and (self._missed or not led):
+                reports.forget_all_but(self._steps)
+            self._kept_at, self._missed = time.time(), False
         close_old_connections()
         reports.tell_worker(self.leadership.worker)
         return BEAT_S
+
+    def _lease_report(self, error: str) -> StepReport:
+        what, worker = "keeping the lease of control workers", self.leadership.worker
+        return StepReport(at=self._kept_at, every_s=BEAT_S, took_s=0.0, what=what, worker=worker, error=error)

@@ -13,6 +13,8 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import StepReport
 from router.contract.redis.staleness import WORKER_DOWN_S
 
+LEASE = "lease"  # report of a control worker that cannot write its lease; taken back once it can
+
 
 def write(name: str, report: StepReport) -> None:
     with contextlib.suppress(redis.RedisError):  # Everything else that needs Redis reports the failure.

@@ -11,10 +11,9 @@ import orjson
 import redis
 
 from controlplane.base.schedule import reports
-from controlplane.common.database_trouble import is_locked_away
+from controlplane.common.database_trouble import says_read_only
 from controlplane.live.dashboard import history, kept_row
 from controlplane.live.dashboard.frame import folding, router_silence, ticker
-from controlplane.live.dashboard.frame.banners import READ_ONLY_DATABASE
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.live.dashboard.frame.types import Frame, HistoryRow
 from controlplane.live.dashboard.router_answers import router_answers
@@ -64,8 +63,6 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
         return None
     inputs, previous = read(client, now)
     frame = build_frame(now, inputs, previous, built_by)
-    if is_locked_away():
-        frame["banners"].insert(0, READ_ONLY_DATABASE)
     text = encode(frame)
     publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
     for event in router_silence.events(now, frame, previous):
@@ -206,6 +203,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
     deliveries = reader.decode(DeliveryLines, raw_deliveries)
     savings = reader.decode(SavingLines, raw_savings)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
+    steps = reports.decoded(raw_steps)
     inputs = FrameInputs(
         fleets=fleets,
         samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
@@ -218,7 +216,8 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         events=[event for event in events if event is not None],
         nodes=nodes.nodes if nodes is not None else (),
         control_at=float(control_at) if control_at else None,
-        steps=reports.decoded(raw_steps),
+        steps=steps,
+        read_only=reports.LEASE in steps and says_read_only(steps[reports.LEASE].error),
         unreadable=reader.unreadable,
     )
     return inputs, _previous(*raw_previous)

@@ -148,6 +148,7 @@ FRAME = record(
         gap=rows(number),
         owed=rows(word(("samples", "control", "routers", "nodes"))),
         unreadable=number,
+        read_only=number,
         routers_state=word(("serving", "late", "down", "none")),
         late_steps=rows(record(step=name, age_s=number, every_s=number, error=withheld)),
     ),

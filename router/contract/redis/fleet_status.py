@@ -81,7 +81,8 @@ class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Hash weir:steps, a field for each step, written by the control worker that takes it."""
+    """Hash weir:steps, a field for each step, written by the control worker that takes it; of the lease only while it
+    cannot be kept."""
 
     at: float  # Unix s, latest successful end, or this worker's start of the step
     every_s: float

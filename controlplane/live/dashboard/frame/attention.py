@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from controlplane.common.figures import ms, seconds
 from controlplane.live.dashboard.frame import slo
+from controlplane.live.dashboard.frame.banners import is_read_only
 from controlplane.live.dashboard.frame.listening import begins_anew
 from controlplane.live.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame, PoolSummary
 from fleet.counted import counted, percent
@@ -90,9 +91,12 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
 
 
 def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield late steps, unless the control worker is missing: then every step is late."""
+    """Yield late steps, unless the control worker is missing or may write nothing: then every step is late."""
     age = frame["health"]["control_age_s"]
     if age is not None and age > WORKER_DOWN_S:
+        return
+    if is_read_only(frame):
+        yield AttentionEntry(3, "database", "read-only; nothing can be changed, started or stopped", "/fleet/nodes/")
         return
     for late in frame["health"]["late_steps"]:
         reason = f"late: last done {seconds(late['age_s'])} ago, due every {seconds(late['every_s'])}"

@@ -15,12 +15,7 @@ ROUTERS = {
     "none": ("error", "No router is running: requests are not being served."),
 }
 INACTIVE = "nothing is started, stopped or replaced. Running instances are still used and shown."
-READ_ONLY_DATABASE: Banner = {
-    "kind": "database",
-    "level": "error",
-    "text": "The database is read-only: nothing can be changed, started or stopped. Requests are still routed.",
-    "ago": "",
-}
+READ_ONLY = "The database is read-only: nothing can be changed, started or stopped. Requests are still routed."
 
 
 def of(frame: Frame) -> list[Banner]:
@@ -30,6 +25,18 @@ def of(frame: Frame) -> list[Banner]:
 def _banner(kind: str, level: str, text: str, since: str = "", age_s: float | None = None) -> Banner:
     ago = f"{since} {seconds(age_s)} ago" if age_s is not None else ""
     return {"kind": kind, "level": level, "text": text, "ago": ago}
+
+
+def _database(frame: Frame) -> Iterator[Banner]:
+    if is_read_only(frame):
+        yield _banner("database", "error", READ_ONLY)
+
+
+def is_read_only(frame: Frame) -> bool:
+    """Tell whether the database refuses writes; without the control worker nobody knows."""
+    health = frame["health"]
+    age_s = health["control_age_s"]
+    return bool(health.get("read_only")) and age_s is not None and age_s <= WORKER_DOWN_S
 
 
 def _returned(frame: Frame) -> Iterator[Banner]:
@@ -90,4 +97,4 @@ def _nodes(frame: Frame) -> Iterator[Banner]:
         yield _banner("silent-nodes", "warning", " ".join(said), "last report", min(row[1] for row in silent))
 
 
-RULES: tuple[Callable[[Frame], Iterator[Banner]], ...] = (_returned, _routers, _control, _samples, _nodes)
+RULES: tuple[Callable[[Frame], Iterator[Banner]], ...] = (_database, _returned, _routers, _control, _samples, _nodes)

@@ -79,6 +79,7 @@ class FrameInputs:
     nodes: Sequence[NodeReport] = ()
     control_at: float | None = None  # time at which the control worker last built a frame
     steps: Mapping[str, StepReport] = field(default_factory=dict)  # reports of the control worker's steps, by name
+    read_only: bool = False  # whether the control worker was refused its writes to the database
     unreadable: int = 0  # values that could not be decoded
     gap: Gap | None = None  # time without frames, after which reports are awaited
 
@@ -480,6 +481,7 @@ def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns)
         "routers_age_s": min(routers["age_s"], default=None),
         "routers_state": _routers_state(routers, inputs.router_answers),
         "unreadable": inputs.unreadable,
+        "read_only": inputs.read_only,
         "late_steps": [
             _late(now, name, step) for name, step in inputs.steps.items() if _is_late(now, step, inputs.gap)
         ],

@@ -145,6 +145,7 @@ class Health(WaitedFor):
     routers_age_s: float | None  # age of a router's latest report
     routers_state: str  # "serving"; "late": none reports, but one answers or may; "down"; "none" if none is known
     unreadable: int
+    read_only: bool  # whether the database refuses writes, as far as a control worker that reports knows
     late_steps: list[LateStep]  # late steps of the control worker
 
 

@@ -28,6 +28,7 @@ class FakeFleet:
         self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
         self.kv: dict[str, float] = {}  # instance -> KV use to show
         self.busy = 0  # running requests of each instance, beside a few
+        self.silent: set[str] = set()  # who writes nothing: instances, "routers"
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
         self.observed = False
@@ -43,7 +44,8 @@ class FakeFleet:
         self.write_fleet(at)
         self.write_policy(at)
         self.write_samples(at)
-        self.write_routers(at)
+        if "routers" not in self.silent:
+            self.write_routers(at)
 
     def write_fleet(self, at: float) -> None:
         instances = [
@@ -71,8 +73,8 @@ class FakeFleet:
         self.client.set(redis_keys.policy_key(self.pool), stored(value))
 
     def write_samples(self, at: float) -> None:
-        values = {redis_keys.instance_key(name): stored(self.sample(i, name, at)) for i, name in enumerate(self.names)}
-        self.client.mset(values)
+        heard = [(i, name) for i, name in enumerate(self.names) if name not in self.silent]
+        self.client.mset({redis_keys.instance_key(name): stored(self.sample(i, name, at)) for i, name in heard})
 
     def sample(self, i: int, name: str, at: float) -> dict[str, Any]:
         kv = self.kv.get(name, 0.5 + 0.35 * math.sin(at / 17 + i))

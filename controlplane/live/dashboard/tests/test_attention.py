@@ -77,6 +77,11 @@ def test_a_healthy_fleet_needs_none() -> None:
             "late: last done 40 s ago, due every 1 s: policy default: control@local no longer leads",
         ),
         ({"steps": {"fleet.reconcile": late_step("")}}, "step_late", "late: last done 40 s ago, due every 1 s"),
+        (
+            {"steps": {"fleet.reconcile": late_step(""), "lease": late_step("")}, "read_only": True},
+            "step_late",
+            "read-only; nothing can be changed",
+        ),
         ({"control_at": NOW - 1350}, "worker_gone", "down: no heartbeat for 22 min; nothing is started"),
         (
             {"nodes": [node(NOW - 45)], "fleets": {"demo": fleet({**instance("demo-0"), "node": "gpu-1"})}},

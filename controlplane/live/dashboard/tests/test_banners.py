@@ -34,6 +34,8 @@ def called_for(health: dict[str, Any], **frame: Any) -> list[Any]:
         ({}, {"nodes": SILENT}, ["silent-nodes"]),
         ({"routers_state": "late"}, {}, ["router"]),
         ({"routers_state": "none"}, {}, ["router"]),
+        ({"read_only": True}, {}, ["database"]),
+        ({"read_only": True, "control_age_s": 40.0}, {}, ["control"]),  # nobody knows whether it still is
         ({**ALL_DOWN, "gap": [0.0, 22.0], "owed": OWED}, {}, ["returned"]),
         ({**ALL_DOWN, "gap": [0.0, 22.0], "owed": ["samples"]}, {}, ["returned", "router", "control"]),
         ({"gap": [0.0, 22.0], "owed": []}, {}, []),

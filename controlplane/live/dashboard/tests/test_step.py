@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from controlplane.live.dashboard import kept_row
-from controlplane.live.dashboard.frame import banners
 from controlplane.live.dashboard.step import current, latest, read, rows, step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from router.contract.redis import redis_keys
@@ -29,13 +28,6 @@ def test_the_web_process_leaves_it_to_the_worker_that_runs(live_redis: redis.Red
     step(live_redis, NOW, "worker")
     assert step(live_redis, NOW + 1.4, "web") is None
     assert step(live_redis, NOW + 1.6, "web") is not None
-
-
-def test_a_frame_says_that_the_database_is_read_only(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.live.dashboard.step.is_locked_away", lambda: True)
-    text = step(live_redis, NOW, "worker")
-    assert text is not None
-    assert orjson.loads(text)["banners"][0] == banners.READ_ONLY_DATABASE
 
 
 def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_redis: redis.Redis) -> None:

@@ -23,12 +23,13 @@ LAYOUT_SHIFT = """() => {
 
 class RunningFleet:
     """Writes a second of every pool, and its frame as the control worker does, each half second until stopped; `paused`
-    is a fleet whose workers have died."""
+    is a fleet whose workers have died, `controlled` one whose control worker lives."""
 
     def __init__(self, fleet: FakeFleet) -> None:
         self.fleet = fleet
         self.beside: list[FakeFleet] = []  # further pools
         self.paused = False
+        self.controlled = True
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -44,7 +45,8 @@ class RunningFleet:
     def write(self) -> None:
         for pool in [self.fleet, *self.beside]:
             pool.write(time.time())
-        step(self.fleet.client, time.time(), "worker")
+        if self.controlled:
+            step(self.fleet.client, time.time(), "worker")
 
     def stop(self) -> None:
         self._stopping.set()

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from controlplane.base.schedule import reports
 from controlplane.live.dashboard.tests.browser.conftest import RunningFleet
 from controlplane.testing_browser import Web
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import StepReport
 
 pytestmark = pytest.mark.browser
 
@@ -65,6 +68,36 @@ def test_all_pages_name_who_is_silent_keep_what_is_known_and_recover(
         finally:
             os.kill(web.processes[name].pid, signal.SIGCONT)
         is_well(pages)
+
+
+REFUSED = StepReport(
+    at=0.0, every_s=1.0, took_s=0.0, what="the lease", worker="control@a", error="attempt to write a readonly database"
+)
+
+
+def test_all_pages_tell_one_silent_sender_from_another(running: RunningFleet, open_page: Any) -> None:
+    pages = {path: open_page().goto(path) for path in (*LIVE, *OTHERS)}
+    is_well(pages)
+    running.fleet.silent, running.controlled = {"demo-0"}, False
+    for status in ("stale", "offline"):
+        for page in (pages[path] for path in LIVE):
+            expect(page.locator("#counts")).to_have_text(
+                re.compile(rf"^\s*(7 ready\s*1 {status}|1 {status}\s*7 ready)\s*$")
+            )
+            expect(page.locator("#age-text")).to_have_text(UPDATED)  # by the web process
+    banner(pages, "nothing is started, stopped or replaced")
+    state(pages, "trouble", "control worker down")
+    running.fleet.silent, running.controlled = {"routers"}, True
+    banner(pages, "The router is down")
+    expect(pages[LIVE[0]].locator("[data-strip=warm] [data-part=verdict]")).to_have_text("unknown")
+    expect(pages[LIVE[0]].locator("#counts")).to_have_text("8 ready")
+    running.fleet.silent = set()
+    is_well(pages)
+    running.fleet.client.hset(redis_keys.STEPS, reports.LEASE, codec.encode(REFUSED))
+    banner(pages, "The database is read-only")
+    state(pages, "trouble", "database: read-only")
+    running.fleet.client.delete(redis_keys.STEPS)
+    is_well(pages)
 
 
 SAID: list[tuple[list[tuple[int, str, str]], str, str]] = [
