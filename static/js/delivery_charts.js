@@ -2,7 +2,7 @@
 // share, and the levels of both arms.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
-import { opens } from "./requests_at.js";
+import { allEnded, opens } from "./requests_at.js";
 
 const EVERY_MS = 5000; // as often as the judge looks
 const LEAST_S = 60; // the shortest axis
@@ -60,7 +60,7 @@ function quantityOf({ chart, metric }) {
 // The requests of both arms that a look had seen
 function opensLook({ metric, chart }) {
   const classes = chart === "exposure" ? "" : chart.replace(DIFFERENCE, "").slice(metric.length + 1);
-  return opens(() => ({ delivery: root.dataset.delivery, class: classes, sort: metric === "tpot" ? "tpot" : "ttft" }), null);
+  return opens(() => ({ delivery: root.dataset.delivery, class: classes, sort: metric === "tpot" ? "tpot" : "ttft" }), allEnded);
 }
 
 const figures = root ? [...root.querySelectorAll("[data-chart]")] : [];

@@ -1,7 +1,7 @@
 // The charts on the page of an instance, a pool, a node or an API key: asked for again and again, drawn as those of Live.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
-import { opens } from "./requests_at.js";
+import { arrived, ended, opens, underWay } from "./requests_at.js";
 
 const EVERY_MS = 2000;
 const root = document.getElementById("charts");
@@ -20,16 +20,20 @@ const QUANTITIES = {
   tokens: drawn([line("prompt", "prompt"), line("output", "output", 1, [7, 5])], significant),
   ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms, undefined, true),
 };
-const opened = of === "node" ? null : opens(() => ({ [of]: name, sort: "ttft" }));
+let bin = 0; // seconds of a point
+const behind = (at) => arrived(at, bin);
+const BEHIND = { ttft: ended, requests: behind, tokens: behind };
+const opened = (key) => (of === "node" ? null : opens(() => ({ [of]: name, sort: "ttft" }), BEHIND[key] ?? underWay));
 const charts = [...root.querySelectorAll("[data-chart]")].map((figure) => ({
-  figure, chart: new Chart(figure, `${figure.querySelector("figcaption span").textContent} of ${name}`, QUANTITIES[figure.dataset.chart], null, opened),
+  figure, chart: new Chart(figure, `${figure.querySelector("figcaption span").textContent} of ${name}`, QUANTITIES[figure.dataset.chart], null, opened(figure.dataset.chart)),
 }));
 let seconds = Number(root.dataset.seconds);
 let waits = 0;
 
 const percents = (shares) => shares.map((share) => (share == null ? null : share * 100));
 
-function draw({ at, until, load, ttft, kv_limit, limits, events }) {
+function draw({ at, until, bin_s, load, ttft, kv_limit, limits, events }) {
+  bin = bin_s;
   const shares = ["kv", "kv_highest", "hits"].filter((key) => key in load);
   const columns = { ...load, ...ttft, ...Object.fromEntries(shares.map((key) => [key, percents(load[key])])) };
   const drawnLimits = limits ?? { kv: kv_limit == null ? null : kv_limit * 100 };

@@ -10,7 +10,7 @@ import { asOf, failuresFirst, filterRows, instanceRows, isListed, poolOfClasses,
 import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown, viewAge } from "./live_panels.js";
 import { settings } from "./live_settings.js";
-import { opens } from "./requests_at.js";
+import { ended, opens } from "./requests_at.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
 import { customRange } from "./live_custom.js";
@@ -38,7 +38,7 @@ const tiles = new Tiles(byId("tiles"), byId("tile-template"));
 const view = new View(bounds, viewChanged);
 const choose = ([from, to]) => view.choose(from, to);
 // TTFT and TPOT of a class: its slowest requests first
-const opensClass = (name, key) => opens(() => ({ pool: settings.pool, class: name, sort: key }));
+const opensClass = (name, key) => opens(() => ({ pool: settings.pool, class: name, sort: key }), ended);
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
   chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { title: `TTFT of ${panel.dataset.strip} requests`, read: reads(panel.querySelector("output")), chosen: choose, opened: opensClass(panel.dataset.strip, "ttft") }),

@@ -1,11 +1,17 @@
-// From a point of a chart to the requests behind it: those that arrived in the window that ends there, slowest first.
-const WINDOW_S = 60;
+// From a point of a chart to the requests behind it.
+const WINDOW_S = 60; // of the percentiles
 const utc = (seconds) => new Date(Math.round(seconds) * 1000).toISOString().replace(".000Z", "Z");
 
-// filters: of the page Requests, such as pool and class; those without a value are left out. windowS: null for all before
-export function requestsAt(at, filters, windowS = WINDOW_S) {
-  const wanted = { ...filters, since: windowS && utc(at - windowS), until: utc(at + 1) };
-  return `/requests/?${new URLSearchParams(Object.entries(wanted).filter(([, value]) => value))}`;
-}
+// Which requests a point at a time stands for: those that ended in its window, that were under way in it, that arrived
+// in its bin, or all that had ended.
+export const ended = (at) => ({ ended_since: at - WINDOW_S, ended_until: at + 1 });
+export const underWay = (at) => ({ until: at + 1, ended_since: at - WINDOW_S });
+export const arrived = (at, seconds) => ({ since: at - seconds, until: at });
+export const allEnded = (at) => ({ ended_until: at + 1 });
 
-export const opens = (filters, windowS) => (at) => location.assign(requestsAt(at, filters(), windowS));
+// filters: of the page Requests, such as pool and class; those without a value are left out
+export const opens = (filters, which) => (at) => {
+  const wanted = Object.entries(filters()).filter(([, value]) => value);
+  const times = Object.entries(which(at)).map(([name, seconds]) => [name, utc(seconds)]);
+  location.assign(`/requests/?${new URLSearchParams([...wanted, ...times])}`);
+};

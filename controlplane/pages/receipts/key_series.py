@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TypedDict
 
+from controlplane.pages.receipts.query import end_of
 from router.contract.redis.receipt import Receipt
 
 BINS = 60
@@ -29,7 +30,7 @@ def series(
     oldest = until
     for receipt in receipts:
         oldest = min(oldest, receipt.at)
-        if receipt.at + (receipt.e2e_ms or 0) / 1000 < begin:
+        if end_of(receipt) < begin:
             break  # The others ended earlier still.
         if receipt.key == key and begin <= receipt.at < until:
             place = min(BINS - 1, int((receipt.at - begin) / bin_s))

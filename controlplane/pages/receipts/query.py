@@ -1,6 +1,7 @@
 """The query for receipts and their order: the query parameters of the page and of REST, checked once."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -35,6 +36,8 @@ class ReceiptQuery(BaseModel):
     arm: str = Field(default="", pattern="^(candidate|control)?$", description="Of that delivery")
     since: AwareDatetime | None = Field(default=None, description="Arrived then or later")
     until: AwareDatetime | None = Field(default=None, description="Arrived before")
+    ended_since: AwareDatetime | None = Field(default=None, description="Ended then or later")
+    ended_until: AwareDatetime | None = Field(default=None, description="Ended before")
     ttft_over_ms: float | None = Field(default=None, ge=0, le=LONGEST_MS)
     e2e_over_ms: float | None = Field(default=None, ge=0, le=LONGEST_MS)
     slower_than_slo: bool = Field(default=False, description="TTFT above the SLO that the pool declares for the class")
@@ -45,12 +48,12 @@ class ReceiptQuery(BaseModel):
     def matcher(self) -> Callable[[Receipt], bool]:
         same = {name: wanted for name in SAME if (wanted := getattr(self, name))}
         slos = declared_slos() if self.slower_than_slo else None
-        since = self.since.timestamp() if self.since else 0.0
-        until = self.until.timestamp() if self.until else float("inf")
+        arrived, ended = _span(self.since, self.until), _span(self.ended_since, self.ended_until)
 
         def matches(receipt: Receipt) -> bool:
             return (
-                since <= receipt.at < until
+                arrived[0] <= receipt.at < arrived[1]
+                and ended[0] <= end_of(receipt) < ended[1]
                 and all(wanted in _values(receipt, name) for name, wanted in same.items())
                 and _over(receipt.ttft_ms, self.ttft_over_ms)
                 and _over(receipt.e2e_ms, self.e2e_over_ms)
@@ -58,6 +61,15 @@ class ReceiptQuery(BaseModel):
             )
 
         return matches
+
+
+def _span(since: datetime | None, until: datetime | None) -> tuple[float, float]:
+    return since.timestamp() if since else 0.0, until.timestamp() if until else float("inf")
+
+
+def end_of(receipt: Receipt) -> float:
+    """Return when the request ended, in Unix seconds."""
+    return receipt.at + (receipt.e2e_ms or 0.0) / 1000
 
 
 SAME = ("pool", "request_class", "instance", "outcome", "key", "delivery", "arm")

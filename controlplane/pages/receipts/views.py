@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from controlplane.common.input_errors import problems_of
 from controlplane.live.dashboard.step import latest
 from controlplane.pages.receipts import explain
-from controlplane.pages.receipts.query import OUTCOMES, ReceiptQuery, declared_slos, missed_slo
+from controlplane.pages.receipts.query import OUTCOMES, ReceiptQuery, declared_slos, end_of, missed_slo
 from controlplane.pages.receipts.reader import alike, find, meanwhile, newer_than, search, written_at
 from controlplane.pages.receipts.replay import ReplayComparison, compare, own_rules, published, versions
 from controlplane.traffic.keys.models import ApiKey
@@ -32,7 +32,11 @@ from router.policy.types import CLASSES
 
 log = structlog.get_logger(__name__)
 SHOWN = 100
-LABELS = {"ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Since", "until": "Until"}
+LABELS = {
+    "ttft_over_ms": "TTFT over", "e2e_over_ms": "E2E over", "since": "Received since", "until": "Received until",
+    "ended_since": "Ended since", "ended_until": "Ended until",
+}  # fmt: skip
+TIMES = ("since", "until", "ended_since", "ended_until")
 BESIDE = "requests/beside.html"
 PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by the id of the element that asks
 LATEST = 1e12  # Unix s, within the range of Redis' ids
@@ -63,8 +67,6 @@ class Choices:
         ("queue", "longest queued"),
     )  # fmt: skip
     last: Sequence[tuple[int, str]] = LAST
-    over: Sequence[tuple[str, str]] = tuple((name, LABELS[name]) for name in ("ttft_over_ms", "e2e_over_ms"))
-    between: Sequence[tuple[str, str]] = tuple((name, LABELS[name]) for name in ("since", "until"))
     latencies: Sequence[tuple[str, str, str]] = (
         ("queue", "Queued", "Time in the router's queue"), ("ttft", "TTFT", "Time to first token"),
         ("tpot", "TPOT", "Time per output token after the first"), ("e2e", "E2E", "The whole request, end to end"),
@@ -88,8 +90,11 @@ def receipts(request: HttpRequest) -> HttpResponse:
     context = {
         "query": query,
         "typed": request.GET,
+        "more": bool(problems) or any(request.GET.get(name) for name in ("last", *LABELS)),
         "problems": {LABELS.get(name, name): text for name, text in problems.items()},
         "choices": choices,
+        "over": _typed(request.GET, [name for name in LABELS if name not in TIMES]),
+        "between": [(name, label, text[:19]) for name, label, text in _typed(request.GET, TIMES)],
         "limit": SHOWN,
         "recent": shown,
         "after": shown.after if shown else 0.0,
@@ -100,12 +105,17 @@ def receipts(request: HttpRequest) -> HttpResponse:
     return render(request, "requests/table.html" if part else "requests/list.html", context)
 
 
+def _typed(given: QueryDict, names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return fields with what was typed into them: name, label, text."""
+    return [(name, LABELS[name], given.get(name, "")) for name in names]
+
+
 def _recent(query: ReceiptQuery) -> RecentReceipts:
     client = connect()
     after = written_at(client)  # read before the rows, so that a receipt written in between is announced
     slos = declared_slos()
     found = search(client, query, SHOWN)
-    rows = [(one, missed_slo(one, slos), explain.phases(one), one.at + (one.e2e_ms or 0.0) / 1000) for one in found]
+    rows = [(one, missed_slo(one, slos), explain.phases(one), end_of(one)) for one in found]
     return RecentReceipts(after, client.xlen(RECEIPTS), rows)
 
 
@@ -142,7 +152,7 @@ def asked(given: QueryDict, now: float) -> tuple[ReceiptQuery, dict[str, str]]:
     last = next((seconds for seconds, _ in LAST if str(seconds) == given.get("last")), None)
     if last is not None:
         raw.setdefault("since", datetime.fromtimestamp(now - last, UTC))
-    for name in ("since", "until"):
+    for name in TIMES:
         if isinstance(raw.get(name), str):
             raw[name] = in_utc(str(raw[name]))
     try:

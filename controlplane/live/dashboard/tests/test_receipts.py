@@ -137,12 +137,15 @@ def at(seconds: float) -> str:
         ("since=60&outcome=ok", ["req-whole", "req-heavy", "req-warm"]),
         ("until=60", ["req-slow"]),
         ("since=900&until=300", ["req-slow"]),
+        ("ended_since=595&until=60", ["req-slow"]),  # under way then
+        ("ended_since=590", ["req-whole", "req-failed", "req-heavy", "req-warm"]),
+        ("ended_since=595&ended_until=580&sort=ttft", ["req-slow"]),
     ],
 )
 def test_page_and_api_find_the_same_slow_requests(
     slow: None, vera_client: Client, ci: ApiCaller, query: str, found: list[str]
 ) -> None:
-    query = re.sub(r"(since|until)=(\d+)", lambda ago: f"{ago[1]}={at(float(ago[2]))}", query)
+    query = re.sub(r"\b(\w*since|\w*until)=(\d+)", lambda ago: f"{ago[1]}={at(float(ago[2]))}", query)
     answer = ci.get(f"/receipts?{query}").json()
     assert [row["request_id"] for row in answer["receipts"]] == found
     page = vera_client.get(f"/requests/?{query}").content.decode()

@@ -32,6 +32,9 @@ def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(
     figure = page.locator("figure", has=first)
     figure.get_by_text("View as table").click()
     expect(figure.locator("tbody tr")).to_have_count(3)
+    first.evaluate("(chart) => chart.emit('plotly_click', { points: [{ curveNumber: 1, x: 400 }] })")  # a press
+    page.wait_for_url(re.compile(r"/experiments/1/requests\?arm=\w+&class=all&latency=ttft&ms=400$"))
+    expect(page.locator("h1")).to_have_text(re.compile("^Requests of "))
     assert opened.faults == []
 
 

@@ -419,7 +419,7 @@ def test_a_range_is_chosen_by_drag_keys_or_buttons_and_left_again(running: Runni
     page.keyboard.press("End")
     expect(page.locator("[data-class=warm] [data-chart=ttft] output")).to_have_text(re.compile("p50 .* ms"))
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"/requests/\?class=warm&sort=ttft&since=20\d\d-.*Z&until=20\d\d-.*Z$"))
+    page.wait_for_url(re.compile(r"/requests/\?class=warm&sort=ttft&ended_since=20\d\d-.*Z&ended_until=20\d\d-.*Z$"))
     expect(page.locator("#f-class")).to_have_value("warm")
     page.go_back()
     page.wait_for_function(UPDATED)

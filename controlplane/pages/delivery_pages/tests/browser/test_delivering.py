@@ -127,6 +127,10 @@ def test_a_single_look_is_a_dot_and_not_an_empty_chart(open_page, way):
     expect(drawn).to_have_attribute("aria-label", re.compile("difference 1.04×"))
     empty = page.locator("#delivery-charts [data-chart=difference-ttft-medium] canvas")
     assert drawn.evaluate(INKED) > empty.evaluate(INKED)
+    drawn.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/requests/\?delivery=\d+&class=heavy&sort=ttft&ended_until=20\d\d-.*Z$"))
 
 
 def test_another_person_approves(open_page, way):
