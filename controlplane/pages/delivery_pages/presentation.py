@@ -92,7 +92,7 @@ def _bar(facts: Facts) -> ShareBar | None:
     """Return the bar while requests are split; else None."""
     if facts.state is State.BAKING:
         return ShareBar("100", "100 %", "0 %")
-    if facts.state is not State.STEP or isinstance(facts.current, Shadow):
+    if facts.state is not State.STEP or facts.stands_still or isinstance(facts.current, Shadow):
         return None
     return ShareBar(f"{facts.share * 100:.1f}", percent(facts.share), percent(1 - facts.share))
 
@@ -111,6 +111,8 @@ def _notice(facts: Facts) -> str:
             return f"Paused: {facts.why}. {LIVE_SERVES}" if facts.why else f"Paused. {LIVE_SERVES}"
         case State.WAITING:
             return f"The step has passed and asks whether to go on. {LIVE_SERVES}"
+        case State.STEP if facts.unwatched_s is not None:
+            return "Not judged: no control worker looks at it."
         case State.STEP if facts.freeze_ends:
             return f"A freeze is in force: the step does not pass before {facts.freeze_ends}."
         case _:

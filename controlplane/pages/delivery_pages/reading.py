@@ -16,6 +16,7 @@ from controlplane.pages.delivery_pages.presentation import Presentation, shown
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.deliveries import results, selectors
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.judge.step import unwatched_since
 from controlplane.traffic.deliveries.judging import PAUSED_S
 from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.moving import clock_s
@@ -39,6 +40,7 @@ def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]
 def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime) -> Facts:
     plan, state = stored_plan.read(delivery.plan), State(delivery.state)
     frozen = selectors.keeps_from_going_on(delivery, now)
+    looked_at = unwatched_since(delivery, now)
     since = delivery.promoted_at if state is State.BAKING else None
     return Facts(
         candidate=delivery.candidate.label,
@@ -54,6 +56,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
         why=delivery.why,
         what=delivery.what,
         by=delivery.by,
+        unwatched_s=(now - looked_at).total_seconds() if looked_at else None,
         undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
         holds=tuple(hold.text for hold in delivery.why_held),
         approvals_missing=max(0, plan.approvals.needed - delivery.approvals.count()),

@@ -23,6 +23,7 @@ class Facts:
     what: str = ""  # last transition
     by: str = ""  # actor of the last transition
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet, such as "heavy TTFT"
+    unwatched_s: float | None = None  # time without a look since which routers have given up the split
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
@@ -33,7 +34,7 @@ class Facts:
 
     @property
     def stands_still(self) -> bool:
-        return self.state in STILL
+        return self.state in STILL or self.unwatched_s is not None
 
     @property
     def current(self) -> Step:

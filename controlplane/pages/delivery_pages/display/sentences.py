@@ -6,6 +6,7 @@ Sentences about an open delivery are in the present tense, about an ended one in
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from controlplane.common.figures import seconds
 from controlplane.pages.delivery_pages.display.facts import Facts
 from controlplane.pages.delivery_pages.display.steps import length_s, percent, title
 from controlplane.traffic.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
@@ -60,6 +61,11 @@ def now(facts: Facts) -> str:
         return f"{facts.candidate} decides every request of {where}."
     if facts.state not in IN_STEP:
         return f"{facts.base} decides every request of {where}."
+    if facts.unwatched_s is not None:
+        ago = seconds(facts.unwatched_s)
+        return (
+            f"{facts.base} decides every request of {where}: routers gave up this step, as nobody judged it for {ago}."
+        )
     if facts.stands_still:
         return f"{facts.base} decides every request of {where} while this stands still."
     match facts.current:
@@ -119,6 +125,8 @@ def _split(facts: Facts, where: str) -> str:
 
 def following(facts: Facts) -> Next:
     """Return what happens next without any action."""
+    if facts.unwatched_s is not None:
+        return Next("It pauses, as soon as a control worker judges it again")
     return NEXT[facts.state](facts)
 
 
@@ -223,8 +231,10 @@ def stopping(facts: Facts) -> str:
     """Say how to stop it."""
     if facts.state is State.BAKING:
         return f"Abort publishes the document of {facts.base} again; every request is back within a second."
-    if facts.state is State.STEP:
+    if facts.state is State.STEP and not facts.stands_still:
         return f"Abort gives every request back to {facts.base} within a second."
+    if facts.step or facts.state in IN_STEP:
+        return f"Abort ends it; {facts.base} decides every request already."
     return "Abort ends it before any request is affected."
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.pages.delivery_pages import presentation
-from controlplane.pages.delivery_pages.display import sentences
+from controlplane.pages.delivery_pages.display import line, sentences
 from controlplane.pages.delivery_pages.tests.values import NOW, facts, plan
 from controlplane.traffic.deliveries.states import CLOSED, OPEN, State
 
@@ -28,6 +28,18 @@ def test_a_switchback_says_whose_block_it_is():
 def test_live_decides_everything_while_it_stands_still(state, step):
     said = sentences.now(facts(state, step=step))
     assert said == "v43 decides every request of pool chat while this stands still."
+
+
+@pytest.mark.parametrize("state", [State.STEP, State.HOLDING])
+def test_what_nobody_judges_any_more_decides_nothing_whatever_the_plan_says(state):
+    left = facts(state, step=2, share=0.25, clock_s=60, unwatched_s=45.0)
+    assert sentences.now(left) == (
+        "v43 decides every request of pool chat: routers gave up this step, as nobody judged it for 45 s."
+    )
+    assert sentences.following(left) == sentences.Next("It pauses, as soon as a control worker judges it again")
+    assert sentences.stopping(left) == "Abort ends it; v43 decides every request already."
+    shown = presentation.shown(left)
+    assert (shown.bar, {row.time for row, _ in shown.steps}, line.next_at(left)) == (None, {""}, None)
 
 
 def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():

@@ -85,7 +85,7 @@ def _begin(delivery: Delivery, now: float) -> Delivery | _Begun:
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
-    looked_at = _unwatched_since(delivery, at)
+    looked_at = unwatched_since(delivery, at)
     if looked_at is not None:
         return judging.away(delivery, looked_at, at)
     delivery = services.tick(delivery, at)
@@ -111,7 +111,7 @@ def _finish(begun: _Begun, now: float, answers: QueryResults) -> Delivery:
     return delivery
 
 
-def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
+def unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
     """Return the time of the last look if routers have given up the split since."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return None

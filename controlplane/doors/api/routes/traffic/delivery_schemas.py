@@ -13,6 +13,7 @@ from controlplane.doors.api.unread import Body
 from controlplane.traffic.deliveries import outcome, results, selectors
 from controlplane.traffic.deliveries.foresight import foresee
 from controlplane.traffic.deliveries.foresight.foresee import Foresight
+from controlplane.traffic.deliveries.judge.step import unwatched_since
 from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.moving import clock_s
 from controlplane.traffic.deliveries.plan import stored_plan
@@ -97,7 +98,9 @@ class DeliveryOut(Schema):
     share: float = Field(description="0 to 1 of the requests, decided by the candidate now")
     shadow: float = Field(description="0 to 1 of the requests, decided once more by the candidate now")
     step_clock_s: float = Field(description="That the step has run; holds are not counted")
-    stands_still: bool = Field(description="Holding, waiting or paused: live decides every request")
+    stands_still: bool = Field(
+        description="Holding, waiting, paused or not judged for 30 s: live decides every request"
+    )
     freeze_ends: str = Field(description="When the freeze that keeps it from going on ends, in its zone; else empty")
     switchback: SwitchbackOut | None = Field(description="While a switchback is its step")
     results: list[StepResultOut] = Field(description="What each step that ended has shown; kept for good")
@@ -133,8 +136,12 @@ class DeliveryOut(Schema):
         return outcome.word(row.state, row.what)
 
     @staticmethod
+    def resolve_share(row: Delivery) -> float:
+        return 0.0 if unwatched_since(row, timezone.now()) else row.share
+
+    @staticmethod
     def resolve_stands_still(row: Delivery) -> bool:
-        return row.state in STILL
+        return row.state in STILL or unwatched_since(row, timezone.now()) is not None
 
     @staticmethod
     def resolve_freeze_ends(row: Delivery) -> str:
