@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,12 @@ from router.contract.net.outgoing import resolve, tls
 from router.contract.net.tls_refusal import HINT, TlsRefused, cause, explained
 from router.contract.net.whereabouts import Missing
 
+# httpcore's pool looks at each of its connections when a request begins and when it ends: with 128 in one pool a
+# request takes 6.2 ms of processor time, in pools of 8 it takes 1.2 (httpcore 1.0.9).
+PER_POOL = 8
 
-class PinnedTransport(httpx.AsyncHTTPTransport):
+
+class PinnedTransport(httpx.AsyncBaseTransport):
     """Connects to the checked address; `Host` and the certificate stay the name's. Follows no proxy."""
 
     def __init__(
@@ -25,10 +30,11 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
         secure: ssl.SSLContext | None = None,
         name: str = "",
     ) -> None:
-        """`secure` and `name`: see `connect` (router/contract/net/outgoing.py)."""
-        super().__init__(verify=secure or tls(), trust_env=False, limits=limits or httpx.Limits())
+        """`secure` and `name`: see `connect` (router/contract/net/outgoing.py). `limits` are those of each pool."""
+        self._secure, self._limits = secure or tls(), limits or httpx.Limits()
         self._reach = reach
         self._name = name
+        self._pools: list[_Pool] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url, host = request.url, request.url.host
@@ -39,7 +45,49 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
             raise httpx.ConnectError(error.strerror or str(error), request=request) from error
         request.url = url.copy_with(host=address)
         request.extensions = {**request.extensions, "sni_hostname": self._name or host}
-        return await super().handle_async_request(request)
+        return await self._free_pool().handle_async_request(request)
+
+    def _free_pool(self) -> "_Pool":
+        for pool in self._pools:
+            if pool.under_way < PER_POOL:
+                return pool
+        self._pools.append(_Pool(verify=self._secure, trust_env=False, limits=self._limits))
+        return self._pools[-1]
+
+    async def aclose(self) -> None:
+        for pool in self._pools:
+            await pool.aclose()
+
+
+class _Pool(httpx.AsyncHTTPTransport):
+    under_way = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.under_way += 1
+        try:
+            response = await super().handle_async_request(request)
+        except BaseException:
+            self.under_way -= 1
+            raise
+        response.stream = _PooledAnswer(response.stream, self)
+        return response
+
+
+class _PooledAnswer(httpx.AsyncByteStream):
+    """An answer that counts in its pool until it is closed."""
+
+    def __init__(self, stream: Any, pool: _Pool) -> None:
+        self._stream, self._pool = stream, pool
+        self._is_open = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+
+    async def aclose(self) -> None:
+        self._pool.under_way -= self._is_open
+        self._is_open = False
+        await self._stream.aclose()
 
 
 class EngineTransport(PinnedTransport):

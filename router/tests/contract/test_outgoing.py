@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from router.contract.net import addresses
 from router.contract.net.addresses import ENGINES, Reach
 from router.contract.net.outgoing import BeyondReach, connect, resolve
-from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import PER_POOL, PinnedTransport
 from router.contract.net.probe import ConnectionRefused, Prober
 from router.kv_events.sources import NoEvents, discover
 from router.tests.engine import engine, reply
@@ -64,6 +65,21 @@ async def test_an_httpx_client_asks_nothing_there(local_is_a_cloud):
         with pytest.raises(httpx.ConnectError, match="is an address of services of the host or its cloud"):
             await client.get(made.url)
         assert not made.received
+
+
+async def test_many_requests_at_once_share_small_pools_and_give_their_places_back():
+    transport = PinnedTransport(ENGINES)
+    async with engine(reply()) as made, httpx.AsyncClient(transport=transport) as client:
+        async with AsyncExitStack() as answers:
+            for _ in range(PER_POOL + 1):
+                await answers.enter_async_context(client.stream("POST", made.url, json={}))
+            assert [pool.under_way for pool in transport._pools] == [PER_POOL, 1]
+        assert [pool.under_way for pool in transport._pools] == [0, 0]
+        for _ in range(3):
+            assert (await client.post(made.url, json={})).status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            await client.get("http://127.0.0.1:1")
+        assert [pool.under_way for pool in transport._pools] == [0, 0]
 
 
 async def test_kv_events_are_not_followed_to_there():
