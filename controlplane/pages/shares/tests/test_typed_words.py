@@ -1,5 +1,5 @@
-"""Every text column of the database holds a secret, all is published as the control worker does it, and nobody without
-an account reads a word of it."""
+"""Every column with texts of the database holds a secret, all is published as the control worker does it, and nobody
+without an account reads a word of it."""
 
 import json
 import re
@@ -19,7 +19,9 @@ from django.urls import get_resolver
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
+from controlplane.doors.jobs.tests.test_expire import calibration, preview
 from controlplane.evidence.previews import report as savings
+from controlplane.evidence.previews.models import Preview
 from controlplane.live.dashboard import step as frames
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.pages.delivery_pages import report as delivery_lines
@@ -33,7 +35,7 @@ from controlplane.traffic.aliases import services as aliases
 from controlplane.traffic.aliases.models import ModelsVersion
 from controlplane.traffic.aliases.tests.conftest import document
 from controlplane.traffic.deliveries import services as deliveries
-from controlplane.traffic.deliveries.models import Delivery, Freeze
+from controlplane.traffic.deliveries.models import Approval, Delivery, Freeze, Look
 from controlplane.traffic.deliveries.tests.conftest import plan
 from controlplane.traffic.keys import publishing as keys
 from controlplane.traffic.keys.models import ApiKey, Budget
@@ -44,7 +46,18 @@ from fleet import events
 from fleet import services as fleet_services
 from fleet.control import nodes
 from fleet.control.publish import publish_step
-from fleet.models import Fleet, Instance, InstanceEvent, Node, Pool, PoolVersion, State
+from fleet.models import (
+    AdapterHome,
+    Calibration,
+    Fleet,
+    Instance,
+    InstanceEvent,
+    InstanceSource,
+    Node,
+    Pool,
+    PoolVersion,
+    State,
+)
 from router.contract.redis import redis_keys
 
 pytestmark = pytest.mark.attacks
@@ -58,11 +71,36 @@ KEPT = {
     *("Instance.name", "Instance.node", "Node.name", "Policy.name", "Share.pool", "Share.sha256", "Share.prefix"),
     *("PolicyVersion.sha256", "ModelsVersion.sha256", "InstanceEvent.kind", "InstanceEvent.pool", "Delivery.what"),
     "Budget.pool",
+    # Documents with known fields
+    *(f"Pool.{section}" for section in ("engine", "update", "placement", "schedule", "autoscale", "slo", "access")),
+    *("Fleet.prices", "PoolVersion.config", "Instance.config", "PolicyVersion.document", "ModelsVersion.document"),
+    *("InstanceSource.engines", "Preview.draft_document", "Preview.seeds", "Look.findings"),
+    *(f"Delivery.{part}" for part in ("plan", "holds", "blocks", "slow", "memory", "results")),
 }
 FILLED = (  # what live state is made from
     *(Fleet, Pool, PoolVersion, Instance, InstanceEvent, Node, Policy, PolicyVersion, Delivery, ModelsVersion),
-    *(ApiKey, Share, Channel, Notice),
+    *(
+        ApiKey,
+        Share,
+        Channel,
+        Notice,
+        Budget,
+        Freeze,
+        Approval,
+        Look,
+        Preview,
+        Calibration,
+        InstanceSource,
+        AdapterHome,
+    ),
 )
+# Never read for live state
+UNREAD = {
+    *("AdapterDemand", "ApiToken", "AuditEntry", "Batch", "BudgetSpending", "Cursor", "Draft", "Experiment"),
+    *("FleetPlan", "FormerPool", "HeldUntil", "IdempotentAnswer", "KeyedPool", "Lease", "Matrix", "ModelsDraft"),
+    *("OidcIdentity", "OidcSession", "Port", "PublicationOrder", "Run", "SignInLink", "StoredFile", "Trace", "Trial"),
+    *("Tuning", "Use", "UseReport"),
+}
 
 
 def texts(model: type[models.Model]) -> Iterator[Any]:
@@ -72,8 +110,23 @@ def texts(model: type[models.Model]) -> Iterator[Any]:
             yield field
 
 
+def documents(model: type[models.Model]) -> Iterator[Any]:
+    for field in model._meta.get_fields():
+        if isinstance(field, models.JSONField) and f"{model.__name__}.{field.name}" not in KEPT:
+            yield field
+
+
+def said(value: Any) -> Any:
+    """The secret as each text in a document, and as one more."""
+    if isinstance(value, dict):
+        return {**{name: said(one) for name, one in value.items()}, SECRET: SECRET}
+    if isinstance(value, list):
+        return [*map(said, value), SECRET]
+    return SECRET if isinstance(value, str) else value
+
+
 def fill_all() -> None:
-    """The secret in each text column of each row, and behind it the row's number where the column must differ."""
+    """The secret in each column with texts of each row, and behind it the row's number where the column must differ."""
     for model in apps.get_models():
         if model is User or model.__module__.startswith(OURS):
             for row in model._default_manager.all():
@@ -81,6 +134,7 @@ def fill_all() -> None:
                 values = {field.name: f"{SECRET}{number if field.unique else ''}" for field in texts(model)}
                 limits = {field.name: field.max_length or 500 for field in texts(model)}
                 cut = {name: value[: limits[name]] for name, value in values.items()}
+                cut |= {field.name: said(getattr(row, field.name)) for field in documents(model)}
                 if cut:
                     models.QuerySet(model).filter(pk=row.pk).update(**cut)  # past managers that refuse it
 
@@ -115,6 +169,15 @@ def told(
         policies.publish(policy, SOMEBODY, SECRET)
         aliases.publish_document(document(chat={"split": [{"pool": "demo", "weight": 1}]}), SOMEBODY, SECRET)
     Freeze.objects.create(name=SECRET, reason=SECRET)
+    typed = {"engine": {**pool.engine, "environment": {"WORD": SECRET}}, "placement": {"labels": {"zone": SECRET}}}
+    Pool.objects.filter(pk=pool.pk).update(**typed)
+    Delivery.objects.update(holds=[{"code": "freeze", "text": SECRET}])
+    Approval.objects.create(delivery=delivery, person=SECRET, actor_name=SECRET)
+    Look.objects.create(delivery=delivery, state="step", step=0, generation=1, why=SECRET)
+    InstanceSource.objects.create(pool=pool, trouble=SECRET, away_since=timezone.now())
+    AdapterHome.objects.create(instance=pool.instances.earliest("pk"), epoch=0, name=SECRET, state="failed")
+    preview()
+    calibration()
     return live_redis
 
 
@@ -140,6 +203,11 @@ def served(client: Client, tokens: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield address, client.get(address).content.decode()
     for shown in tokens:
         yield f"/ws/share {shown}", json.dumps(snapshot(shown, SECONDS))
+
+
+def test_each_model_is_filled_or_known_to_be_no_part_of_live_state() -> None:
+    ours = {model.__name__ for model in apps.get_models() if model.__module__.startswith(OURS)}
+    assert ours - {model.__name__ for model in FILLED} == UNREAD
 
 
 def test_nobody_without_an_account_reads_a_word_that_somebody_typed(told: redis.Redis, client: Client) -> None:
