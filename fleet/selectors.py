@@ -1,6 +1,7 @@
 """Queries of the fleet."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from django.db.models import Case, QuerySet, When
 from django.utils import timezone
@@ -78,13 +79,16 @@ def instance(name: str) -> Instance:
 def pool_ready(name: str) -> tuple[int, int]:
     """Return (ready, desired), without instances that an operator drained or stopped."""
     found = Pool.objects.filter(name=name, removed=False).first()
-    if found is None:
-        return 0, 0
-    kept = found.instances.filter(retired="")
-    ready = kept.filter(state=State.READY, desired=DesiredState.RUNNING).count()
-    desired = scale_of(found, timezone.now()).replicas - kept.exclude(desired=DesiredState.RUNNING).count()
+    return (0, 0) if found is None else ready_of(found, found.instances.all(), timezone.now())
+
+
+def ready_of(pool: Pool, instances: Iterable[Instance], now: datetime) -> tuple[int, int]:
+    """Return the same for a pool whose instances are known."""
+    kept = [one for one in instances if not one.retired]
+    running = [one for one in kept if one.desired == DesiredState.RUNNING]
+    desired = scale_of(pool, now).replicas - (len(kept) - len(running))
     # During a change with surge, more instances are ready than desired.
-    return min(ready, desired), desired
+    return min(sum(one.state == State.READY for one in running), desired), desired
 
 
 def last_log_lines(instance: Instance, n: int = 50) -> list[str]:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -231,8 +231,11 @@ def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
     desired = {one.name: one for one in desired_of_all((pool for pool in found if pool.kind in KINDS), now)}
     ready = set(Instance.objects.filter(state=State.READY).values_list("pool__name", flat=True))
     advised = autoscaler.latest([pool.name for pool in found if pool.autoscale])
+    rows: defaultdict[int, list[InstanceRow]] = defaultdict(list)
+    for row in instance_rows(Instance.objects.select_related("pool").filter(pool__in=found).order_by("ordinal")):
+        rows[row.instance.pool_id].append(row)
     return [
-        _pool_row(pool, desired[pool.name], nodes, ready, published, advised.get(pool.name))
+        _pool_row(pool, rows[pool.pk], desired[pool.name], nodes, ready, published, advised.get(pool.name))
         for pool in found
         if pool.name in desired
     ]
@@ -249,15 +252,15 @@ def source_view(pool: Pool) -> SourceView:
 
 def _pool_row(
     pool: Pool,
+    rows: Sequence[InstanceRow],
     desired: DesiredPool,
     nodes: Sequence[NodeView],
     ready_pools: set[str],
     published: set[str],
     advice: ScalingAdvice | None,
 ) -> PoolRow:
-    rows = instance_rows(selectors.instances(pool))
     statuses = Counter(row.status for row in rows)
-    ready, desired_count = selectors.pool_ready(pool.name)
+    ready, desired_count = selectors.ready_of(pool, [row.instance for row in rows], timezone.now())
     observed = [observed_of(row.instance, row.sample) for row in rows]
     return PoolRow(
         pool=pool,
