@@ -12,7 +12,7 @@ as a pool of about 150.
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import log
 from typing import NamedTuple
@@ -208,34 +208,26 @@ class Shortlist:
         ordered = sorted(held.values())
         least, more = ordered[-most], ordered[-1] > ordered[-most]
         found = [positions[one] for one, tokens in held.items() if tokens > least and one in positions] if more else []
-        count, ids = len(self._ids), self._ids
-        for value in able if len(found) < most else ():
-            if held.get(ids[value % count]) == least:
-                found.append(value % count)
-                if len(found) == most:
-                    break
-        return found
+        equal = [name for name, tokens in held.items() if tokens == least]
+        return found + self._least_loaded_of(equal, able, order, most - len(found))
 
     def _most_of_levels(self, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
         found, positions = list[int](), self._positions
         for _, mask in reversed(held.levels):
             if len(found) + mask.bit_count() >= most:
-                return found + self._least_loaded_of(mask, held, able, order, most - len(found))
+                return found + self._least_loaded_of([*held.of_mask(mask)], able, order, most - len(found))
             found += [positions[name] for name in held.of_mask(mask) if name in positions]
         return found
 
-    def _least_loaded_of(
-        self, mask: int, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int
-    ) -> list[int]:
-        """Return the least loaded instances of a level."""
-        ids, positions, bit_of = self._ids, self._positions, held.bits.get
-        count = len(ids)
-        if self._groups == 1 and mask.bit_count() ** 2 < most * len(able):  # cheaper than the loop below
-            values = sorted(order.values[positions[name]] for name in held.of_mask(mask) if name in positions)
+    def _least_loaded_of(self, names: Collection[str], able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
+        """Return the least loaded of these instances."""
+        positions, count = self._positions, len(self._ids)
+        if self._groups == 1 and len(names) ** 2 < most * len(able):  # cheaper than the loop below
+            values = sorted(order.values[positions[name]] for name in names if name in positions)
             return self._at([value for value in values if _is_among(able, value)][:most])
-        found = list[int]()
+        wanted, found = {positions[name] for name in names if name in positions}, list[int]()
         for value in able:
-            if mask & bit_of(ids[value % count], 0):
+            if value % count in wanted:
                 found.append(value % count)
                 if len(found) == most:
                     break

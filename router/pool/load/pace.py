@@ -16,20 +16,22 @@ The seconds are those from a computed prompt to the first byte of the decoder's 
 step; an answer that was not streamed has no such time.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from statistics import median
+from math import inf
 
 from router.policy.types import Rates
 from router.pool.health.progress import EQUAL_COST_TOKENS
-from router.pool.load.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
+from router.pool.load.prompt_fit import Factors, PromptFit, Terms, terms
 
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; for fewer the engine's API dominates
 OWN_PROMPTS = 20  # prompts of an instance before they correct the rate of its group
 SLOWEST, FASTEST = 0.25, 4.0  # bounds on the correction of a group's rate
 EVEN = 0.1  # relative; corrections and paces closer to 1 are noise and only slow decisions down
+MARGIN = 1e-6  # for rounding, where a correction is excluded without being computed
 PACES_S = 1.0  # between computations of the paces, which are costly in a large pool
 FORGET = 0.95  # weight of an offload against the one after it
 LEARN = 0.1  # weight of the latest pull in the ratio of actual to predicted time
@@ -41,10 +43,13 @@ Computed = tuple[Terms, float]  # (terms of the prompt, its duration in s)
 class Pace:
     def __init__(self) -> None:
         self._prefills: deque[Computed] = deque(maxlen=PROMPTS)
+        self._rate, self._work_rate = MovingMedian(), MovingMedian()
+        self._equal = float(EQUAL_COST_TOKENS)  # as in Rates, of `_work_rate`
         self._prompts = LinearFit()
         self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
         self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed of its last prompts, under this law
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
 
@@ -53,8 +58,11 @@ class Pace:
         if tokens < SHORTEST or seconds <= 0:
             return False
         computed = terms(tokens, cached), seconds
+        self._known.pop(instance, None)
         for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
             kept.append(computed)
+        self._rate.add(tokens / seconds)
+        self._work_rate.add(_work(computed, self._equal))
         self._fits[group].add(*computed)
         self._prompts.add(tokens, seconds)
         return True
@@ -65,21 +73,25 @@ class Pace:
 
     def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
         """Return the paces other than 1, which are few in a large pool."""
-        for gone in self._by_instance.keys() - groups.keys():
-            del self._by_instance[gone]
+        if not self._by_instance.keys() <= groups.keys():
+            for gone in self._by_instance.keys() - groups.keys():
+                del self._by_instance[gone]
+                self._known.pop(gone, None)
         laws = {group: self._relative(fit.fitted()) for group, fit in self._fits.items()}
         usual = {group: _speed(prompts, laws[group]) for group, prompts in self._by_group.items()}
         own = {
-            name: _corrected(usual[groups[name]], _speed(prompts, laws[groups[name]]))
+            name: self._own(name, prompts, laws[groups[name]], usual[groups[name]])
             for name, prompts in self._by_instance.items()
             if len(prompts) >= OWN_PROMPTS and groups[name] in usual
         }
+        if len(usual) == 1 and {*own.values()} <= {*usual.values()}:
+            return {}  # all are alike, the usual case
         sizes = Counter(groups.values()) - Counter(groups[name] for name in own)
         of_groups = chain.from_iterable([rate] * sizes[group] for group, rate in usual.items())
         every = [*of_groups, *own.values()]
         if not every:
             return {}
-        middle = median(every)
+        middle = _median(sorted(every))
         by_group = {group: _pace(rate / middle) for group, rate in usual.items()}
         if any(pace != 1.0 for pace in by_group.values()):
             paces = {name: by_group.get(group, 1.0) for name, group in groups.items()}
@@ -88,10 +100,22 @@ class Pace:
         paces |= {name: _pace(rate / middle) for name, rate in own.items()}
         return {name: pace for name, pace in paces.items() if pace != 1.0}
 
+    def _own(self, name: str, prompts: Iterable[Computed], law: Factors, usual: float) -> float:
+        """Return the corrected rate of an instance. Its speed is computed again only where the law changes enough for
+        a correction."""
+        if (known := self._known.get(name)) is not None:
+            speed, before = known
+            low, high = _change(before, law)
+            if (1 - EVEN + MARGIN) * usual < speed * low and speed * high < (1 + EVEN - MARGIN) * usual:
+                return usual
+        speed = _speed(prompts, law)
+        self._known[name] = speed, law
+        return _corrected(usual, speed)
+
     def _relative(self, factors: Factors) -> Factors:
         """Divide the factors by the time that they give for the pool's last prompts."""
-        last_s = sum(seconds_of(row, factors) for row, _ in self._prefills)
         new, pairs, prompt, each = factors
+        last_s = sum([new * n + pairs * p + prompt * t + each for (n, p, t, _), _ in self._prefills])
         return new / last_s, pairs / last_s, prompt / last_s, each / last_s
 
     def transfer(self, size: int, seconds: float) -> None:
@@ -102,28 +126,43 @@ class Pace:
         """Learn from a pull. `predicted_s` includes the extra time of `rates`."""
         self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
 
-    def rates(self, bytes_per_token: float, equal_cost_tokens: float) -> Rates:
-        """Return the rates. `equal_cost_tokens` as in Rates; 0: unknown."""
+    def rates(self, bytes_per_token: float, equal_cost_tokens: float, by_law: Mapping[str, float] = {}) -> Rates:
+        """Return the rates, with those `by_law` of the engines. `equal_cost_tokens` as in Rates; 0: unknown."""
         setup_s, bytes_per_s = self._transfers.fitted()
-        prefills, equal = self._prefills, equal_cost_tokens or EQUAL_COST_TOKENS
+        equal = float(equal_cost_tokens or EQUAL_COST_TOKENS)
+        if equal != self._equal:
+            self._equal, self._work_rate = equal, MovingMedian(_work(one, equal) for one in self._prefills)
         return Rates(
-            prefill_tokens_per_s=_middle(row[0] / seconds for row, seconds in prefills),
+            prefill_tokens_per_s=self._rate.middle,
             kv_bytes_per_token=bytes_per_token,
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
             compute_tokens_per_s=self._prompts.fitted()[1],
             pull_extra_s=self._pull_extra_s,
-            work_tokens_per_s=_middle((new + pairs / equal) / seconds for (new, pairs, *_), seconds in prefills),
+            work_tokens_per_s=self._work_rate.middle,
+            **by_law,
         )
 
 
 def _speed(prompts: Iterable[Computed], law: Factors) -> float:
     new, pairs, prompt, each = law  # written out for speed: tens of thousands are computed at once in a large pool
-    return median([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts])
+    return _median(sorted([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts]))
 
 
-def _middle(rates: Iterable[float]) -> float:
-    return median(each) if (each := [*rates]) else 0.0
+def _change(before: Factors, now: Factors) -> tuple[float, float]:
+    """Return the least and the largest ratio of the times that two laws give for a prompt."""
+    ratios = [b / a if a else inf for a, b in zip(before, now, strict=True) if a or b]
+    return (min(ratios), max(ratios)) if ratios else (0.0, inf)
+
+
+def _work(computed: Computed, equal: float) -> float:
+    (new, pairs, *_), seconds = computed
+    return (new + pairs / equal) / seconds
+
+
+def _median(ascending: Sequence[float]) -> float:
+    half = len(ascending) // 2
+    return ascending[half] if len(ascending) % 2 else (ascending[half - 1] + ascending[half]) / 2
 
 
 def _corrected(usual: float, own: float) -> float:
@@ -138,6 +177,27 @@ def _pace(ratio: float) -> float:
 
 def _is_even(ratio: float) -> bool:
     return abs(ratio - 1) < EVEN
+
+
+class MovingMedian:
+    """The median of the last PROMPTS values, kept in order."""
+
+    def __init__(self, values: Iterable[float] = ()) -> None:
+        self._last: deque[float] = deque()
+        self._ascending: list[float] = []
+        for value in values:
+            self.add(value)
+
+    def add(self, value: float) -> None:
+        if len(self._last) == PROMPTS:
+            del self._ascending[bisect_left(self._ascending, self._last.popleft())]
+        self._last.append(value)
+        insort(self._ascending, value)
+
+    @property
+    def middle(self) -> float:
+        """Return the median; 0 without values."""
+        return _median(self._ascending) if self._ascending else 0.0
 
 
 class LinearFit:

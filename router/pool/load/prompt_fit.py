@@ -21,10 +21,6 @@ def terms(new: int, cached: int) -> Terms:
     return float(new), new * (cached + new / 2), float(new + cached), 1.0
 
 
-def seconds_of(row: Terms, factors: Factors) -> float:
-    return sum(term * factor for term, factor in zip(row, factors, strict=True))
-
-
 class PromptFit:
     def __init__(self) -> None:
         self._squares = [[0.0] * TERMS for _ in range(TERMS)]

@@ -4,9 +4,13 @@ import random
 
 import pytest
 
-from router.pool.load.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
+from router.pool.load.prompt_fit import Factors, PromptFit, Terms, terms
 
 LAW = (50e-6, 1e-9, 1e-6, 0.02)
+
+
+def seconds_of(row: Terms, factors: Factors) -> float:
+    return sum(term * factor for term, factor in zip(row, factors, strict=True))
 
 
 def fitted(law: Factors, rows: list[Terms]) -> Factors:

@@ -120,7 +120,7 @@ class SimRouter:
             self._measured()
 
     def _measured(self) -> None:
-        self._rates = replace(self._pace.rates(self._kv_bytes, self._rates.equal_cost_tokens), **self._law)
+        self._rates = self._pace.rates(self._kv_bytes, self._rates.equal_cost_tokens, self._law)
 
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """Learn from the answer's `usage` and times."""
