@@ -279,13 +279,13 @@ class Engine:
 
     def usage_at(self, now_s: float) -> float:
         """Return the share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
-        run, running = self._decode_run, self._scheduler.running
+        run = self._decode_run
         if self._tiers is not None and self._is_idle:
             self._tiers.settle(now_s)
         if self._plan is not None or run is None:
             return self.pool.usage
         steps = min(steps_within(now_s - self.clock_s, run.first_s, run.growth_s), run.steps)
-        return self.pool.usage + sum(self._scheduler.shortage(one, steps) for one in running) / self.pool.total
+        return self.pool.usage + self._scheduler.shortage_of_running(steps) / self.pool.total
 
     @property
     def running(self) -> int:
@@ -391,12 +391,12 @@ class Engine:
             self._interrupt()
         if self._tiers is not None:
             self._tiers.ended(plan.loads, plan.law_s, self.clock_s, prefills=bool(plan.prefill))
-        for request in plan.decode:
-            if not request.is_over:  # False if aborted while the step ran
-                if request.first_token_s != request.first_token_s:  # NaN: the first token came with the KV
-                    request.first_token_s = self.clock_s
-                    result.first.append(request)
-                self._emit(request, 1, result, self.clock_s)
+        decoding = [one for one in plan.decode if one.finished_s != one.finished_s]  # not aborted while the step ran
+        for request in decoding:
+            if request.first_token_s != request.first_token_s:  # NaN: the first token came with the KV
+                request.first_token_s = self.clock_s
+                result.first.append(request)
+        self._emit_decodes(decoding, result, self.clock_s)
         for request, tokens in plan.prefill:
             if not request.is_over:
                 self._prefilled(request, tokens, result)
@@ -410,7 +410,8 @@ class Engine:
     def _interrupt(self) -> None:
         """Count an interruption of every decoding request by the prefill in this step."""
         for request in self._scheduler.running:
-            if request.is_decoding:
+            generated = request.generated
+            if generated and request.prompt_tokens + generated - request.computed == 1:
                 request.interruptions += 1
 
     def _prefilled(self, request: EngineRequest, tokens: int, result: StepResult) -> None:
@@ -424,23 +425,37 @@ class Engine:
         else:
             request.first_token_s = self.clock_s
             result.first.append(request)
-        self._emit(request, tokens, result, self.clock_s)
+        self._emit(request, tokens, result)
 
-    def _emit(self, request: EngineRequest, computed: int, result: StepResult, first_end_s: float) -> None:
-        """Emit the step's tokens. `first_end_s`: the end of the first step of the result."""
+    def _emit(self, request: EngineRequest, computed: int, result: StepResult) -> None:
+        """Emit the token that follows a prompt."""
         if request.generated == 1:
-            request.second_token_s = first_end_s
+            request.second_token_s = self.clock_s
         request.computed += computed
-        request.generated += result.steps
+        request.generated += 1
         request.last_token_s = self.clock_s
         result.emitted.append(request)
         if request.generated >= request.output_tokens:
-            request.finished_s = self.clock_s
-            result.finished.append(request)
-            del self._requests[request.id]
-            self._finish(request)
+            self._finish(request, result)
 
-    def _finish(self, request: EngineRequest) -> None:
+    def _emit_decodes(self, requests: list[EngineRequest], result: StepResult, first_end_s: float) -> None:
+        """Emit a token of each step for decoding requests. `first_end_s`: the end of the first step."""
+        steps, now_s = result.steps, self.clock_s
+        result.emitted += requests
+        for request in requests:  # written out: the hottest loop
+            generated = request.generated
+            if generated == 1:
+                request.second_token_s = first_end_s
+            request.computed += steps
+            request.generated = generated = generated + steps
+            request.last_token_s = now_s
+            if generated >= request.output_tokens:
+                self._finish(request, result)
+
+    def _finish(self, request: EngineRequest, result: StepResult) -> None:
+        request.finished_s = self.clock_s
+        result.finished.append(request)
+        del self._requests[request.id]
         if self._tiers is not None:
             self._tiers.write(request, self.clock_s)
         if request.held:
@@ -496,17 +511,13 @@ class Engine:
         start_s = self.clock_s
         last_s = start_s + run_s(steps - 1, pace.first_s, pace.growth_s)
         self._completed(last_s, start_s + run_s(steps, pace.first_s, pace.growth_s))
-        running = list(self._scheduler.running)
-        result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
+        result = StepResult(start_s, self.clock_s, steps, self.running, emitted=[])
         result.context, result.decodes = run.context + run.batch * (steps - 1) / 2, run.batch
-        for request in running:  # all requests grow before any ends and frees blocks
-            self._scheduler.grow(request, steps)
+        self._scheduler.grow_running(steps)  # all requests grow before any ends and frees blocks
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
         if joins:  # blocks were written, so requests that wait for them are tried again
             self._scheduler.blocked = False
-        first_end_s = start_s + pace.first_s
-        for request in running:
-            self._emit(request, steps, result, first_end_s)
+        self._emit_decodes(list(self._scheduler.running), result, start_s + pace.first_s)
         self._equal_steps = 0
         self._decode_run = None if joins or result.finished or not self._has_capacity(1) else run.after(steps)
         return result
@@ -518,4 +529,4 @@ class Engine:
         free = pool.free if pool.evicting is None else pool.blank
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:
             return True
-        return sum(scheduler.shortage(request, steps) for request in scheduler.running) <= free
+        return scheduler.shortage_of_running(steps) <= free

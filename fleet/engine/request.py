@@ -120,11 +120,6 @@ class EngineRequest:
         return self.output_tokens - self.generated
 
     @property
-    def is_decoding(self) -> bool:
-        """True if only the latest generated token is left to compute."""
-        return self.generated > 0 and self.tokens - self.computed == 1
-
-    @property
     def is_over(self) -> bool:
         """True if finished or aborted."""
         return self.finished_s == self.finished_s  # NaN differs from itself

@@ -6,7 +6,7 @@ When blocks run out, the request admitted last frees all of its blocks and recom
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.law import chunk_pairs
@@ -28,6 +28,10 @@ class Limits:
     async_scheduling: bool = True  # True: a step is planned while the one before it runs
     ranks: int = 1  # GPUs with prompts of their own; whole prompts must fit into the share of one
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Pickle by the arguments, so that the compiled class reads what the other one has written."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
 
 @dataclass(slots=True)
 class StepPlan:
@@ -48,12 +52,13 @@ class StepPlan:
 
     def add(self, request: EngineRequest, tokens: int) -> None:
         self.tokens += tokens
-        if request.is_decoding:
+        computed, generated = request.computed, request.generated
+        if generated and request.prompt_tokens + generated - computed == 1:  # only the latest token is left
             self.decode.append(request)
-            self.context += request.computed + 1
+            self.context += computed + 1
         else:
             self.prefill.append((request, tokens))
-            self.pairs += chunk_pairs(tokens, request.computed)
+            self.pairs += chunk_pairs(tokens, computed)
 
 
 class Scheduler:
@@ -123,21 +128,40 @@ class Scheduler:
             self.pool.store(request.blocks, request.chain, request.stored, full, request.content)
             request.stored = full
 
+    def grow_running(self, tokens: int) -> None:
+        """Allocate the blocks for `tokens` more tokens of each running request."""
+        size = self._size
+        for request in self.running:  # most need none
+            end = request.computed + tokens
+            if end > len(request.blocks) * size or end // size > request.stored:
+                self.grow(request, tokens)
+
     def shortage(self, request: EngineRequest, tokens: int) -> int:
         """Return the number of blocks to allocate for `tokens` more tokens."""
         short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
         return short if short > 0 else 0
 
+    def shortage_of_running(self, tokens: int) -> int:
+        """Return what `shortage` does, over the running requests."""
+        size, total = self._size, 0
+        for request in self.running:
+            short = -(-(request.computed + tokens) // size) - len(request.blocks)
+            if short > 0:
+                total += short
+        return total
+
     def _plan_running(self, plan: StepPlan) -> int:
-        budget = self.limits.max_num_batched_tokens
-        index = 0
-        while index < len(self.running) and budget > 0:
-            request = self.running[index]
-            tokens = min(request.tokens - request.computed, budget)
-            has_blocks = request.computed + tokens <= len(request.blocks) * self._size
+        running, size, budget, index = self.running, self._size, self.limits.max_num_batched_tokens, 0
+        while index < len(running) and budget > 0:
+            request = running[index]
+            tokens = request.prompt_tokens + request.generated - request.computed
+            tokens = tokens if tokens < budget else budget
+            end = request.computed + tokens
+            has_blocks = end <= len(request.blocks) * size
             if not has_blocks and not self._make_capacity(request, tokens, plan):
                 break
-            self.grow(request, tokens)
+            if not has_blocks or end // size > request.stored:
+                self.grow(request, tokens)
             plan.add(request, tokens)
             budget -= tokens
             index += 1

@@ -3,6 +3,7 @@
 python -m fleet.tests.engine.compiled_plays [FOLDER of the copy]
 """
 
+import pickle
 import random
 import sys
 from collections.abc import Iterator
@@ -19,12 +20,14 @@ def plays() -> Iterator[tuple[Any, ...]]:
     """Yield plays of each scheduler: chunks, shared prefixes, evictions, preemptions, aborts and loads from below the
     GPU."""
     from fleet.engine.known_hits import KNOWN_HITS
-    from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS
+    from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
     from fleet.tests.engine.tiers.builders import tiers
 
     for batching in (VLLM, KNOWN_HITS, WHOLE_PROMPTS):
         for ahead in (True, False):
             yield batching, ahead, *play(batching, ahead)
+    pickled = pickle.dumps(Limits(32, 24))
+    yield "pickled", pickled, pickle.loads(pickled) == Limits(32, 24)
     yield "tiers", *play(VLLM, True, tiers("dram", "ssd", blocks=400))
 
 

@@ -1,7 +1,6 @@
 """An instance: its engine, and its load as the router knows it."""
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Any
 
 from controlplane.evidence.twin.simulation.types import Use
@@ -182,7 +181,7 @@ class SimEndpoint:
         """Repeat the last sample until there are so many."""
         every: Iterable[list[Any]] = self._samples
         for samples in every:
-            samples.extend(repeat(samples[-1] if samples else 0, count - len(samples)))
+            samples.extend([samples[-1] if samples else 0] * (count - len(samples)))
 
     def use(self, count: int) -> Use:
         """Return the use over `count` samples."""

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 
 from controlplane.evidence.traces.types import TraceRequest
@@ -101,13 +102,14 @@ class Play:
         self._now = 0.0
         self._ended_s = 0.0
         self._turns = 0
-        self._open = 0  # requests scheduled or in flight
         self._over: list[Simulated] = []
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
-        self._posted = 0
-        for at, request in self._arrivals.first():
-            self._schedule_arrival(at, request)
+        first = [(at, number, request) for number, (at, request) in enumerate(self._arrivals.first(), start=1)]
+        self._posted = len(first)
+        self._open = len(first)  # requests scheduled or in flight
+        self._first = iter(sorted(first, key=itemgetter(0)))  # a heap of them all would slow down every event
+        self._post_first()
         self._post(0.0, self._sample, None)
 
     def first(self, count: int) -> TwinOutcome:
@@ -141,6 +143,17 @@ class Play:
         return TwinOutcome(tuple(over), use, self._ended_s, left_out, store, outside)
 
     # The client
+
+    def _post_first(self) -> None:
+        """Post the next of the arrivals that wait for no answer; at equal times they come before all other events."""
+        coming = next(self._first, None)
+        if coming is not None:
+            at, number, request = coming
+            heappush(self._heap, (at, number, self._arrive_first, request))
+
+    def _arrive_first(self, request: TraceRequest) -> None:
+        self._post_first()
+        self._arrive(request)
 
     def _schedule_arrival(self, at: float, request: TraceRequest) -> None:
         self._open += 1
