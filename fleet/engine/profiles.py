@@ -290,6 +290,11 @@ def _made(gpu: str, model: str, tp: int, version: Version, dp: int, *, expert_pa
     return _profile(gpu, model, tp, version)
 
 
+def shared_layouts(gpu: str, model: str) -> list[tuple[int, int, bool]]:
+    """Return the measured layouts of ranks or dealt experts: tp, ranks, whether experts are dealt."""
+    return sorted((one.tp, one.dp, one.ep > 1) for one in _tabled(gpu, model) if one.dp > 1 or one.ep > 1)
+
+
 def _tabled(gpu: str, model: str) -> list[Tables]:
     return [one for one in catalogue().values() if (one.gpu, one.name) == (gpu, model)]
 

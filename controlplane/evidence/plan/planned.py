@@ -158,6 +158,8 @@ def fleet_text(row: Row) -> str:
     if not engine:
         return counted(row["replicas"], "instance")
     text = f"{row['replicas']} × {engine['gpu']}, TP{engine['tp']}"
+    text += f", DP{engine['data_parallel_size']}" if "data_parallel_size" in engine else ""
+    text += ", EP" if engine.get("expert_parallel") else ""
     if "prefill_instances" in engine:
         text += f", {engine['prefill_instances']} prefill"
     return f"{text}, {engine['dram_gb']:g} GB host KV" if "dram_gb" in engine else text

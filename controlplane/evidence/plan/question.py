@@ -17,7 +17,7 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.evidence.twin.pool_engines import fleet_of, models_of
 from fleet.counted import counted
 from fleet.engine.engine_model import EngineModel
-from fleet.engine.profiles import UnknownProfile
+from fleet.engine.profiles import UnknownProfile, shared_layouts
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
@@ -116,10 +116,10 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: s
         if longest > one.engine.kv_tokens:
             reasons.append(f"{one.name}: a request of {longest:,} tokens does not fit")
             continue
-        least, most = _least(question, one.engine, bound), question.most_gpus // one.gpus
+        least, most = _least(question, one, bound), question.most_gpus // one.gpus
         too_small += min(least - 1, most) * len(question.policies)
-        for replicas in _sizes(least, least_instances(one.engine, requests), most):
-            pools = _pools(question, one.pool, replicas)
+        for replicas in _sizes(least, math.ceil(least_instances(one.engine, requests) / one.ranks), most):
+            pools = _pools(question, one, replicas)
             found += (PlanCandidate(pool, replicas * one.gpus, one.gpu_hour, question.measured) for pool in pools)
     if len(found) > MOST_FLEETS:
         raise NotPlayable(
@@ -128,13 +128,18 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: s
     return PlanSpace(tuple(found), too_small, tuple(reasons))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanLayout:
     name: str
     pool: PoolSpec
-    engine: EngineModel
+    engine: EngineModel  # of a rank
     gpus: int
     gpu_hour: float
+
+    @cached_property
+    def ranks(self) -> int:
+        """The engines of an instance."""
+        return len(fleet_of(self.pool, {0: self.engine}).instances)
 
 
 def _layouts(question: PlanQuestion, unknown: list[str]) -> Iterator[PlanLayout]:
@@ -146,15 +151,17 @@ def _layouts(question: PlanQuestion, unknown: list[str]) -> Iterator[PlanLayout]
         yield PlanLayout(name, measured.pool, measured.engine, measured.gpus, gpu_hour)
         return
     for gpu, gpu_hour in question.gpu_hours.items():
-        for tp in PARALLEL:
-            pool = PoolSpec("plan", question.model, "sim", 1, engine=_engine(question, gpu, tp))
-            name = f"{gpu}, {counted(tp, 'GPU')} an instance"
+        sliced = [(tp, 1, False) for tp in PARALLEL]
+        for tp, ranks, is_dealt in (*sliced, *shared_layouts(gpu, question.model)):
+            options = _engine(question, gpu, tp, ranks, is_dealt=is_dealt)
+            pool = PoolSpec("plan", question.model, "sim", 1, engine=options)
+            name = f"{gpu}, {counted(tp * ranks, 'GPU')} an instance"
             try:
                 engine = models_of(pool, [0])[0].engine
             except UnknownProfile as error:
                 unknown.append(f"{name}: {error}")
             else:
-                yield PlanLayout(name, pool, engine, tp, gpu_hour)
+                yield PlanLayout(name, pool, engine, tp * ranks, gpu_hour)
 
 
 def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
@@ -191,11 +198,12 @@ def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str
     return PlanBound(tuple(parts), span_s(requests) + allowed_s)
 
 
-def _least(question: PlanQuestion, engine: EngineModel, bound: PlanBound) -> int:
+def _least(question: PlanQuestion, layout: PlanLayout, bound: PlanBound) -> int:
     """Return the instances below which the share cannot be within its limits, even if every prefix is found."""
     if math.isinf(bound.most_s) or not bound.most_s:
         return 1
-    return max(1, math.ceil(sum(busy_s(engine, *part, question.share) for part in bound.parts) / bound.most_s))
+    total_s = sum(busy_s(layout.engine, *part, question.share) for part in bound.parts)
+    return max(1, math.ceil(total_s / bound.most_s / layout.ranks))
 
 
 def _allowed_s(limits: Mapping[str, float], request: TraceRequest) -> float:
@@ -204,8 +212,9 @@ def _allowed_s(limits: Mapping[str, float], request: TraceRequest) -> float:
     return min(in_parts, limits.get("e2e_ms", math.inf)) / 1000
 
 
-def _engine(question: PlanQuestion, gpu: str, tp: int) -> dict[str, object]:
-    return {"gpu": gpu, "model_profile": question.model, "tp": tp}
+def _engine(question: PlanQuestion, gpu: str, tp: int, ranks: int, *, is_dealt: bool) -> dict[str, object]:
+    shared = ({"data_parallel_size": ranks} if ranks > 1 else {}) | ({"expert_parallel": True} if is_dealt else {})
+    return {"gpu": gpu, "model_profile": question.model, "tp": tp, **shared}
 
 
 def _sizes(least: int, usual: int, most: int) -> list[int]:
@@ -217,7 +226,8 @@ def _sizes(least: int, usual: int, most: int) -> list[int]:
     return sorted({min(size, most) for size in (*below, *(math.ceil(usual * one) for one in FACTORS), usual + 1)})
 
 
-def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[PoolSpec]:
+def _pools(question: PlanQuestion, layout: PlanLayout, replicas: int) -> Iterator[PoolSpec]:
+    pool = layout.pool
     if question.measured is not None:
         yield from (replace(pool, replicas=replicas, policy=policy) for policy in question.policies)
         return
@@ -225,7 +235,8 @@ def _pools(question: PlanQuestion, pool: PoolSpec, replicas: int) -> Iterator[Po
         for host_gb in question.host_gb:
             engine = {**pool.engine, **({"dram_gb": host_gb} if host_gb else {})}
             yield replace(pool, replicas=replicas, policy=policy, engine=engine)
-    for prefill in sorted({round(replicas * share) for share in SPLITS} - {0, replicas}):
+    splits = SPLITS if layout.ranks == 1 else ()  # simulated ranks move no KV
+    for prefill in sorted({round(replicas * share) for share in splits} - {0, replicas}):
         engine = {**pool.engine, "kv": "nixl", "prefill_instances": prefill}
         yield replace(pool, replicas=replicas, policy=POLICY_OF_SPLIT, engine=engine)
 

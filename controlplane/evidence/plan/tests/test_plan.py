@@ -31,7 +31,7 @@ def few(monkeypatch):
     monkeypatch.setattr(question, "PARALLEL", (1, 2))
     for name, value in (("GO_ON", 3), ("FINAL", 2)):
         monkeypatch.setattr(search, name, value)
-    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take, **_: function(job, take))
 
 
 def candidate(replicas: int, dollars: float, policy: str = "priced") -> PlanCandidate:
@@ -77,6 +77,28 @@ def test_a_layout_that_a_request_does_not_fit_is_named_and_more_work_needs_more_
     assert min(one.pool.replicas for one in space_of(no_limit_of_tpot, dense, "timestamps").candidates) == 1
     long = [replace(requests[0], input_tokens=3_000_000)]
     assert "does not fit" in space_of(QUESTION, long, "timestamps").left_out[0]
+
+
+def test_measured_layouts_of_ranks_and_dealt_experts_are_candidates(requests, few):
+    mixture = replace(QUESTION, model="Qwen3-30B-A3B", most_gpus=8)
+    ranked = [
+        one
+        for one in space_of(mixture, requests, "closed_loop").candidates
+        if one.pool.engine.get("data_parallel_size") == 2 and one.pool.engine["tp"] == 1
+    ]
+    assert {one.gpus for one in ranked} == {2 * one.pool.replicas for one in ranked} >= {2, 4}
+    assert {one.pool.policy for one in ranked} == {"priced"}, "simulated ranks move no KV"
+    first = ranked[0].fleet
+    assert (len(first.twin.instances), first.gpus, first.per_hour) == (2, 2, 10.0)
+    row = {"replicas": 1, "engine": {**ranked[0].pool.engine}}
+    assert planned.fleet_text(row) == "1 × h100_sxm, TP1, DP2, EP"
+    played = search.simulate(first.twin, ranked[0].policy, requests[:3], pacing="closed_loop", seed=1)
+    assert all(one.outcome == "ok" for one in played.requests)
+    engine = next(iter(first.twin.instances.values()))
+    both, rank = (question.PlanLayout("", pool, engine, 2, 5.0) for pool in (ranked[0].pool, candidate(1, 5).pool))
+    bound = question.PlanBound(((requests, [0] * len(requests)),), 0.01)
+    least = question._least(mixture, rank, bound)
+    assert question._least(mixture, both, bound) == (least + 1) // 2 < least
 
 
 def test_no_fleet_is_left_out_for_work_that_may_wait(requests, few):
@@ -149,7 +171,7 @@ def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_
     assert "+++ draft" in out
     assert "+      model_profile: Llama-3.1-8B" in out
     assert "-      prefill_instances: 1" in out
-    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda *_: json.loads(files["a.json"].read_text()))
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda *_, **__: json.loads(files["a.json"].read_text()))
     assert main([*words, *given, "--row", "99"]) == 2
     told = capsys.readouterr()
     assert told.out in out, "a wrong row does not lose the answer"
@@ -175,7 +197,7 @@ def test_the_difference_shows_no_secret():
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "run_in_subprocess", interrupted)
