@@ -41,7 +41,7 @@ def manage(folder, *command, **more):
         **os.environ,
         "WEIR_DATA_DIR": str(folder),
         "DATABASE_URL": f"sqlite:///{folder / 'weir.sqlite3'}",
-        "REDIS_URL": "redis://127.0.0.1:1/0",  # away
+        "REDIS_URL": "redis://127.0.0.1:1/0",  # no server
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         **more,
     }
@@ -69,22 +69,27 @@ def see(upgraded):
     return see
 
 
-API = "policies/default policies/default/versions policies/default/draft fleet audit experiments/2"
+API = (
+    *("policies/default", "policies/default/versions", "policies/default/draft", "fleet", "audit", "experiments/2"),
+    *("matrices/1/results", "policies/second/deliveries", "policies/default/tunings/1", "models", "budgets"),
+    "use?from=2026-11-29T00:00:00Z&to=2026-11-30T00:00:00Z",
+)
 OF_DATA = {
     *("policy", "policy-version", "policy-compare", "policy-rollback", "draft", "draft-review", "draft-deliver"),
     *("preview", "tunings", "experiment", "experiment-start", "traces", "audit", "users", "tokens", "keys", "key"),
     *("fleet-pool", "fleet-edit-pool", "fleet-instance", "fleet-node", "live", "requests", "deliveries", "use"),
+    *("delivery", "tuning", "matrix", "models", "models-version", "channel", "freezes"),
 }  # pages of what the earlier version stored, by the name of their URL
 
 
 @pytest.mark.slow
 def test_everything_of_the_earlier_version_is_readable_after_the_upgrade(see):
-    api = [f"/api/v1/{path}" for path in API.split()]
+    api = [f"/api/v1/{path}" for path in API]
     answers = see("/live", *api)
     assert {path: status for path, (status, _, _) in answers.items() if status != 200} == {}
     assert OF_DATA - {view for _, view, _ in answers.values()} == set()
 
-    policy, versions, draft, fleet, audit, experiment = (json.loads(answers[path][2]) for path in api)
+    policy, versions, draft, fleet, audit, experiment, *of_0_2 = (json.loads(answers[path][2]) for path in api)
     assert policy["live"]["number"] == 3
     assert [version["number"] for version in versions] == [3, 2, 1]
     assert versions[1]["sha256"] == "a25b0903603cb0718f2b7ee4859da0a20cd4a75f1c954a2158051f9d9666abda"
@@ -94,3 +99,10 @@ def test_everything_of_the_earlier_version_is_readable_after_the_upgrade(see):
     assert "demo" in json.dumps(fleet)
     assert "policy.rollback" in json.dumps(audit)
     assert experiment["status"] == "done"
+
+    matrix, deliveries, tuning, models, budgets, use = of_0_2
+    assert [row["state"] for row in deliveries] == ["ready", "aborted"]
+    assert (tuning["status"], len(tuning["trials"])) == ("done", 4)
+    assert (models["live"]["number"], budgets[0]["limit"]) == (1, 1_000_000)
+    assert len(matrix["cells"]) == 2
+    assert [(line["name"], line["input_tokens"]) for line in use["lines"]] == [("search", 9000)]

@@ -1,4 +1,4 @@
-"""An upgrade of Weir restarts no engine: what a pool of version 0.1.0 asks for has the same hash today."""
+"""An upgrade of Weir restarts no engine: what a pool of an earlier version asks for has the same hash today."""
 
 from typing import Any
 

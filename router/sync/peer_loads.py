@@ -10,7 +10,6 @@ from typing import TypeVar
 from router.contract import ranks
 from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, RouterLoadChanges, added
 from router.contract.redis.staleness import PEER_GONE_S
-from router.pool.endpoint import Endpoint
 from router.serving.pools import Pools
 
 Value = TypeVar("Value")
@@ -22,13 +21,11 @@ class _Peer:
         self.whole: dict[str, Load] = {}  # by instance
         self.by_rank: dict[str, Load] = {}  # parts of that load, by data-parallel rank
         self.pulls: dict[str, int] = {}  # KV pulls by source instance or rank
-        self.named: set[str] = set()  # instances whose ranks the router names; older routers name none
 
     def take(self, value: RouterLoadChanges) -> None:
         _change(self.whole, value.inflight, NO_LOAD)
         _change(self.by_rank, value.ranks, NO_LOAD)
         _change(self.pulls, value.pulls, 0)
-        self.named.update(map(ranks.instance_of, value.ranks))
 
     @property
     def instances(self) -> set[str]:
@@ -59,7 +56,6 @@ class PeerLoads:
         changed.update(ranks.instance_of(name) for name, _ in peer.pulls.items() ^ value.pulls.items())
         peer.whole, peer.by_rank, peer.pulls = dict(value.inflight), dict(value.ranks), dict(value.pulls)
         peer.heard = now
-        peer.named = {ranks.instance_of(name) for name in value.ranks}
         self._share_out(changed)
 
     def take_changes(self, value: RouterLoadChanges, now: float) -> None:
@@ -86,32 +82,15 @@ class PeerLoads:
         for name in instances:
             for pool in pools:
                 for endpoint in pool.endpoints_of(name):
-                    load = _of_rank(endpoint, peers) if endpoint.rank is not None else _sum(name, peers)
-                    endpoint.take_others(load, sum(peer.pulls.get(endpoint.id, 0) for peer in peers))
+                    loads = [peer.whole if endpoint.rank is None else peer.by_rank for peer in peers]
+                    pulls = sum(peer.pulls.get(endpoint.id, 0) for peer in peers)
+                    endpoint.take_others(_sum(endpoint.id, loads), pulls)
 
 
-def _sum(name: str, peers: Iterable[_Peer]) -> Load:
+def _sum(name: str, loads: Iterable[Mapping[str, Load]]) -> Load:
     total = NO_LOAD
-    for peer in peers:
-        load = peer.whole.get(name)
+    for told in loads:
+        load = told.get(name)
         if load is not None:
             total = added(total, load)
     return total
-
-
-def _of_rank(endpoint: Endpoint, peers: Iterable[_Peer]) -> Load:
-    """Return a rank's load, with its part of the load from routers that do not name ranks."""
-    named = unnamed = NO_LOAD
-    for peer in peers:
-        named = added(named, peer.by_rank.get(endpoint.id, NO_LOAD))
-        if endpoint.instance not in peer.named:
-            unnamed = added(unnamed, peer.whole.get(endpoint.instance, NO_LOAD))
-    return added(named, _part(unnamed, endpoint))
-
-
-def _part(load: Load, endpoint: Endpoint) -> Load:
-    """Return a rank's part of a load that the engine distributes over all ranks."""
-    dp = endpoint.ranks.dp
-    place = (endpoint.rank or 0) - dp.first
-    requests, prefill, decodes = ((count + dp.ranks - 1 - place) // dp.ranks for count in load)
-    return requests, prefill, decodes

@@ -29,7 +29,7 @@ log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
 HEARTBEAT_S = 1.0  # interval of messages without changes
-ALL_S = 2.0  # interval of sending the whole load, the only one that older routers read
+ALL_S = 2.0  # interval of sending the whole load, which repairs missed changes
 AGAIN_S = 0.5
 BLOCK_MS = 500  # longest delay of a shutdown
 READ_COUNT = 20

@@ -15,7 +15,7 @@ class ValuesInForce:
         self.older = 0  # values refused since the start
 
     def take(self, key: str, value: OrderedValue) -> bool:
-        """Take a value; False if it is older than the one in force. Values without an order (version 0.1.0) are
+        """Take a value; False if it is older than the one in force. Values without an order (of scripts) are
         taken."""
         held = self._held.get(key)
         if held is not None and 0 < value.order < held.order and not value.says_the_same(held):

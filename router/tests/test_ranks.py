@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import Struct, convert
 
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.redis import codec, redis_keys
@@ -16,7 +15,6 @@ from router.pool.health.stall_watch import look, stalled
 from router.pool.pool import Pool
 from router.tests.conftest import World, entry, fleet, instance
 from router.tests.engine import Engine, Received, Writer, reply
-from router.tests.values import stored
 
 HEADER = "x-data-parallel-rank"
 OUT_OF_RANGE = "data_parallel_rank {rank} is out of range [0, {ranks})."
@@ -269,50 +267,22 @@ async def test_routers_tell_each_other_the_load_of_each_rank(world: Callable[...
     made = await with_ranks(world, counting(2), ranks=2)
     client = made.published.client
 
-    def tell(router: str, **told: Any) -> None:
-        value = RouterLoad(id=router, **told)
-        client.xadd(redis_keys.LOADS, {"r": f"{router}:1", "l": codec.encode(value)})
-
     def others() -> list[tuple[int, int, int]]:
+        value = RouterLoad(id="other", inflight={"demo-0": (3, 300, 1)}, ranks={"demo-0#1": (3, 300, 1)})
+        client.xadd(redis_keys.LOADS, {"r": "other:1", "l": codec.encode(value)})
         return [endpoint.others for endpoint in pool_of(made).endpoints.values()]
 
-    def newer() -> list[tuple[int, int, int]]:
-        tell("newer", inflight={"demo-0": (3, 300, 1)}, ranks={"demo-0#1": (3, 300, 1)})
-        return others()
-
-    def both() -> list[tuple[int, int, int]]:
-        tell("older", inflight={"demo-0": (3, 100, 2)})  # knows no ranks: the engine spreads what it sends
-        return newer()
-
-    await made.until(lambda: newer() == [(0, 0, 0), (3, 300, 1)])
-    await made.until(lambda: both() == [(2, 50, 1), (4, 350, 2)])
+    await made.until(lambda: others() == [(0, 0, 0), (3, 300, 1)])
 
 
 async def test_routers_tell_each_other_on_which_rank_a_prompt_is(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(2), ranks=2)
     hashes = b"\1" * 8 + b"\2" * 8
-    for rank in ("1", ""):  # an older router names none
-        sent = SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, "a-session", hashes, rank),))
-        made.published.client.xadd(redis_keys.SENT, {"r": "other:1", "p": codec.encode(sent)})
+    sent = SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, "a-session", hashes, "1"),))
+    made.published.client.xadd(redis_keys.SENT, {"r": "other:1", "p": codec.encode(sent)})
     index = pool_of(made).index
     await made.until(lambda: index.chunks("demo-0#1") == 2)
     assert (index.chunks("demo-0#0"), index.chunks("demo-0")) == (0, 0)
-
-
-class OlderPrompt(Struct, frozen=True, array_like=True):
-    pool: str
-    instance: str
-    epoch: int
-    session: str | None
-    hashes: bytes
-
-
-def test_an_older_router_reads_the_load_of_a_newer_one() -> None:
-    """It knows the fields before the rank, and the load of whole instances."""
-    sent = json.loads(codec.encode(SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, None, b"", "3"),))))
-    assert convert(sent["sent"][0], OlderPrompt) == OlderPrompt("demo", "demo-0", 1, None, b"")
-    before = stored({"sent": [["demo", "demo-0", 1, None, ""]]})
-    assert codec.read(SentPrompts, before).sent[0].rank == ""
 
 
 async def test_a_router_reports_its_load_by_instance_and_by_rank(world: Callable[..., Any]) -> None:

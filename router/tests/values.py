@@ -13,6 +13,10 @@ def stored(value: dict[str, Any]) -> str:
     return json.dumps({"schema": 1, **value}, separators=(",", ":"), allow_nan=False)
 
 
+def stored_receipt(value: dict[str, Any]) -> str:
+    return stored({"schema": Receipt.__struct_config__.tag, **value})
+
+
 def loaded(raw: bytes | str | None) -> dict[str, Any] | None:
     value = None if raw is None else json.loads(raw)
     return value if isinstance(value, dict) else None
@@ -32,5 +36,5 @@ def everything(client: "redis.Redis") -> dict[str, str]:
 
 
 def receipt_of(value: dict[str, Any]) -> Receipt:
-    """As written by a router of this release."""
+    """Return the receipt as a router of this release writes it."""
     return convert({"request_id": "r", "at": 0.0, "schema": Receipt.__struct_config__.tag, **value}, Receipt)

@@ -1,5 +1,6 @@
 """Experiments and their runs. The record of each request is in the data folder."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,6 @@ from controlplane.evidence.experiments.facts import RunFacts
 from controlplane.evidence.experiments.record import Expectation
 from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
-from router.policy.schema import document as documents
 
 
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class Arm(msgspec.Struct, frozen=True):
     def stored(cls, arm: Mapping[str, Any]) -> "Arm":
         """Read an arm from the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
         made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
-        overrides = {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}
+        overrides = {re.sub(r"^route\.", "strategy.", path): value for path, value in arm["overrides"].items()}
         return msgspec.convert({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:

@@ -59,8 +59,7 @@ def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
     """Read a row; None if a later release wrote it. `loads`: also read the figures that only `load_series` shows."""
     packed = fields.get(PACKED.encode())
     if packed is None:
-        raw = zlib.decompress(fields[b"z"]) if b"z" in fields else fields.get(b"f")  # as earlier releases wrote it
-        return _older(orjson.loads(raw)) if raw is not None else None
+        return _older(orjson.loads(zlib.decompress(fields[b"z"]))) if b"z" in fields else None
     row: HistoryRow = orjson.loads(zlib.decompress(packed))
     row["kv"] = base64.b64decode(row["kv"])
     kept: KeptLoads | None = orjson.loads(zlib.decompress(fields[LOADS.encode()])) if loads else None
@@ -70,6 +69,7 @@ def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
 
 
 def _older(found: Mapping[str, Any]) -> HistoryRow:
+    """Return a row as version 0.2.0 wrote it."""
     kv: Mapping[str, float | None] = found["kv"]
     row: HistoryRow = {
         "at": found["at"],

@@ -1,12 +1,11 @@
 """Values in Redis: JSON with a schema version, one decode per value. Pure.
 
 A value is a struct whose tag is its schema version. Readers ignore unknown fields, so newer writers may add some; a
-field with a new name or meaning needs a new version and a step in `UPGRADES` for each older one.
+field with a new name or meaning needs a new version, and readers that upgrade what the version before wrote.
 """
 
-from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from typing import Annotated, ClassVar, Self, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -14,13 +13,10 @@ from msgspec.structs import replace
 LARGEST_ORDER = 2**53  # largest whole number in Redis' scripts
 
 Order = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ORDER)]
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]  # from one schema version to the next
 
 
 class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
     """Base of every value in Redis; its subclasses name the key, the writer and the units."""
-
-    UPGRADES: ClassVar[dict[int, Upgrade]] = {}  # steps by the version that they start from
 
 
 class OrderedValue(RedisValue, frozen=True, kw_only=True):
@@ -29,7 +25,7 @@ class OrderedValue(RedisValue, frozen=True, kw_only=True):
 
     TIME: ClassVar[str] = "at"  # field with the time of writing
 
-    order: Order = 0  # 0: written by version 0.1.0, without an order
+    order: Order = 0  # 0: written by a script, without an order
 
     def stamped(self, order: int, at: float) -> Self:
         return replace(self, order=order, **{self.TIME: at})
@@ -56,10 +52,7 @@ def read(kind: type[Value], raw: bytes | str) -> Value:
     try:
         return cast(Value, _decoder(kind).decode(raw))
     except ValueError as error:
-        upgraded = _upgraded(kind, raw) if kind.UPGRADES else None
-        if upgraded is None:
-            raise Unreadable(str(error)) from None
-        return upgraded
+        raise Unreadable(str(error)) from None
 
 
 def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
@@ -75,15 +68,3 @@ def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
 @cache
 def _decoder(kind: type[Value]) -> "msgspec.json.Decoder[Value]":
     return msgspec.json.Decoder(kind)
-
-
-def _upgraded(kind: type[Value], raw: bytes | str) -> Value | None:
-    """Upgrade a value; None if no chain of steps leads to the current version."""
-    current = kind.__struct_config__.tag
-    try:
-        value = msgspec.json.decode(raw, type=dict[str, Any])
-        while (version := int(value["schema"])) != current:
-            value = {**kind.UPGRADES[version](value), "schema": version + 1}
-        return msgspec.convert(value, kind)
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -1,11 +1,10 @@
 """What routers record of each request: its receipt, and an entry of recorded traffic. Pure."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec import Struct, field
 
-from router.contract.json_value import JsonObject
-from router.contract.redis.codec import RedisValue, Upgrade
+from router.contract.redis.codec import RedisValue
 
 BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of recorded traffic
 
@@ -29,20 +28,12 @@ class ShadowDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""  # error raised by the candidate
 
 
-def _name_strategy(receipt: JsonObject) -> JsonObject:
-    """Routers of schema 1 wrote the strategy as `route`."""
-    strategy = receipt.pop("route", None)
-    return {"strategy": strategy, **receipt}
-
-
 class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     """weir:receipt:<request id>, of the latest request with that id, expires; stream weir:receipts, field r, without
     `inputs` and `candidates`.
 
     Written by routers. None is unknown; times in ms count from `at`.
     """
-
-    UPGRADES: ClassVar[dict[int, Upgrade]] = {1: _name_strategy}
 
     request_id: str  # the client's, if it gave one
     own_id: str | None = None  # id at the engines, drawn by the router; absent if equal to `request_id`
@@ -109,7 +100,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     shadow: ShadowDecision | None = None  # sampled
     # Inputs of the last decision, for router/policy/replay.py; None without a decision:
     inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates
-    candidates: Any = None  # one list per figure (router/policy/columns.py); early routers wrote another shape
+    candidates: Any = None  # one list per figure (router/policy/columns.py)
 
 
 class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):

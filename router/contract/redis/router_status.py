@@ -119,13 +119,13 @@ class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     id: str
     gone: bool = False  # True when the router stops
     inflight: dict[str, Load] = {}  # by instance
-    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank; an older router sends none
+    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
     pulls: dict[str, int] = {}  # KV pulls under way from an instance or rank; an older router sends none
 
 
 class RouterLoadChanges(RedisValue, tag=1, frozen=True):
     """Stream weir:loads, field d, beside r: what has changed since the router's previous message, at most 0.2 s late;
-    without a change once a second. Older routers read the field l only."""
+    without a change once a second."""
 
     id: str
     inflight: dict[str, Load] = {}  # by instance; zeros: no load any more
@@ -139,7 +139,7 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     epoch: int
     session: str | None
     hashes: bytes  # hashes of the prompt's chunks, 8 bytes each; base64 on the wire
-    rank: str = ""  # rank of the instance; empty for a single rank or from older routers
+    rank: str = ""  # rank of the instance; empty for a single rank
 
 
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -117,20 +117,19 @@ def sha256(document: JsonObject) -> str:
 def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> JsonObject:
     """Copy a document with values replaced by path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
 
-    Document and paths may be of an older schema. Another strategy drops the parameters of the old one. Nothing is
-    validated: `parse` does that.
+    The document may be of an older schema. Another strategy drops the parameters of the old one. Nothing is validated:
+    `parse` does that.
     """
-    changes = {upgrade_path(path): value for path, value in overrides.items()}
     current = upgrade_if_known(document)
     result: JsonObject = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
     own = result.get("strategy")
-    if STRATEGY_NAME.path in changes and isinstance(own, dict):
-        kept = _expected({"strategy": {"name": changes[STRATEGY_NAME.path]}})
+    if STRATEGY_NAME.path in overrides and isinstance(own, dict):
+        kept = _expected({"strategy": {"name": overrides[STRATEGY_NAME.path]}})
         paths = {key: f"strategy.{key}" for key in own}
         result["strategy"] = {
             key: value for key, value in own.items() if paths[key] in kept or paths[key] not in PARAMETERS
         }
-    for path, value in changes.items():
+    for path, value in overrides.items():
         section, _, key = path.partition(".")
         part = result.get(section)
         result[section] = {**(part if isinstance(part, dict) else {}), key: value} if key else value
@@ -202,7 +201,7 @@ def _rename_route(document: JsonObject) -> JsonObject:
     """Upgrade 1 → 2: the section `route` is called `strategy`."""
     if "strategy" in document:
         return document  # if both exist, `parse` reports the old one as unknown
-    return {upgrade_path(section): part for section, part in document.items()}
+    return {"strategy" if section == "route" else section: part for section, part in document.items()}
 
 
 STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
@@ -210,7 +209,7 @@ STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
 
 def upgrade(document: JsonObject) -> JsonObject:
     """Return the document in the current schema, values unchecked. InvalidInput if its schema is unknown."""
-    schema = document.get("schema", 1 if "route" in document else SCHEMA)
+    schema = document.get("schema", SCHEMA)
     if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
         message = f"{quoted(schema)} is not a schema of policy documents"
         raise InvalidInput(problems=[Problem("schema", shown(schema), message, f"{min(STEPS)} to {SCHEMA}")])
@@ -225,9 +224,3 @@ def upgrade_if_known(document: JsonObject) -> JsonObject:
         return upgrade(document)
     except InvalidInput:
         return document
-
-
-def upgrade_path(path: str) -> str:
-    """Return a parameter's path in the current schema. Paths carry no schema: no path may get a second meaning."""
-    section, dot, key = path.partition(".")
-    return f"strategy{dot}{key}" if section == "route" else path

@@ -59,7 +59,7 @@ def test_true_and_one_are_not() -> None:
 
 def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
     old = document.default("adaptive_v1")
-    changes = {change.path: change for change in diff(old, changed(route__name="cache_aware"))}
+    changes = {change.path: change for change in diff(old, changed(strategy__name="cache_aware"))}
     assert changes["strategy.name"].direction.startswith(
         "another strategy: the session's instance unless it is overloaded"
     )

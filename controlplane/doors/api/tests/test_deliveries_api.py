@@ -41,7 +41,7 @@ def proposed(draft: str, ci: ApiCaller) -> dict[str, Any]:
 
 @pytest.fixture
 def running(draft: str, ci: ApiCaller) -> dict[str, Any]:
-    """In its first canary step."""
+    """A delivery in its first canary step."""
     made = ci.post(DELIVER, {"plan": plan(*STEPS[1:]), "reason": WHY}).json()
     row = Delivery.objects.get(pk=made["id"])
     for what, by in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM)):
@@ -163,7 +163,6 @@ def test_it_is_started_steered_and_aborted(draft, ci):
     moving.move(row, moving.TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     assert act("pause", {"reason": "odd"}) == (200, "paused")
     assert act("pause") == (409, "")
-    assert act("set-aside") == (200, "paused")
     assert act("extend", {"reason": "a canary has no pairs"}) == (409, "")
     assert ci.get(path).json()["share"] == 0
     assert act("resume", {}) == (422, "")
@@ -199,7 +198,7 @@ def test_a_switchback_says_its_block_its_schedule_and_what_the_steps_have_shown(
 
 def test_a_stale_etag_is_412_and_changes_nothing(running, ci):
     path = f"/deliveries/{running['id']}"
-    for verb in ("pause", "set-aside", "abort", "start", "withdraw"):
+    for verb in ("pause", "abort", "start", "withdraw"):
         assert ci.post(f"{path}/{verb}", If_Match='"y1.0"').status_code in (403, 412)
     for verb in ("advance", "resume", "extend", "reject"):
         assert ci.post(f"{path}/{verb}", {"reason": "seen enough"}, If_Match='"y1.0"').status_code == 412
@@ -213,7 +212,6 @@ def test_the_scope_to_abort_only_makes_safer(running, otto):
         assert alone.post(f"{path}/{verb}", {"reason": "seen enough"}).status_code == 403
     assert alone.post(DELIVER, {"reason": WHY}).status_code == 403
     assert alone.post(f"{path}/pause").json()["state"] == "paused"
-    assert alone.post(f"{path}/set-aside").json()["state"] == "paused"
     assert alone.post(f"{path}/abort").json()["state"] == "aborted"
 
 
@@ -235,10 +233,7 @@ def test_looks_are_listed_newest_first(running, ci):
     [
         *(("GET", path) for path in ("/deliveries/77", "/deliveries/77/looks", "/freezes/77")),
         *(("GET", f"/policies/gone/{what}") for what in ("deliveries", "delivery-rules")),
-        *(
-            ("POST", f"/deliveries/77/{verb}")
-            for verb in ("approve", "withdraw", "start", "pause", "set-aside", "abort")
-        ),
+        *(("POST", f"/deliveries/77/{verb}") for verb in ("approve", "withdraw", "start", "pause", "abort")),
         ("DELETE", "/freezes/77"),
     ],
 )
@@ -287,7 +282,7 @@ def test_more_waiters_than_there_is_room_for_are_answered_at_once(running, ci, m
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "x"])
-def test_a_wait_that_cannot_be_is_refused(running, ci, wait):
+def test_an_impossible_wait_is_refused(running, ci, wait):
     assert ci.get(f"/deliveries/{running['id']}?wait={wait}").status_code == 422
 
 

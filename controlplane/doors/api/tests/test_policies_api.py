@@ -87,7 +87,7 @@ def test_a_wrong_value_is_reported_with_path_value_and_range(policy, ci):
 
 def test_a_whole_document_replaces_the_draft(policy, ci):
     ci.post(DRAFT)
-    answer = ci.patch(DRAFT, {"document": {"route": {"name": "lpwl"}}})
+    answer = ci.patch(DRAFT, {"document": {"strategy": {"name": "lpwl"}}})
     assert answer.json()["document"] == documents.default("lpwl")
 
 

@@ -336,10 +336,7 @@ KINDS = (
     Kind("delivery", DELIVERY, delivery, (post(f"{DELIVERY}/start"), post(f"{DELIVERY}/abort"))),
     Kind(
         "running delivery", DELIVERY, lambda: delivery("step"),
-        (
-            post(f"{DELIVERY}/pause"), post(f"{DELIVERY}/set-aside"), post(f"{DELIVERY}/advance", REASON),
-            post(f"{DELIVERY}/abort"),
-        ),
+        (post(f"{DELIVERY}/pause"), post(f"{DELIVERY}/advance", REASON), post(f"{DELIVERY}/abort")),
     ),
     Kind("paused delivery", DELIVERY, lambda: delivery("paused"),
          (post(f"{DELIVERY}/resume", REASON), post(f"{DELIVERY}/abort"))),

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -101,12 +100,7 @@ class ArmIn(Strict):
         "", max_length=63, description="A policy; its live version without `version`. Default: the policy of the pool"
     )
     version: int | None = Field(None, ge=1, le=SEED_MAX)
-    strategy: str = Field(
-        "",
-        max_length=60,
-        validation_alias=AliasChoices("strategy", "route"),
-        description="A strategy's default document, instead of a policy. Its older name `route` is accepted too",
-    )
+    strategy: str = Field("", max_length=60, description="A strategy's default document, instead of a policy")
     overrides: dict[str, Any] = Field({}, examples=[{"classes.heavy_new_tokens": 10000}])
     fleet: FleetIn | None = Field(None, description="Default: the pool as it is")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from controlplane.evidence.experiments.models import Arm, Experiment
-from controlplane.evidence.experiments.tests.conftest import body
 from router.policy.schema import document
 from router.policy.schema.parameters import PARAMETERS
 
@@ -47,10 +46,3 @@ def test_the_api_gives_the_old_arms_with_the_names_of_today(old, ci):
         "cache_aware",
         "lpwl",
     ]
-
-
-def test_an_arm_may_use_the_old_names(ci, demo_pool, sent):
-    asked = [{"name": "A", "route": "cache_aware", "overrides": {"route.hit_weight": 3}}, "lpwl"]
-    arms = ci.post("/experiments", body(arms=asked)).json()["arms"]
-    assert [arm["strategy"] for arm in arms] == ["cache_aware", "lpwl"]
-    assert arms[0]["document"]["strategy"]["hit_weight"] == 3

@@ -15,7 +15,7 @@ from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import InstanceState, RoutingRequest
-from router.tests.values import stored
+from router.tests.values import stored, stored_receipt
 
 LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n
 
@@ -135,8 +135,8 @@ class FakeFleet:
 
     def write_receipt(self, request_id: str, at: float, ended: float | None = None, **changes: Any) -> None:
         brief = self.receipt(request_id, at, **changes)
-        self.client.xadd(redis_keys.RECEIPTS, {"r": stored(brief)}, id=f"{int((ended or at) * 1000)}-*")
-        whole = stored({**brief, **self.made_from(brief)})
+        self.client.xadd(redis_keys.RECEIPTS, {"r": stored_receipt(brief)}, id=f"{int((ended or at) * 1000)}-*")
+        whole = stored_receipt({**brief, **self.made_from(brief)})
         self.client.set(redis_keys.receipt_key(request_id), whole, ex=redis_keys.RECEIPT_TTL_S)
 
     def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from controlplane.testing import ApiCaller
 from fleet.models import Pool
 from router.contract.redis import redis_keys
 from router.contract.redis.receipt import Receipt
-from router.tests.values import receipt_of, stored
+from router.tests.values import receipt_of, stored_receipt
 
 NOW = time.time()
 
@@ -113,7 +113,7 @@ def test_rows_newer_than_a_list_are_counted_once(written: FakeFleet, live_redis:
 
 @pytest.fixture
 def slow(written: FakeFleet, db: None) -> None:
-    """Beside those of `written`, whose TTFT is 405 ms: a slow one of a key, one that ended fast, one not streamed."""
+    """Add receipts beside `written`, whose TTFT is 405 ms: a slow one of a key, a fast one, one not streamed."""
     slo = {"ttft_p90_ms": {"warm": 1_000, "heavy": 300}}
     Pool.objects.create(name="demo", model="m", kind="sim", policy="default", replicas=1, slo=slo)
     written.write_receipt("req-slow", NOW - 600, ended=NOW, ttft_ms=1_200.0, e2e_ms=9_000.0, key="batch")
@@ -400,7 +400,7 @@ def test_page_and_rest_count_the_instances_of_a_large_pool_that_were_not_compare
 ) -> None:
     made = {"id": ["demo-0"], "cached": 0, "left_out": {"more load": 1_850, "draining": 22}}
     receipt = {**written.receipt("req-large", NOW, instance="demo-0"), "candidates": made}
-    written.client.set(redis_keys.receipt_key("req-large"), stored(receipt))
+    written.client.set(redis_keys.receipt_key("req-large"), stored_receipt(receipt))
     page = vera_client.get("/requests/req-large/").content.decode()
     assert "Not compared: 1,850 (more load), 22 (draining)" in page
     answer = vera_client.get("/api/v1/receipts/req-large").json()
@@ -492,7 +492,7 @@ def test_of_two_requests_with_one_id_the_later_leads_to_the_earlier(
 ) -> None:
     fleet = FakeFleet(live_redis)
     fleet.write_receipt("same", NOW, own_id="same-2", earlier="same-1")
-    fleet.client.set(redis_keys.receipt_key("same-1"), stored(fleet.receipt("same", NOW - 5, own_id="same-1")))
+    fleet.client.set(redis_keys.receipt_key("same-1"), stored_receipt(fleet.receipt("same", NOW - 5, own_id="same-1")))
     page = vera_client.get("/requests/same/").content.decode()
     assert 'href="/requests/same-1/"' in page
     assert "same-2" in page

@@ -21,7 +21,7 @@ from fleet.models import Pool
 from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.policy.types import Candidate
-from router.tests.values import stored
+from router.tests.values import stored_receipt
 
 NOW = time.time()
 ADA = Actor("user", "ada")
@@ -75,7 +75,7 @@ def test_the_command_decides_by_a_document_in_a_file(kept: FakeFleet, tmp_path: 
 
 
 def test_the_command_decides_by_a_document_on_standard_input(kept: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", StringIO('{"route": {"name": "least_requests"}}'))
+    monkeypatch.setattr("sys.stdin", StringIO('{"strategy": {"name": "least_requests"}}'))
     told = explained("req-1", "--file", "-")
     assert "now, by standard input" in told
     assert re.search(r"\ndemo-0 +1,024 +11,321 +– +1 +considered +chosen\n", told)
@@ -120,7 +120,7 @@ def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:
 def test_the_command_says_what_is_wrong_and_exits_with_1(kept: FakeFleet, arguments: list[str], why: str) -> None:
     kept.write_receipt("req-early", NOW, rule=None)
     kept.write_receipt("req-exp", NOW, pool="exp-1-a")
-    kept.client.set(redis_keys.receipt_key("req-old"), stored(kept.receipt("req-old", NOW)))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored_receipt(kept.receipt("req-old", NOW)))
     with pytest.raises(CommandError, match=why) as refused:
         call_command("explain", *arguments)
     assert refused.value.returncode == 1
@@ -179,7 +179,7 @@ def test_the_page_says_why_it_cannot(vera_client: Client, kept: FakeFleet, by: s
 
 def test_a_receipt_of_an_older_router_still_has_its_page(vera_client: Client, kept: FakeFleet) -> None:
     old = {**kept.receipt("req-old", NOW), "candidates": [{"id": "demo-0"}]}
-    kept.client.set(redis_keys.receipt_key("req-old"), stored(old))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored_receipt(old))
     page = vera_client.get("/requests/req-old/").content.decode()
     assert "No candidates were recorded" in page
     assert "replay-title" not in page
@@ -213,7 +213,7 @@ def test_the_api_tells_of_drift(ci: ApiCaller, kept: FakeFleet) -> None:
     ],
 )
 def test_the_api_says_what_is_wrong(ci: ApiCaller, kept: FakeFleet, path: str, status: int, why: str) -> None:
-    kept.client.set(redis_keys.receipt_key("req-old"), stored(kept.receipt("req-old", NOW)))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored_receipt(kept.receipt("req-old", NOW)))
     answer = ci.get(f"/receipts/{path}")
     assert answer.status_code == status
     assert why in answer.json()["detail"]

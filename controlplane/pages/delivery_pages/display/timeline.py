@@ -22,7 +22,6 @@ WORDS: Mapping[str, str] = {
     "hold": "Put on hold",
     "good": "Hold ended",
     "pause": "Paused",
-    "set_aside": "Pause and return traffic",
     "resume": "Resumed",
     "extend": "Extended by pairs of blocks",
     "give_up": "Aborted after a day's pause",

@@ -1,6 +1,5 @@
 """Reads the judge's inputs: tallies, routers, stops, receipts."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ def read(delivery: int, generation: int | None = None) -> Traffic:
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):
-        if generation is not None and _generation_of(name) not in (None, generation):
+        if generation is not None and not name.endswith(b".g%d" % generation):
             continue
         try:
             tallies.append(codec.read(DeliveryTally, raw))
@@ -31,13 +30,6 @@ def read(delivery: int, generation: int | None = None) -> Traffic:
             unreadable.append(name.decode(errors="replace"))
     routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
     return Traffic(tuple(tallies), tuple(unreadable), routers)
-
-
-def _generation_of(field: bytes) -> int | None:
-    """Return the generation; None for a router of an older version, which keeps only the newest and does not name
-    it."""
-    match = re.search(rb"\.g(\d+)$", field)
-    return int(match[1]) if match else None
 
 
 def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:

@@ -1,10 +1,10 @@
 """Reads plans from the database. They were checked at the proposal; reading converts them without checks. Pure.
 
 Narrowing a limit must not make old or running deliveries unreadable. A stored plan keeps its text and its sha256, which
-people have approved; a new schema needs one more function in `UPGRADES`.
+people have approved.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,18 +27,9 @@ from controlplane.traffic.deliveries.plan.types import (
 )
 
 StoredPlan = Mapping[str, Any]
-UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each function starts from
 
 
-def upgraded(document: StoredPlan) -> StoredPlan:
-    """Return the plan in the current schema."""
-    for schema in range(document["schema"], SCHEMA):
-        document = {**UPGRADES[schema](document), "schema": schema + 1}
-    return document
-
-
-def read(stored: StoredPlan) -> Plan:
-    document = upgraded(stored)
+def read(document: StoredPlan) -> Plan:
     return Plan(
         schema=SCHEMA,
         pools=tuple(document["pools"]),

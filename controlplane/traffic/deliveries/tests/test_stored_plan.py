@@ -36,14 +36,6 @@ def test_a_plan_of_schema_1_reads_as_it_is_parsed(name: str) -> None:
     assert stored_plan.read(GOLDEN[name]) == parse_plan(GOLDEN[name], pools=GOLDEN[name]["pools"])
 
 
-def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_plan, "SCHEMA", 3)
-    monkeypatch.setitem(stored_plan.UPGRADES, 1, lambda old: {**old, "pools": [*old["pools"], "second"]})
-    monkeypatch.setitem(stored_plan.UPGRADES, 2, lambda old: {**old, "pools": [*old["pools"], "third"]})
-    read = stored_plan.read(GOLDEN["a direct publication"])
-    assert (read.schema, read.pools) == (3, ("second", "third"))
-
-
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow no step, share or hold that the plans of these tests have."""
     for path in ("canary.share", "canary.for_s", "canary.max_s", "full.bake_s", "hold.error_s"):
@@ -52,7 +44,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def running(redis_away: None, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Delivery:
-    """Its plan is out of limits by now."""
+    """A running delivery whose plan exceeds the limits of today."""
     started = services.start(proposed(policy, CANARY, FULL), OTTO)
     narrow(monkeypatch)
     return started
@@ -85,7 +77,7 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_policy_from_routers(
     Pool.objects.create(name="dark", model="m", kind="sim", policy="night")
     Delivery.objects.filter(pk=broken.pk).update(plan={"schema": 0})
     live_redis.flushall()
-    with pytest.raises(RowsFailed, match=r"^policy default: KeyError: 0$"):
+    with pytest.raises(RowsFailed, match=r"^policy default: KeyError: 'pools'$"):
         publication.republish_missing()
     assert live_redis.smembers(redis_keys.POOLS) == {b"dark"}
 

@@ -35,7 +35,7 @@ from controlplane.traffic.policies.views import (
 )
 from router.contract.json_value import JsonObject
 from router.contract.problem import InvalidInput, by_path
-from router.policy.schema.document import apply_overrides, upgrade_path
+from router.policy.schema.document import apply_overrides
 
 
 @operator_required
@@ -80,7 +80,7 @@ def _save(request: HttpRequest, policy: Policy, loaded: JsonObject | None) -> Dr
 
 
 def _flat(request: HttpRequest) -> dict[str, str]:
-    return {upgrade_path(key): str(value)[:200] for key, value in request.POST.items()}
+    return {key: str(value)[:200] for key, value in request.POST.items()}
 
 
 def refused(request: HttpRequest, policy: Policy, error: InvalidInput) -> HttpResponse:

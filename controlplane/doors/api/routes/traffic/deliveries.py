@@ -35,7 +35,6 @@ from controlplane.doors.api.rows import page
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.deliveries import repeatable, selectors, services
 from controlplane.traffic.deliveries.models import Delivery, Freeze
-from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies import selectors as policies
@@ -215,17 +214,6 @@ def pause_delivery(
 ) -> Any:
     """Let live decide every request until somebody resumes"""
     return _done(services.pause, request, response, delivery_id, _reason(payload))
-
-
-@_act("/deliveries/{delivery_id}/set-aside", auth=needs("policy:abort"), deprecated=True)
-def set_delivery_aside(
-    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
-) -> Any:
-    """The same as pause; a paused delivery stays as it is"""
-    row, seen = selectors.delivery(delivery_id), etags.if_match(request)
-    if row.state == State.PAUSED and seen in (None, row.etag):
-        return _answer(response, row)
-    return _answer(response, services.pause(row, actor_of(request), _reason(payload), if_match=seen))
 
 
 @_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))

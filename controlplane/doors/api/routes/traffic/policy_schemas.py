@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AliasChoices
 
 from controlplane.doors.api.openapi import ROW_MAX
 from controlplane.doors.api.unread import Body
@@ -127,12 +126,7 @@ class PolicyIn(Body):
     name: str = Field(max_length=50, examples=["night"])
     reason: str = Field(max_length=services.REASON_MAX)
     document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `strategy`")
-    strategy: str = Field(
-        STRATEGY_NAME.default,
-        max_length=60,
-        validation_alias=AliasChoices("strategy", "route"),
-        description="Its older name `route` is accepted too",
-    )
+    strategy: str = Field(STRATEGY_NAME.default, max_length=60)
 
 
 class DraftPatch(Body):

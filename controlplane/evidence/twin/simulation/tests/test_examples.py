@@ -64,7 +64,7 @@ def test_draws_that_were_recorded_decide_between_idle_engines() -> None:
 
 
 def test_a_session_is_forgotten_after_its_time_to_live() -> None:
-    """It goes where the fewest requests are while it is bound, and where its hash says once it is not."""
+    """A bound session goes where the fewest requests are; a forgotten one goes where its hash says."""
     requests = [asks(0, session="a"), asks(1, 100.0, session="a")]
     rules = {ttl: play(requests, policy=policy("session_sticky", affinity__ttl_s=ttl)) for ttl in (99, 200)}
     assert rules[200].requests[0].instance == rules[200].requests[1].instance
@@ -124,7 +124,7 @@ class TestAdmission:
 
     def test_a_route_can_refuse_by_itself(self) -> None:
         """Once it knows how fast prompts are computed; and a request that nothing is before is never refused."""
-        strict = policy("mooncake_conductor", route__ttft_limit_s=0.1)
+        strict = policy("mooncake_conductor", strategy__ttft_limit_s=0.1)
         requests = [asks(at, tokens=8_000, at_s=at_s) for at, at_s in enumerate((0.0, 5.0, 5.1))]
         outcome = play(requests, fleet=self.ONE, policy=strict)
         assert [one.code for one in outcome.requests] == ["", "", "over_ttft_limit"]

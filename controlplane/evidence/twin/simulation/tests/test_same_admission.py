@@ -284,8 +284,8 @@ def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_in_both() -> N
     assert fates[-1].over_s == requests[-1].at_s
 
 
-def test_a_strategy_that_refuses_does_so_in_both() -> None:
-    rule = policy("mooncake_conductor", route__ttft_limit_s=2.0, **CLASSES)
+def test_a_refusing_strategy_refuses_in_both() -> None:
+    rule = policy("mooncake_conductor", strategy__ttft_limit_s=2.0, **CLASSES)
     fates = same(scripted((0.0, 200, 4.0, None), (0.5, 200, 1.0, None), (5.0, 200, 1.0, None)), rule)
     assert [one.code for one in fates] == ["", "over_ttft_limit", ""]
 
@@ -341,7 +341,7 @@ def test_both_decide_and_refuse_the_same_at_the_same_times_on_any_traffic(
     limits: dict[str, Any] = {f"admission__max_queue_{name}": longest for name in ("warm", "medium", "heavy")}
     limits |= {f"admission__max_wait_{name}_s": wait_s for name in ("warm", "medium", "heavy")}
     if route == "mooncake_conductor":
-        limits["route__ttft_limit_s"] = 3.0
+        limits["strategy__ttft_limit_s"] = 3.0
     bands = {"admission__keyless_band_max": 100, "admission__band_max_wait_s": 3.0, "admission__low_band_share": 0.5}
     rule = policy(route, admission__max_inflight_per_instance=most, **CLASSES, **limits, **bands)
     same(scripted(*given), rule, instances)

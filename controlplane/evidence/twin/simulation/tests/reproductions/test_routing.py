@@ -31,7 +31,7 @@ MEASURED_S = {"random": 19.65, "load balancing": 5.27, "local cache-aware": 3.58
 POLICIES = {
     "random": policy("random"),
     "load balancing": policy("least_requests"),
-    "local cache-aware": policy("mooncake_conductor", route__ttft_limit_s=3_600),  # the published one refuses nobody
+    "local cache-aware": policy("mooncake_conductor", strategy__ttft_limit_s=3_600),  # the published one refuses nobody
 }
 
 A800 = Peak(312e12, 2.039e12, 80e9)
