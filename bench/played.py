@@ -15,7 +15,7 @@ from controlplane.evidence.traces.generated import generate
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from controlplane.evidence.twin.simulation.simulate import simulate
-from controlplane.evidence.twin.simulation.types import Simulated, TwinFleet, TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import Simulated, SimulatedUse, TwinFleet, TwinOutcome
 from controlplane.traffic.deliveries.judge.statistics import student
 from fleet.engine.tiers.model import TierStats
 from fleet.kinds import KINDS
@@ -155,7 +155,7 @@ def _kv_of_fullest(outcome: TwinOutcome) -> KvUsage:
     return KvUsage(fmean(map(fmean, fullest)), fmean(map(fmean, middle)), max(map(max, fullest)))
 
 
-def _drives(use: Use) -> list[TierStats]:
+def _drives(use: SimulatedUse) -> list[TierStats]:
     return [tier for tier in use.tiers.tiers if tier.wears] if use.tiers is not None else []
 
 

@@ -24,10 +24,9 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import SPLIT, check_engine, split_group
 from fleet.kinds.options.option import build
 from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
-from fleet.plan import needs
 from fleet.plan.desired import AT_REST
 from fleet.snapshot import pool_spec as pool_spec
-from fleet.spec import allow_lists, masking, versions
+from fleet.spec import allow_lists, masking, needs, versions
 from fleet.spec import document as documents
 from fleet.spec.changes import FleetChange, changes, describe_change
 from fleet.spec.fleet_spec import (

@@ -44,7 +44,7 @@ class NotLetIn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedEngine:
     """Asks an engine page by page, with the key and the certificates that its pool names."""
 
     prober: Prober
@@ -66,7 +66,7 @@ class Asked:
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
     """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn."""
-    asked = Asked(prober, url, spec.engine_key or "", engine_tls(spec.tls))
+    asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
         return None
@@ -82,7 +82,7 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     return Identified(server, shown, models, events, lacks, ranks, half_of(server.name, about))
 
 
-async def _server(asked: Asked, listed: Any) -> Server:
+async def _server(asked: AskedEngine, listed: Any) -> Server:
     owner = next((str(one.get("owned_by")) for one in _entries(listed)), "")
     if owner in _OWNERS:
         return SERVERS[_OWNERS[owner]]
@@ -98,7 +98,7 @@ async def _server(asked: Asked, listed: Any) -> Server:
     return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
 
 
-async def _events(asked: Asked, spec: ExternalSpec, about: Any) -> tuple[str, int]:
+async def _events(asked: AskedEngine, spec: ExternalSpec, about: Any) -> tuple[str, int]:
     """Return where its KV events can be followed, unless the options name it already, and its number of ranks."""
     if spec.kv_events is not None or spec.kv_endpoint is not None:
         return "", spec.data_parallel_size
@@ -138,7 +138,7 @@ def _entries(listed: Any) -> list[Mapping[str, Any]]:
     return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
 
 
-async def _json(asked: Asked, path: str) -> Any:
+async def _json(asked: AskedEngine, path: str) -> Any:
     page = await _page(asked, path, LARGEST)
     try:
         return orjson.loads(page) if page is not None else None
@@ -146,7 +146,7 @@ async def _json(asked: Asked, path: str) -> Any:
         return None
 
 
-async def _page(asked: Asked, path: str, largest: int) -> bytes | None:
+async def _page(asked: AskedEngine, path: str, largest: int) -> bytes | None:
     """Return a page; None without an answer. Raise NotLetIn for the models, which every engine lists."""
     status, body = await asked.page(path, largest) or (0, b"")
     if path == MODELS and (why := refusal(status, path, asked.key)):

@@ -25,11 +25,11 @@ from router.kv_events.messages import (
     Found,
     Frames,
     Hello,
+    IndexReport,
     LookUp,
     Over,
     Sent,
     Slots,
-    Status,
     Stretch,
     ToProcess,
     Welcome,
@@ -38,7 +38,7 @@ from router.kv_events.messages import (
     to_process,
 )
 from router.kv_events.sources import RankPlace
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 from router.prefix.exact.index import MAX_BLOCKS, ExactIndex
 from router.prefix.exact.stretches import summed
 from router.prefix.forecast.cache_forecast import InFlight
@@ -78,7 +78,7 @@ class PoolIndex:
             for end, masks in stretches
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
-    async def status(self, pool: str) -> Status:
+    async def status(self, pool: str) -> IndexReport:
         """Gather the state. Look-ups are answered meanwhile, as a thousand feeds take some milliseconds."""
         index, feeds = self.index, []
         for number, (key, feed) in enumerate(list(self.feeds.items())):
@@ -91,7 +91,7 @@ class PoolIndex:
                     *(feed.names_layers, feed.unit),
                 )
             )
-        return Status(pool, index.bytes, index.has_lower, feeds)
+        return IndexReport(pool, index.bytes, index.has_lower, feeds)
 
 
 class IndexProcess:
@@ -102,7 +102,7 @@ class IndexProcess:
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
         self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (end, what a departed router had followed)
-        self._feeds = Feeds(Turns(SLICE_S, pause_s=0.0))
+        self._feeds = Feeds(SharedTurns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -15,12 +15,11 @@ import zmq
 
 from router.contract.redis.staleness import KV_EVENTS_STALE_S
 from router.kv_events.batch import BlocksCleared, BlocksRemoved, BlocksStored, KvEventBatch, Undecodable, decode
-from router.kv_events.delay import ShortestDelay
 from router.kv_events.followed_groups import FollowedGroups
 from router.kv_events.inbox import ZmqSubscription
-from router.kv_events.sequence import Sequence
+from router.kv_events.sequence import Sequence, ShortestDelay
 from router.kv_events.sources import KvEventSource, NoEvents
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import ExactIndex, IndexFull
 from router.prefix.exact.store import STORE
@@ -53,7 +52,7 @@ class Feed:
         discover: Discover,
         index: ExactIndex,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        turns: Turns | None = None,
+        turns: SharedTurns | None = None,
         *,
         shares: bool = False,
         chunk: int = 0,
@@ -64,7 +63,7 @@ class Feed:
         self._discover = discover
         self._index = index
         self._context = context
-        self._turns = turns or Turns()
+        self._turns = turns or SharedTurns()
         self._shares = shares
         self._untold = False  # True if some of its blocks are in a store
         self._chunk = chunk

@@ -10,7 +10,7 @@ import zmq
 
 from router.kv_events.feed import Feed
 from router.kv_events.sources import RankPlace, discover
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 from router.prefix.exact.index import ExactIndex
 
 SWEPT_BLOCKS = 1_000  # per step, some milliseconds
@@ -20,7 +20,7 @@ SWEEP_PAUSE_S = 0.01
 class Feeds:
     """The feeds with a raised socket limit: at ZMQ's 1,023 sockets 170 engines fit, as each takes six."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: SharedTurns) -> None:
         self._turns = turns
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._tasks: dict[Feed, asyncio.Task[None]] = {}

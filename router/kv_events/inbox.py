@@ -13,7 +13,7 @@ from collections.abc import Callable
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 
 LARGEST = 4 * 1024 * 1024  # bytes of a frame; ZMQ closes the connection on a larger one. 131,072 tokens take 1.6 MB
 MOST_FRAMES = 8
@@ -36,7 +36,7 @@ class ZmqSubscription:
         endpoint: str,
         take: Callable[[list[bytes]], None],
         gone: Callable[[], None],
-        turns: Turns,
+        turns: SharedTurns,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._turns = turns

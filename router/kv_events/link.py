@@ -21,11 +21,11 @@ from router.kv_events.messages import (
     Found,
     Frames,
     Hello,
+    IndexReport,
     LookUp,
     Over,
     Sent,
     Slots,
-    Status,
     ToRouter,
     Welcome,
     framed,
@@ -44,7 +44,7 @@ LOOK_UP_BOUNDS = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.0
 Prompts = Sequence[tuple[int, Sequence[int]]]  # (tokens per block, hashes) of the same prompt
 
 
-class Link:
+class ProcessLink:
     def __init__(self, path: str) -> None:
         self.path = path
         self.seed: int | None = None  # None until first connected
@@ -53,7 +53,7 @@ class Link:
         self.answered = self.late = self.lost = 0  # look-ups
         self.seconds = Histogram(LOOK_UP_BOUNDS)  # duration of the answered look-ups
         self.names: dict[str, list[str]] = {}  # keys by slot, for each pool
-        self.status: dict[str, Status] = {}  # by pool
+        self.status: dict[str, IndexReport] = {}  # by pool
         self.feeds: dict[str, FeedStatus] = {}  # by key
         self._follows: dict[str, list[Engine]] = {}
         self._numbers = count(1)
@@ -168,7 +168,7 @@ class Link:
                     waiting.set_result(message)
             case Slots():
                 self.names[message.pool] = message.keys
-            case Status():
+            case IndexReport():
                 before = self.status.get(message.pool)
                 for gone in before.feeds if before is not None else ():
                     self.feeds.pop(gone.key, None)
@@ -189,7 +189,7 @@ class Link:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, link: Link, lost: "asyncio.Future[str]") -> None:
+    def __init__(self, link: ProcessLink, lost: "asyncio.Future[str]") -> None:
         self._link = link
         self._lost = lost
         self._frames = Frames()

@@ -14,7 +14,7 @@ from router.contract.redis.published import AS_SGLANG
 from router.kv_events.feeds import Feeds, sweep
 from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import EventFeed, KvEventState
 from router.pool.pool import Pool
@@ -36,7 +36,7 @@ _MISSING = "no tokenizer is named for its model"
 class Listener:
     def __init__(self, shared: SharedIndexes | None = None) -> None:
         """`shared`: the index processes that follow the events instead of this router."""
-        self._feeds = Feeds(Turns())
+        self._feeds = Feeds(SharedTurns())
         self._shared = shared
 
     async def run(self, pools: Iterable[Pool]) -> None:

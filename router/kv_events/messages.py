@@ -79,7 +79,7 @@ class Slots(Struct, array_like=True, tag="slots"):
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """For each prompt of a look-up: what is held now by slot, and what will be held, if different."""
+    """The tokens held for each prompt of a lookup by slot: now, and later if different."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
@@ -104,7 +104,7 @@ class FeedStatus(Struct, array_like=True):
     unit: int = 0
 
 
-class Status(Struct, array_like=True, tag="status"):
+class IndexReport(Struct, array_like=True, tag="status"):
     pool: str
     bytes: int  # size of the pool's index
     has_lower: bool
@@ -119,7 +119,7 @@ class Costs(Struct, array_like=True, tag="costs"):
 
 
 ToProcess = Hello | Follow | LookUp | Sent | Over
-ToRouter = Welcome | Slots | Found | Status | Costs
+ToRouter = Welcome | Slots | Found | IndexReport | Costs
 
 _encoder = msgspec.msgpack.Encoder()
 to_process: "msgspec.msgpack.Decoder[ToProcess]" = msgspec.msgpack.Decoder(ToProcess)

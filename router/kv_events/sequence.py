@@ -1,13 +1,15 @@
-"""The order of an engine's numbered batches: missing ones are requested, lost ones reported. Pure.
+"""The order and the delay of an engine's numbered batches. Missing ones are requested, lost ones reported. Pure.
 
 `live` and `replayed_one` receive batches and call `apply` with each in order. `lose` is called after a gap that cannot
 be filled: the state before the gap is then unreliable.
 """
 
 from collections.abc import Callable
+from math import inf
 
 KEPT = 20_000  # batches held back while missing ones are requested
 KEPT_BYTES = 8 * 1024 * 1024  # bytes held back, which are applied in one step
+FORGOTTEN_S = 60.0  # a delay counts for this long, or twice: a clock may be set meanwhile
 
 
 class Sequence:
@@ -97,3 +99,20 @@ class Sequence:
     def _take_early(self) -> None:
         while (payload := self._early.get(self.next)) is not None:
             self._take(payload)
+
+
+class ShortestDelay:
+    """The shortest recent delay: the least of this window and the one before. It makes up for clocks that differ."""
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._latest = self._earlier = inf
+
+    def beyond(self, delay_s: float, now: float) -> float:
+        """Return the seconds by which this delay exceeds the shortest. `now`: s, monotonic."""
+        window = int(now // FORGOTTEN_S)
+        if window != self._window:
+            self._earlier = self._latest if window == self._window + 1 else inf
+            self._latest, self._window = inf, window
+        self._latest = min(self._latest, delay_s)
+        return delay_s - min(self._latest, self._earlier)

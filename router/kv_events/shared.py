@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 import xxhash
 
 from router.contract.net.engine_tls import PLAIN
-from router.kv_events.link import Link, Prompts
+from router.kv_events.link import ProcessLink, Prompts
 from router.kv_events.messages import Engine, FeedStatus, Found, Stretch
 from router.kv_events.sources import RankPlace
 from router.pool.endpoint import Endpoint
@@ -23,7 +23,7 @@ from router.prefix.exact.stretches import Tokens, summed
 class SharedFeed:
     """An endpoint's KV events as followed by an index process, with the attributes of a Feed."""
 
-    def __init__(self, endpoint: Endpoint, place: RankPlace, link: Link) -> None:
+    def __init__(self, endpoint: Endpoint, place: RankPlace, link: ProcessLink) -> None:
         self.link = link
         self._place = (place.number, place.position, place.ranks)
         self._engine_key, self._tls = place.engine_key, place.tls
@@ -56,13 +56,13 @@ class SharedFeed:
 class SharedIndex:
     """The shared index of one pool."""
 
-    def __init__(self, pool: str, links: Sequence[Link]) -> None:
+    def __init__(self, pool: str, links: Sequence[ProcessLink]) -> None:
         self._pool = pool
         self._links = links
         self._feeds: dict[str, SharedFeed] = {}  # by endpoint
         self._endpoints: dict[str, str] = {}  # by key
-        self._asked: Sequence[Link] = ()  # links to processes with a part of the index
-        self._names: dict[Link, tuple[Sequence[str], Sequence[str]]] = {}  # keys, endpoints
+        self._asked: Sequence[ProcessLink] = ()  # links to processes with a part of the index
+        self._names: dict[ProcessLink, tuple[Sequence[str], Sequence[str]]] = {}  # keys, endpoints
 
     @property
     def seed(self) -> int:
@@ -89,7 +89,7 @@ class SharedIndex:
 
     def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
         """Follow these endpoints, with their places behind their addresses, and no others; `chunk`: see Engine."""
-        engines: dict[Link, list[Engine]] = {link: [] for link in self._links}
+        engines: dict[ProcessLink, list[Engine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
             feed = endpoint.feed
@@ -120,7 +120,7 @@ class SharedIndex:
             held |= self._held(link, answer, [size for size, _ in prompts])
         return LookedUp(held, {link: answer.number for link, answer in found.items()}, self)
 
-    def _held(self, link: Link, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
+    def _held(self, link: ProcessLink, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
         names = self._names_of(link)
         held: dict[str, Tokens] = {}
         for size, (stretches, foreseen) in zip(sizes, answer.prompts, strict=True):
@@ -129,7 +129,7 @@ class SharedIndex:
         held.pop("", None)  # engines of other routers
         return held
 
-    def _names_of(self, link: Link) -> Sequence[str]:
+    def _names_of(self, link: ProcessLink) -> Sequence[str]:
         """Return the endpoints for the bits of its masks; empty for engines of other routers."""
         keys = link.names.get(self._pool, ())
         known = self._names.get(link)
@@ -150,7 +150,7 @@ class LookedUp:
 
     __slots__ = ("_index", "held", "numbers")
 
-    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[Link, int], index: SharedIndex) -> None:
+    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: SharedIndex) -> None:
         self.held = held  # tokens by instance at the admission of a request sent now
         self.numbers = numbers  # number of the look-up by process
         self._index = index
@@ -165,7 +165,7 @@ class SharedSent:
 
     __slots__ = ("_link", "_number")
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: ProcessLink, number: int) -> None:
         self._link = link
         self._number = number
 
@@ -177,7 +177,7 @@ class SharedIndexes:
     """The links to a host's index processes, and the index of each pool."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.links = [Link(path) for path in paths]
+        self.links = [ProcessLink(path) for path in paths]
         self._pools: dict[str, SharedIndex] = {}
 
     def follow(self, pool: Pool, places: Mapping[Endpoint, RankPlace]) -> None:

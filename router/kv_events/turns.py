@@ -7,21 +7,21 @@ from collections import deque
 from typing import Protocol
 
 
-class Worker(Protocol):
+class WaitingFeed(Protocol):
     def work(self, until: float) -> None:
         """Work until a time.perf_counter value, or until nothing is left."""
 
 
-class Turns:
+class SharedTurns:
     def __init__(self, slice_s: float = 0.002, pause_s: float = 0.006) -> None:
         """`pause_s`: pause before an engine's next turn if it has more to apply. By default one engine takes at most a
         quarter of the loop's time."""
         self.slice_s = slice_s
         self.pause_s = pause_s
-        self._waiting: deque[Worker] = deque()
+        self._waiting: deque[WaitingFeed] = deque()
         self._is_coming = False  # True if the next iteration runs a slice
 
-    def ask(self, worker: Worker) -> None:
+    def ask(self, worker: WaitingFeed) -> None:
         """Queue a worker that is not waiting yet."""
         self._waiting.append(worker)
         self._come()

@@ -34,7 +34,7 @@ class Modes:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class GatewayMessage:
     """A message of the gateway."""
 
     kind: str  # a name of KINDS, empty for an unknown one
@@ -56,14 +56,14 @@ KINDS = {
 }
 
 
-def read(raw: bytes) -> Said:
+def read(raw: bytes) -> GatewayMessage:
     """Read a ProcessingRequest. Raise Malformed."""
     of = fields(raw)
     kind = next((which for which in KINDS if which in of), 0)
     inner = fields(message(of, kind)) if kind else {}
     is_headers, is_body = kind in (2, 3), kind in (4, 5)
     metadata = {name: fields(value) for name, value in mapping(fields(message(of, 8)), 1)}  # metadata_context
-    return Said(
+    return GatewayMessage(
         KINDS.get(kind, ""),
         _headers(message(inner, 1)) if is_headers else [],
         message(inner, 1) if is_body else b"",

@@ -13,7 +13,16 @@ from router.http.clients import ClientConnections, HeldBody
 from router.http.errors import ErrorResponse
 from router.http.request_limits import BODY, BODY_S, MAX_HEAD, too_late
 from router.picker import messages
-from router.picker.messages import BUFFERED, FULL_DUPLEX, MOST_HEADERS, NONE, Headers, Modes, Said, TooManyHeaders
+from router.picker.messages import (
+    BUFFERED,
+    FULL_DUPLEX,
+    MOST_HEADERS,
+    NONE,
+    GatewayMessage,
+    Headers,
+    Modes,
+    TooManyHeaders,
+)
 from router.request import bands
 from router.tokenize import salt
 
@@ -187,7 +196,7 @@ class GatewayStream:
         while await self._next() is not None:
             pass
 
-    async def _next(self) -> Said | None:
+    async def _next(self) -> GatewayMessage | None:
         raw = await self._wire.read()
         return None if raw is None else messages.read(raw)
 

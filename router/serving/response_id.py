@@ -12,15 +12,15 @@ EVENTS = 8  # events of a stream searched; the id is in `response.created`, the 
 SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
 
 
-class _Response(msgspec.Struct):
+class _NamedResponse(msgspec.Struct):
     id: str = ""
 
 
 class _Event(msgspec.Struct):
-    response: _Response | None = None
+    response: _NamedResponse | None = None
 
 
-_WHOLE, _OF_EVENT = msgspec.json.Decoder(_Response), msgspec.json.Decoder(_Event)
+_WHOLE, _OF_EVENT = msgspec.json.Decoder(_NamedResponse), msgspec.json.Decoder(_Event)
 
 
 def of_answer(body: bytes) -> str:
@@ -41,7 +41,7 @@ def _end_of_event(data: bytes) -> int:
     return min(ends, default=0)
 
 
-def _decoded(decoder: "msgspec.json.Decoder[_Response] | msgspec.json.Decoder[_Event]", raw: bytes) -> object:
+def _decoded(decoder: "msgspec.json.Decoder[_NamedResponse] | msgspec.json.Decoder[_Event]", raw: bytes) -> object:
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError):
@@ -49,7 +49,7 @@ def _decoded(decoder: "msgspec.json.Decoder[_Response] | msgspec.json.Decoder[_E
 
 
 def _sane(read: object) -> str:
-    found = read.id if isinstance(read, _Response) else ""
+    found = read.id if isinstance(read, _NamedResponse) else ""
     return found if SANE.fullmatch(found) else ""
 
 

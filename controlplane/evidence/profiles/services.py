@@ -33,7 +33,7 @@ class Expected(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedProfile:
     model: str
     gpu: str
     tp: int = 1
@@ -44,7 +44,7 @@ class Asked:
     config: dict[str, Any] | None = None
 
 
-def make(asked: Asked, actor: Actor) -> Tables:
+def make(asked: AskedProfile, actor: Actor) -> Tables:
     """Make a profile in some seconds. Raises InvalidInput for what is impossible or unknown, NotPossible without the
     library or while another one is made."""
     layout = _layout(asked)
@@ -67,7 +67,7 @@ def make(asked: Asked, actor: Actor) -> Tables:
     return made
 
 
-def _layout(asked: Asked) -> Layout:
+def _layout(asked: AskedProfile) -> Layout:
     if asked.gpu not in GPUS:
         raise invalid("gpu", asked.gpu, "unknown", ", ".join(GPUS))
     if asked.ep not in (1, asked.tp * asked.dp):

@@ -8,7 +8,7 @@ from controlplane.evidence.systems import neuron_play as play
 from controlplane.evidence.systems.neuron_scaling import TRAFFIC, Reading, readings
 from controlplane.evidence.systems.pool_plays import NEURON_PLAYABLE
 from controlplane.evidence.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
-from controlplane.evidence.twin.simulation.types import TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import SimulatedUse, TwinOutcome
 from fleet.counted import percent
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import MODELS as SIZES
@@ -237,7 +237,7 @@ def _slots_chart(outcome: TwinOutcome) -> Chart:
     seconds = range(len(receivers[0].running))
     shown = tuple(seconds[:: max(len(seconds) // 60, 1)])
 
-    def line(name: str, uses: list[Use], field: str) -> Series:
+    def line(name: str, uses: list[SimulatedUse], field: str) -> Series:
         return Series(name, shown, tuple(float(sum(getattr(use, field)[at] for use in uses)) for at in shown))
 
     return Chart(

@@ -7,7 +7,7 @@ from statistics import fmean, quantiles
 
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.simulation.simulate import simulate
-from controlplane.evidence.twin.simulation.types import Simulated, TwinFleet, TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import Simulated, SimulatedUse, TwinFleet, TwinOutcome
 from fleet.engine.engine_model import EngineModel, Role, TransferLink, TransferModel
 from fleet.engine.law import Law
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
@@ -147,7 +147,7 @@ def transfers(requests: Sequence[Simulated]) -> float:
     return fmean(one.transfers for one in requests)
 
 
-def of_role(outcome: TwinOutcome, role: str) -> list[Use]:
+def of_role(outcome: TwinOutcome, role: str) -> list[SimulatedUse]:
     return [use for name, use in outcome.instances.items() if name.startswith(role)]
 
 

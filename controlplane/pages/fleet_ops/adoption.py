@@ -48,7 +48,7 @@ class FoundEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFleet:
     engines: tuple[FoundEngine, ...] = ()
     refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
     trouble: str = ""  # reason why the source does not answer
@@ -70,7 +70,7 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
     return found
 
 
-def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
+def look(engine: Mapping[str, object], pool: str, actor: Actor) -> FoundFleet:
     """Inspect engines, by options of the kind `external`. InvalidFleet names what is wrong with them. Audited, as this
     process connects to addresses that somebody names."""
     problems = check_engine(EXTERNAL, engine, "engine")
@@ -83,7 +83,7 @@ def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
     try:
         listed = _listed(spec, pool)
     except SourceAway as away:
-        return Found(trouble=str(away))
+        return FoundFleet(trouble=str(away))
     engines = asyncio.run(_ask(spec, listed.engines))
     ranks = {each.ranks for each in engines if each.server}
     if spec.data_parallel_size == 1 and len(ranks) == 1 and ranks != {1}:
@@ -91,7 +91,7 @@ def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
         engines = asyncio.run(_ask(spec, listed.engines))
     counted = Counter(model for each in engines for model in each.models)
     models = tuple(model for model, _ in counted.most_common())
-    return Found(tuple(engines), listed.refused, "", models, spec.data_parallel_size)
+    return FoundFleet(tuple(engines), listed.refused, "", models, spec.data_parallel_size)
 
 
 def _listed(spec: ExternalSpec, pool: str) -> Listing:

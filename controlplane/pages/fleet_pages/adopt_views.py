@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.pages.fleet_ops import actions, adoption
-from controlplane.pages.fleet_ops.adoption import Found
+from controlplane.pages.fleet_ops.adoption import FoundFleet
 from controlplane.pages.fleet_pages import pool_form
 from controlplane.pages.fleet_pages.apply_views import TypedDocument, refused_page
 from controlplane.pages.fleet_pages.pool_form import PoolEntry
@@ -112,7 +112,7 @@ def _pool(typed: Typed, engine: Mapping[str, object], model: str) -> PoolEntry:
     return PoolEntry(EXTERNAL.name, common, engine)
 
 
-def _planned(request: HttpRequest, typed: Typed, found: Found, pool: PoolEntry) -> HttpResponse:
+def _planned(request: HttpRequest, typed: Typed, found: FoundFleet, pool: PoolEntry) -> HttpResponse:
     """Show the engines that were found, and the change that adopts them, ready to be applied."""
     whole = services.export()
     name = str(pool.common["name"])
@@ -139,7 +139,7 @@ def _page(
     request: HttpRequest,
     typed: Typed,
     *,
-    found: Found | None = None,
+    found: FoundFleet | None = None,
     plan: Applied | None = None,
     problems: tuple[Problem, ...] = (),
     document: str = "",

@@ -91,7 +91,7 @@ class _PooledAnswer(httpx.AsyncByteStream):
 
 
 class EngineTransport(PinnedTransport):
-    """To one engine, with the key that it asks for. A request to any other address goes without it."""
+    """A transport to one engine with its key, which requests to other addresses do not carry."""
 
     def __init__(self, url: str, key: str, limits: httpx.Limits | None = None, certificates: EngineTls = PLAIN) -> None:
         """`key`: its reference (router/contract/net/engine_key.py); empty: the engine asks for none."""
@@ -128,13 +128,13 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PinnedAnswer:
     status: int
     content_type: str
     body: bytes
 
 
-async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, **request: Any) -> Answer:
+async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, **request: Any) -> PinnedAnswer:
     """The whole answer to one request (`headers`, `data` and so on as httpx has them), whatever its status. Redirects
     are not followed. Raises TimeoutError, or httpx.HTTPError, as for an answer of more than `most` bytes."""
     async with (
@@ -147,4 +147,4 @@ async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, 
             body += part
             if len(body) > most:
                 raise httpx.ReadError(f"its answer has more than {most:,} bytes")
-        return Answer(answer.status_code, answer.headers.get("content-type", ""), body)
+        return PinnedAnswer(answer.status_code, answer.headers.get("content-type", ""), body)

@@ -18,7 +18,7 @@ import pytest
 from router.index import process as index_process
 from router.index.process import IndexProcess, RouterConnection
 from router.kv_events import link as links
-from router.kv_events.link import Link
+from router.kv_events.link import ProcessLink
 from router.kv_events.messages import Follow, Frames, Hello, LookUp, Over, Welcome, framed, read, to_router
 from router.kv_events.shared import SharedFeed, SharedIndexes
 from router.kv_events.sources import WHOLE
@@ -37,7 +37,7 @@ Prompts = list[tuple[int, list[int]]]
 
 @asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[tuple[IndexProcess, str]]:
-    """Without its steps: tests fill the index themselves, as no engine is there."""
+    """An index process without its steps; tests fill the index, as there is no engine."""
     process, path = IndexProcess(SEED), str(folder / "index.sock")
     server = await asyncio.get_running_loop().create_unix_server(lambda: RouterConnection(process), path)
     try:
@@ -169,7 +169,7 @@ async def test_an_address_without_an_index_process_is_named(tmp_path: Path, said
         writer.close()
 
     server = await asyncio.start_unix_server(answer, path := str(tmp_path / "socket"))
-    link = Link(path)
+    link = ProcessLink(path)
     task = asyncio.create_task(link.run())
     await until(lambda: why in link.trouble)
     assert await link.look_up("demo", [(16, [1])]) is None
@@ -179,7 +179,7 @@ async def test_an_address_without_an_index_process_is_named(tmp_path: Path, said
 
 
 async def test_a_missing_process_is_named() -> None:
-    link = Link("/nowhere/index.sock")
+    link = ProcessLink("/nowhere/index.sock")
     task = asyncio.create_task(link.run())
     await until(
         lambda: link.trouble == "the index process at /nowhere/index.sock does not answer: No such file or directory"

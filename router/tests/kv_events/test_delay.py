@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.kv_events.delay import FORGOTTEN_S, ShortestDelay
+from router.kv_events.sequence import FORGOTTEN_S, ShortestDelay
 
 
 def test_the_difference_of_the_clocks_is_no_delay() -> None:

@@ -13,7 +13,7 @@ from router.kv_events.batch import decode
 from router.kv_events.feed import Feed
 from router.kv_events.feeds import Feeds
 from router.kv_events.sources import WHOLE, NoEvents, discover
-from router.kv_events.turns import Turns
+from router.kv_events.turns import SharedTurns
 from router.prefix.exact.index import ExactIndex
 from router.tests.kv_events.conftest import Sim, following
 
@@ -199,7 +199,7 @@ async def test_events_that_are_taken_late_are_not_believed(sim: Sim) -> None:
 
 
 async def test_a_process_has_sockets_for_the_engines_of_a_large_pool() -> None:
-    every = Feeds(Turns())
+    every = Feeds(SharedTurns())
     every.follow("a", "tcp://127.0.0.1:1", WHOLE, ExactIndex(seed=1))
     assert every._context is not None
     assert every._context.get(zmq.MAX_SOCKETS) >= 6 * 1_024

@@ -371,7 +371,7 @@ async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypa
         taken_at.append(asyncio.get_running_loop().time())
 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    shared = turns.Turns()
+    shared = turns.SharedTurns()
     subscription = ZmqSubscription(context, zmq.SUB, publisher.source.endpoint, take, lambda: None, shared)
     try:
         subscription._waiting.extend([([b"x"], 1)] * 30)  # as if they had come at once

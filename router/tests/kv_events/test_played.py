@@ -32,7 +32,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 
 
 def followed(log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0) -> tuple[Feed, list[tuple[int, int]]]:
-    """Of each request the cached tokens that the index predicted, and those that the engine had."""
+    """Return (predicted, actual) cached tokens of each request."""
     feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context, chunk=chunk), []
     for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(log))):
         if kind == "events":

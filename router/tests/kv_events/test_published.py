@@ -169,7 +169,7 @@ def test_layers_whose_blocks_are_in_host_memory_only_are_not_followed_and_the_fe
 
 
 def test_chunks_of_blocks_that_vllm_offloads_and_loads_as_one_are_learnt_from_their_events(feed: Feed) -> None:
-    """Its kv_connector_extra_config: self_describing_kv_events, blocks_per_chunk."""
+    """The connector has self_describing_kv_events and blocks_per_chunk in its extra config."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"]])
     assert feed.unit == 0
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"].replace(b"\xa3GPU", b"\xa3CPU")])

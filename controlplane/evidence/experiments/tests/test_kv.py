@@ -10,7 +10,7 @@ from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.twin_records import KV_BUCKETS, InstanceKv, KvOverTime, kv_over_time
 from controlplane.evidence.experiments.tests.conftest import body, record
-from controlplane.evidence.twin.simulation.types import TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import SimulatedUse, TwinOutcome
 from fleet.models import Pool
 
 PLACES = ("_device", "_host", "_disk", "_pulled")
@@ -18,7 +18,7 @@ WALL = {"kv": "nixl", "prefill_instances": 1, "kv_blocks": 2600, "kv_gb_per_s": 
 
 
 def outcome(**samples):
-    use = {name: Use(tuple(found), (0,) * len(found), (0,) * len(found), 0) for name, found in samples.items()}
+    use = {name: SimulatedUse(tuple(found), (0,) * len(found), (0,) * len(found), 0) for name, found in samples.items()}
     return TwinOutcome((), use, 10.0, ())
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controlplane.evidence.experiments.results import summarize
 from controlplane.evidence.experiments.results.twin_records import kv_usage, records_of, token_facts
-from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import Simulated, SimulatedUse, TwinOutcome
 from fleet.engine.request import CachedFrom
 
 ANSWERED = Simulated(
@@ -15,7 +15,7 @@ ANSWERED = Simulated(
 REFUSED = replace(ANSWERED, index=8, ttft_s=None, tpot_s=None, e2e_s=30.0, instance="", outcome="refused", code="full")
 
 
-def outcome(*requests: Simulated, **instances: Use) -> TwinOutcome:
+def outcome(*requests: Simulated, **instances: SimulatedUse) -> TwinOutcome:
     return TwinOutcome(requests, instances, 60.0, ())
 
 
@@ -66,8 +66,8 @@ def test_the_second_token_and_the_interruptions_are_means_over_answers():
 
 
 def test_the_use_of_kv_is_over_all_instances_and_seconds():
-    def use(*shares: float) -> Use:
-        return Use(shares, (0,) * len(shares), (0,) * len(shares), 0)
+    def use(*shares: float) -> SimulatedUse:
+        return SimulatedUse(shares, (0,) * len(shares), (0,) * len(shares), 0)
 
     assert kv_usage(outcome(a=use(0.1, 0.5), b=use(0.3, 0.9))) == {"mean": 0.45, "peak": 0.9}
     assert kv_usage(outcome()) == {}

@@ -17,7 +17,7 @@ from controlplane.evidence.previews.analysis.types import Deviation, Effect
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
 from controlplane.evidence.twin.simulation.chains import TracePrompts, prompts_of
-from controlplane.evidence.twin.simulation.simulate import Play
+from controlplane.evidence.twin.simulation.simulate import Simulation
 from controlplane.evidence.twin.simulation.types import Arms, TwinFleet, TwinOutcome
 from fleet.beside import beside
 from router.policy.types import ParsedPolicy
@@ -100,13 +100,13 @@ class _Plays:
         policy: ParsedPolicy,
         shadow: ParsedPolicy | None = None,
         arms: Arms | None = None,
-    ) -> Play:
+    ) -> Simulation:
         def ended(count: int, _: int) -> None:
             self._over[number] = count
             self.tell()
 
         seed, trace, prompts = traced
-        return Play(
+        return Simulation(
             self._job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=ended
         )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome, Use
+from controlplane.evidence.twin.simulation.types import Simulated, SimulatedUse, TwinOutcome
 
 
 def request(index: int, **changes: Any) -> Simulated:
@@ -36,5 +36,5 @@ def refused(index: int, **changes: Any) -> Simulated:
 def outcome(
     *requests: Simulated, kv_usage: tuple[float, ...] = (0.2, 0.4), not_modelled: tuple[str, ...] = ()
 ) -> TwinOutcome:
-    use = Use(kv_usage, running=(1, 1), waiting=(0, 0), preemptions=0)
+    use = SimulatedUse(kv_usage, running=(1, 1), waiting=(0, 0), preemptions=0)
     return TwinOutcome(requests, {"demo-0": use}, virtual_s=10.0, not_modelled=not_modelled)

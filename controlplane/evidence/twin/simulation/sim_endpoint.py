@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controlplane.evidence.twin.simulation.types import Use
+from controlplane.evidence.twin.simulation.types import SimulatedUse
 from fleet.engine.engine import Engine
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
@@ -70,7 +70,7 @@ class SimEndpoint:
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0
-        self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in Use
+        self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in SimulatedUse
         self._view: InstanceState | None = None
         self.changes: set[str] = set()  # ids in its fleet that changed since the router looked
 
@@ -140,7 +140,7 @@ class SimEndpoint:
             one._touch()
 
     def pull(self, peer: "SimEndpoint", tokens: int, by: int) -> None:
-        """Begin (1) or end (-1) a pull from the peer, as load of both (router/pool/load/pull.py)."""
+        """Begin (1) or end (-1) a pull from the peer, which counts as load of both (router/pool/load/pull.py)."""
         peer.pulls += by
         self.pull_tokens += by * tokens
         self.prefill_tokens += by * tokens
@@ -183,12 +183,12 @@ class SimEndpoint:
         for samples in every:
             samples.extend([samples[-1] if samples else 0] * (count - len(samples)))
 
-    def use(self, count: int) -> Use:
+    def use(self, count: int) -> SimulatedUse:
         """Return the use over `count` samples."""
         self._repeat(count)
         usage, running, waiting, transferring = self._samples
         stats = self.engine.stats()
         moving = tuple(transferring)
-        return Use(
+        return SimulatedUse(
             tuple(usage), tuple(running), tuple(waiting), stats.preemptions, moving, stats.blocked_s, stats.tiers
         )

@@ -59,10 +59,12 @@ def simulate(
     may raise to stop; `prompts`: those of the requests, if another play has found them; `draws`: of the decisions, in
     [0, 1) by index, instead of the seed's.
     """
-    return Play(fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws).outcome()
+    return Simulation(
+        fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws
+    ).outcome()
 
 
-class Play:
+class Simulation:
     """A play of a trace, as `simulate` describes it, that can stop on its way."""
 
     def __init__(

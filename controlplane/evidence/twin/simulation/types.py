@@ -53,7 +53,7 @@ class Simulated:
 
     @property
     def session_key(self) -> tuple[int, str | int]:
-        """Its session; a request without one is its own."""
+        """The request's session; a request without one counts as a session of its own."""
         return self.seed, self.session or self.index
 
     interruptions: int = 0  # steps with another's prefill between two of its tokens
@@ -64,7 +64,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class SimulatedUse:
     """The samples of one instance, once a second from the start."""
 
     kv_usage: tuple[float, ...]  # share of the blocks, 0–1
@@ -79,7 +79,7 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class TwinOutcome:
     requests: tuple[Simulated, ...]  # sorted by index
-    instances: Mapping[str, Use]
+    instances: Mapping[str, SimulatedUse]
     virtual_s: float  # time until the last answer
     not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
     store: TierStats | None = None  # store that the instances share

@@ -12,7 +12,7 @@ import orjson
 from controlplane.base.process.oidc_settings import OidcConfig, is_safe_url
 from controlplane.people.accounts.oidc.errors import ProviderAway, SignInRefused
 from router.contract.net.addresses import ENGINES
-from router.contract.net.pinned_http import Answer, ask
+from router.contract.net.pinned_http import PinnedAnswer, ask
 
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
@@ -135,7 +135,9 @@ def _get(url: str) -> Json:
     return _json(answer)
 
 
-def _ask(method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None) -> Answer:
+def _ask(
+    method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None
+) -> PinnedAnswer:
     """Return the answer of any status but 5xx. Redirects are not followed."""
     try:
         lines = {"Accept": "application/json", **(headers or {})}
@@ -147,7 +149,7 @@ def _ask(method: str, url: str, headers: dict[str, str] | None = None, form: dic
     return answer
 
 
-def _json(answer: Answer) -> Json:
+def _json(answer: PinnedAnswer) -> Json:
     try:
         found = orjson.loads(answer.body)
     except ValueError:
@@ -157,7 +159,7 @@ def _json(answer: Answer) -> Json:
     return found
 
 
-def _fault(answer: Answer) -> str:
+def _fault(answer: PinnedAnswer) -> str:
     """Return `error` and its description, as in RFC 6749."""
     try:
         found = orjson.loads(answer.body)

@@ -59,5 +59,5 @@ def get_profiles(
 @router.post("/profiles", response=MadeProfileOut, auth=needs("fleet:write"))
 def make_profile(request: HttpRequest, body: MakeProfileIn) -> dict[str, Any]:
     """Make a profile from measured kernel tables: takes some seconds, changes nothing"""
-    made = profiles.make(profiles.Asked(**body.dict()), actor_of(request))
+    made = profiles.make(profiles.AskedProfile(**body.dict()), actor_of(request))
     return profiles.shown(made) | {"profile": profiles.text(made)}

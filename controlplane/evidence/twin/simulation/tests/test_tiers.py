@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.evidence.twin.simulation.kv_event_view import KvEventView
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
-from controlplane.evidence.twin.simulation.simulate import Play, simulate
+from controlplane.evidence.twin.simulation.simulate import Simulation, simulate
 from controlplane.evidence.twin.simulation.tests.builders import BLOCK, LAW, MODEL, api_s, asks, fleet, play, policy
 from controlplane.evidence.twin.simulation.tier_facts import tier_facts
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
@@ -173,7 +173,7 @@ def test_a_pull_that_fails_on_its_way_from_a_tier_loads_nobody_any_more() -> Non
     link = TransferModel(bytes_per_token=131_072, idle_bytes_per_s=40e9, busy_bytes_per_s=12.4e9)
     pair = fleet(2, kv_blocks=SMALL, tiers=model, kv_events=True, transfers=link, connector="nixl")
     chosen = policy("round_robin", flow__pull_gb_per_s=12.4)
-    run = Play(pair, chosen, documents(3), None, "timestamps", 1)
+    run = Simulation(pair, chosen, documents(3), None, "timestamps", 1)
     outcomes = [(one.outcome, one.code) for one in run.outcome().requests]
     assert outcomes.count(("error", "out_of_memory")) == 2
     assert outcomes.count(("ok", "")) == 4
