@@ -11,6 +11,7 @@ from controlplane.evidence.plan.actual import NOTHING
 from controlplane.evidence.plan.figures import WITHIN
 from controlplane.evidence.planning.applied import AppliedRow
 from controlplane.evidence.planning.models import FleetPlan
+from controlplane.evidence.previews.policy_job import left_s
 from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRange, Picture, Point
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.jobs import DONE, ENDED, RUNNING
@@ -110,10 +111,8 @@ def progress(plan: FleetPlan, now: datetime) -> str:
     if not plan.total:
         return "finding the fleets to play" if plan.status == RUNNING else ""
     plays = f"{plan.done:,} of {plan.total:,} plays"
-    if plan.status != RUNNING or plan.started_at is None or not plan.done:
-        return plays
-    left_s = (now - plan.started_at).total_seconds() / plan.done * (plan.total - plan.done)
-    return f"{plays}, about {seconds(left_s)} left"
+    left = left_s(plan, now)
+    return plays if left is None else f"{plays}, about {seconds(left)} left"
 
 
 def _shares(rows: list[planned.Row], asked: float) -> AxisRange:

@@ -34,6 +34,7 @@ class TwinJob(jobs.Job):
     trace = models.JSONField(default=dict)  # TrafficPart.facts
     max_requests = models.PositiveIntegerField()
     done = models.PositiveIntegerField(default=0)
+    total: "models.PositiveIntegerField[int, int]"
     created_at = models.DateTimeField(default=timezone.now)
     result = models.JSONField(null=True, blank=True)  # null until done
 
@@ -128,6 +129,14 @@ def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
     measured = [request.measured for request in part.trace.requests if request.measured is not None]
     pools, models = (each.pool for each in measured), (each.model for each in measured)
     return trust.of_origin(job.trace_name, pool.name, pool.model, pools=pools, models=models)
+
+
+def left_s(job: TwinJob, now: datetime) -> float | None:
+    """Estimate the seconds left at the pace so far; None before there is a pace."""
+    if job.status != jobs.RUNNING or job.started_at is None or not job.done:
+        return None
+    elapsed_s = (now - job.started_at).total_seconds()
+    return round(max(0.0, elapsed_s * (job.total - job.done) / job.done), 1)
 
 
 class TrafficFacts(msgspec.Struct, frozen=True):

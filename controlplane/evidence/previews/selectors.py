@@ -10,9 +10,9 @@ from controlplane.evidence.experiments.results.types import JobStatus
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.analysis.types import Effect, PreviewView
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.policy_job import of_policy, trace_of
+from controlplane.evidence.previews.policy_job import left_s, of_policy, trace_of
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
-from fleet.jobs import DONE, RUNNING
+from fleet.jobs import DONE
 from router.policy.schema import document as documents
 
 LATER_FIELDS = ("new_tokens_per_s", "saved_tokens_per_s", "requests_per_s", "saving", "canary")
@@ -55,7 +55,7 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
         "status": cast(JobStatus, preview.status),
         "done": preview.done,
         "total": preview.total,
-        "left_s": _left_s(preview, now),
+        "left_s": left_s(preview, now),
         "cause": preview.cause,
         "actor": preview.actor,
         "created_at": preview.created_at,
@@ -79,11 +79,3 @@ def _upgraded(result: Effect | None) -> Effect | None:
     if saving := result.get("saving"):
         whole["saving"] = {"low": None, "high": None, **saving}
     return cast(Effect, whole)
-
-
-def _left_s(preview: Preview, now: datetime) -> float | None:
-    """Estimate the seconds left at the pace so far; None before there is a pace."""
-    if preview.status != RUNNING or preview.started_at is None or not preview.done:
-        return None
-    elapsed_s = (now - preview.started_at).total_seconds()
-    return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)

@@ -102,6 +102,7 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class ShownTuning:
     active: bool
+    progress: str
     trials: list[ShownTrial]
     picture: Picture | None
     winners: list[ShownWinner]
@@ -122,6 +123,7 @@ def shown(tuning: Tuning) -> ShownTuning:
     ]
     return ShownTuning(
         active=tuning.status not in ENDED,
+        progress=f"{tuning.done} of {tuning.total} trials",
         trials=trials,
         picture=picture(trials, result.get("live", {}).get("search")),
         winners=[_winner(each, _live_values(tuning)) for each in winners.values()],
