@@ -114,7 +114,7 @@ OF_DATABASES = re.compile(r"IntegrityError|DataError|CaptureQueries|MigrationExe
 
 
 def on_postgres(tests: list[pytest.Item], text: str) -> set[pytest.Item]:
-    """Those of a file with this text: one case of each test, as cases differ by their input, and if nothing in it is
+    """Choose tests of a file with this text: one case of each test, as cases differ by their input, and if nothing is
     about databases the first, the middle and the last, as tests of a file send mostly the same queries. Pages that
     commit nothing are left out: most of them read by selectors that REST routes use, too."""
     others = sorted((test for test in tests if not commits(test) and not shows(test)), key=lambda test: test.nodeid)
@@ -174,7 +174,7 @@ def second_chances(stats: dict[str, list[Any]]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """URL of a Redis server that lives as long as this test process; every test begins with it empty."""
+    """URL of a Redis server that runs as long as this test process; every test finds it empty."""
     from controlplane.base.process import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -378,7 +378,7 @@ class ApiCaller:
 
 
 def api_caller(user: "User", *scopes: str) -> ApiCaller:
-    """With a token of the user; without scopes, all that the user's role allows."""
+    """Return a caller with a token of the user; no scopes means all that the user's role allows."""
     from controlplane.people.accounts.models import ApiToken
     from controlplane.people.permissions import scopes_of
 

@@ -124,7 +124,7 @@ def in_both_themes(page: Page, *, minor: bool = True) -> list[str]:
 
 
 def too_wide(page: Page) -> list[str]:
-    """On a narrow screen, which the page is left on."""
+    """Return what is too wide for a narrow screen, at whose width the page stays."""
     page.set_viewport_size({"width": NARROW, "height": 700})
     try:
         page.wait_for_function(f"document.documentElement.scrollWidth <= {NARROW}", timeout=5_000)

@@ -33,7 +33,7 @@ def wait_for_database(**_: Any) -> None:
 
 
 class Steps(bootsteps.StartStopStep):
-    """With `--control`, takes the steps of the control plane while it leads (controlplane/base/schedule), without a
+    """The steps of the control plane with `--control`, while the worker leads (controlplane/base/schedule), without a
     broker."""
 
     def __init__(self, parent: Any, control: bool = False, **options: Any) -> None:
@@ -61,7 +61,7 @@ class Steps(bootsteps.StartStopStep):
 
 
 class Watch(bootsteps.StartStopStep):
-    """With `--node NAME`: scrapes the engines of this host every second."""
+    """The scrapes of this host's engines every second, with `--node NAME`."""
 
     def __init__(self, parent: Any, node: str = "", **options: Any) -> None:
         self.enabled, self.node = bool(node), node

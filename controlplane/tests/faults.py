@@ -134,7 +134,7 @@ class Traffic:
 
 
 def completion(weir: RealUp) -> str:
-    """Its status, or what went wrong."""
+    """Return the status of a completion, or what went wrong."""
     connection = http.client.HTTPConnection("127.0.0.1", weir.router_port, timeout=60)
     body = json.dumps({"model": "llama-3.1-8b", "prompt": "hello", "max_tokens": 4})
     try:

@@ -48,7 +48,7 @@ class RabbitMQ:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """As a crash does: the shell script and the Erlang machine that it started."""
+        """Kill the shell script and its Erlang machine, as a crash does."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -203,7 +203,7 @@ def filled(path: str) -> str:
 def test_no_page_and_no_operation_of_a_viewer_computes_for_long(
     vera_client: Client, vera_api: ApiCaller, beside: list[str], live_redis: Any
 ) -> None:
-    """With recorded traffic at the number that Redis keeps."""
+    """Redis holds a tenth of the traffic that it keeps at most."""
     record_traffic(live_redis, redis_keys.TRAFFIC_KEPT // 10)
     asked = [(vera_client, address) for address in pages()] + [(vera_api, address) for address in operations()]
     calls = {address: calls_of(client, address) for client, address in asked}

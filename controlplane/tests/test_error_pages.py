@@ -47,7 +47,7 @@ def test_an_address_that_takes_forms_only(quiet, path):
 
 @pytest.fixture
 def busy(monkeypatch):
-    """As when the same user computes much already."""
+    """Refuse computations, as when the same user already has too many."""
 
     def refuses(*_):
         raise Busy("3 computations of yours run or wait already: ask again when they have ended")
@@ -65,7 +65,7 @@ def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(qui
 
 @pytest.fixture
 def killed(monkeypatch):
-    """As when a host without memory kills the process of a computation."""
+    """Fail computations, as when a host without memory kills their process."""
 
     def fails(*_, **__):
         raise SubprocessFailed("its process ended with status -9: is there enough memory?")

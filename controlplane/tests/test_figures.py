@@ -34,7 +34,7 @@ NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
 
 
 class Figures(HTMLParser):
-    """Of one template: the heads of columns of numbers, the terms of numbers, charts, and, as `code`, the names of
+    """The figures of a template: heads of columns of numbers, terms of numbers, charts, and, as `code`, names of
     numbers that stand in sentences or that a script writes."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Figures(HTMLParser):
                 self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
 
     def _in_head(self) -> bool:
-        """In that of a column of numbers."""
+        """Tell whether the parser is within the head of a column of numbers."""
         return any(tag == "th" and given.get("scope") == "col" and "number" in given.get("class", "").split()
                    for tag, given in self.open)  # fmt: skip
 
@@ -135,7 +135,7 @@ def figures(template: Path) -> set[str]:
 
 
 def sections() -> dict[str, list[list[str]]]:
-    """By the templates of a heading, as the comment below it names them: the rows of its table."""
+    """Return the rows of each section's table by its templates, which the comment below the heading names."""
     found = {}
     for part in DOCUMENT.split("\n## ")[1:]:
         templates = re.search(r"<!-- (.*?) -->", part)
@@ -228,7 +228,7 @@ def has(path: str, field: str) -> bool:
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a list, its rows."""
+    """Return the schema without references; of a list, the schema of its rows."""
     while True:
         if "$ref" in schema:
             schema = OPENAPI["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

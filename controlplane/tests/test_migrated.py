@@ -18,7 +18,7 @@ UNKNOWN = ("fleet", "9999_of_tomorrow")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Instead of the database: answers in turn, the last one for ever."""
+    """Answer in turn instead of the database, the last answer for ever."""
 
     def answering(*answers):
         left = list(answers)

@@ -75,7 +75,7 @@ Fields = Mapping[str, str]
 
 def row_form(address: tuple[str, str, str], make: Callable[[], Any], row: type[Model], change: Mapping[str, Any],
              typed: Fields = NOTHING) -> StaleForm:  # fmt: skip
-    """Of one row, of which another one changes some columns."""
+    """Return a form of one row, some columns of which somebody else changes."""
 
     def changed() -> None:
         assert row._default_manager.update(**change) == 1
@@ -188,7 +188,7 @@ def named(form: StaleForm) -> str:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker is told."""
+    """Tell no worker."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda *_, **__: None)
 
 

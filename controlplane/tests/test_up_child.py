@@ -75,7 +75,7 @@ async def test_one_that_obeys_is_not_killed(make):
     assert child.status == -signal.SIGTERM
 
 
-async def test_one_that_ends_while_it_is_waited_for_is_reported_with_its_last_line(make):
+async def test_a_child_that_exits_during_startup_is_reported_with_its_last_log_line(make):
     child = make("raise SystemExit('port 8080 is in use')")
     await child.start()
     await child.ended()

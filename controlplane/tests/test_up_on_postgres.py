@@ -23,7 +23,7 @@ def server():
 
 @pytest.fixture
 def own_redis(tmp_path):
-    """Over TCP, with a password."""
+    """A Redis server reached over TCP with a password."""
     port = free_port()
     arguments = ("--bind", "127.0.0.1", "--port", str(port), "--requirepass", "s3cret", "--save", "")
     process = subprocess.Popen(["redis-server", *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -60,7 +60,7 @@ def publish(weir, heavy_new_tokens):
 
 
 def live_version(weir):
-    """None while the server says that it cannot tell."""
+    """Return the number of the live version; None while the server cannot tell."""
     try:
         return api(weir, "/policies/default")["live"]["number"]
     except urllib.error.HTTPError as refusal:

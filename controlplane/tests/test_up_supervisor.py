@@ -60,7 +60,7 @@ def supervise(tmp_path, calls, monkeypatch):
 
 @contextlib.asynccontextmanager
 async def running(supervisor):
-    """Until it has announced; it is stopped by a signal, as an operator does it."""
+    """Run Weir until it has announced itself, then stop it by a signal as an operator does."""
     task = asyncio.ensure_future(supervisor.run())
     await asyncio.wait_for(until(lambda: task.done() or supervisor.children[0].pid), 20)
     yield task
@@ -144,7 +144,7 @@ async def test_a_process_that_cannot_be_started_once_weir_is_up_is_tried_again(s
 
 
 async def test_a_worker_that_dies_while_it_starts_once_weir_is_up_is_started_again(supervise, monkeypatch, capsys):
-    """It would otherwise end all of Weir, as one that dies before Weir is up does."""
+    """Without this rule the worker would end all of Weir, as a worker that dies before Weir is up does."""
     monkeypatch.setitem(ready.CHECKS, "never", lambda *_: asyncio.sleep(0, False))
     weir = supervise(process("web"), replace(process("experiments", "background"), ready=Ready("never")))
     async with running(weir) as task:

@@ -16,7 +16,7 @@ POD_PORT = 8000  # first port of a Pod; each Pod has its own address, so all use
 
 
 class NoPort(Exception):
-    """No port is free in the range."""
+    """Raised if no port is free in the range."""
 
 
 NO_SPANS: Mapping[str, int] = {}

@@ -23,7 +23,7 @@ _ASK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('aiconfigu
 
 
 class NotMade(Exception):
-    """No profile can be made here at all; the message says why."""
+    """Raised if no profile can be made here; the message says why."""
 
 
 def python() -> str:

@@ -29,7 +29,7 @@ class Engines:
             self.start(f"chat-{ordinal}")
 
     def start(self, name):
-        """As another process: a new epoch."""
+        """Start the instance as a new process with a new epoch."""
         if name in self.running:
             self.running.pop(name).stop()
         sim = self.running[name] = start(max_loras=self.slots)

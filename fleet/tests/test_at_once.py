@@ -48,7 +48,7 @@ def test_a_document_made_from_an_older_fleet_is_refused_also_when_both_come_at_o
 
 
 def _alone(change: Callable[[], object], begins: threading.Event | None = None) -> BaseException | None:
-    """In this thread's own connection; on SQLite a change may find the database locked, and tries again."""
+    """Change the fleet in this thread's own connection; a locked SQLite is tried again."""
     if begins is not None:
         threading.Timer(0.3, begins.set).start()
     try:

@@ -66,7 +66,7 @@ def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None
 
 
 def test_full_prefill_instances_before_decoders_that_wait_are_told_with_their_number() -> None:
-    """Without prefill_max it is advice in words."""
+    """Without prefill_max the advice is a text only."""
     (*_, last) = seen = points(side(1, 1.0), side(2, 1.0))
     assert (prefills_for(last), decoders_for(last)) == (2, 0)
     now = measured(seen)
@@ -93,7 +93,7 @@ SIDES = {"max": 6, "prefill_max": 3, "decode_max": 4, "target_queue": 4, "target
 
 
 def loaded(prefill: SideLoad | None, decode: SideLoad | None, ttft_ms: float = 50) -> list[LoadPoint]:
-    """For longer than `down_after_s`."""
+    """Return load points for longer than `down_after_s`."""
     at = (NOW - back * EVERY_S for back in reversed(range(70)))
     return [LoadPoint(at=each, ready=4, running=9, waiting=0, prefill=prefill, decode=decode,
                       ttft_p90_ms={"warm": ttft_ms}) for each in at]  # fmt: skip

@@ -23,7 +23,7 @@ __all__ = ["start_sim"]
 
 
 class PathProxy(ThreadingHTTPServer):
-    """It knows this path alone."""
+    """A proxy that serves one path only."""
 
     def __init__(self, engine: httpx.Client) -> None:
         super().__init__(("127.0.0.1", 0), Passing)

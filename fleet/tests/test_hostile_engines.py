@@ -21,7 +21,7 @@ from router.upstream import field_scan, stream_tail
 
 
 def sample(world: World) -> InstanceSample:
-    """After the next step that reads its page: on a busy machine that may be slow."""
+    """Wait for the next step that reads the page, which a busy machine may delay."""
     connect().delete(redis_keys.instance_key("p-0"))
     world.until(lambda: bool(connect().exists(redis_keys.instance_key("p-0"))))
     raw = connect().get(redis_keys.instance_key("p-0"))

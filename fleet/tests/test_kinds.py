@@ -185,7 +185,7 @@ def test_options_of_transfers_and_tiers_have_to_go_together(
 
 
 @pytest.mark.parametrize("faulty", [{"colour": "red"}, {"max_num_seqs": 0}])
-def test_a_faulty_option_beside_groups_of_context_gpus_is_told_alone(faulty: dict[str, object]) -> None:
+def test_a_faulty_option_is_the_only_error_beside_groups_of_context_gpus(faulty: dict[str, object]) -> None:
     given = {"kv": "trtllm", "prefill_instances": 2, "context_servers": "dwdp", **faulty}
     assert [problem.path for problem in check_engine(SIM, given, "engine")] == [f"engine.{name}" for name in faulty]
 

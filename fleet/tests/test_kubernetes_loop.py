@@ -16,7 +16,7 @@ NODE = "cluster"
 
 
 class ClusterWorld(World):
-    """As World, on a node that is a namespace; real engines take their time to start on a busy machine."""
+    """A World whose node is a namespace; it waits longer, as real engines start slowly on a busy machine."""
 
     def until(self, condition: Callable[[], bool], limit_s: float = 200.0) -> None:
         super().until(condition, limit_s)

@@ -117,7 +117,7 @@ def test_a_start_waits_for_an_earlier_pod_that_takes_its_time(
 
 
 def scheduled(cluster: Cluster, name: str) -> None:
-    """On a machine, where it takes a kubelet to end it."""
+    """Put the Pod on a machine, where only a kubelet can end it."""
     pod = cluster.pods()[name]
     cluster.put("pods", name, {**pod, "spec": {**pod["spec"], "nodeName": "m1"}})
     cluster.container(name, "Running", running={})

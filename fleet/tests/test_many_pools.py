@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fake_kind", "live_
 
 
 def queries_for(pools: int) -> dict[str, int]:
-    """Of each step that so many new pools need, until one finds nothing to do."""
+    """Count the queries of each step for this many new pools, until a step finds nothing to do."""
     Instance.objects.all().delete()
     Pool.objects.all().delete()
     Node.objects.update_or_create(name="local", defaults={"last_seen": timezone.now()})

@@ -234,7 +234,7 @@ def test_a_node_ends_only_its_own_processes(world: World) -> None:
 
 @pytest.fixture
 def silent(world: World) -> Instance:
-    """Its worker has stopped, its engine runs."""
+    """Return an instance whose node's worker has stopped while the engine runs."""
     row = started(world)
     Node.objects.update(last_seen=in_seconds(timezone.now(), -40))
     return row

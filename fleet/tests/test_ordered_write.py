@@ -1,4 +1,4 @@
-"""Of two publications the one that read the database later stays in Redis, whichever writes first."""
+"""Redis keeps the publication that read the database later, whichever writes first."""
 
 import ast
 import threading

@@ -126,7 +126,7 @@ def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_
 def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its scheduler ends when told to map what is mapped."""
+    """SGLang's scheduler crashes if told to map memory that is mapped."""
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
     world.apply(1)
     world.until_ready(1)
@@ -347,7 +347,7 @@ def test_a_pool_at_zero_says_so_to_routers_and_one_request_that_waits_wakes_it(p
 
 
 def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: World) -> None:
-    """Also by one that comes before the engine sleeps."""
+    """A request that arrives before the engine sleeps wakes it, too."""
     services.apply_fleet(document(2), "ada")
     world.until_ready(2)
     pids = {row.pid for row in selectors.instances()}

@@ -1,4 +1,4 @@
-"""From the metrics of an engine to its sample."""
+"""Samples from an engine's metrics."""
 
 import json
 

@@ -32,7 +32,7 @@ POOL = {
 
 
 def clients(url: str, count: int, prompt: str, tokens: int) -> Clients[tuple[int, int]]:
-    """Their answers: status, tokens."""
+    """Return the (status, tokens) of their answers."""
     asked = {"model": "llama", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
 
     def ask(client: httpx.Client, _: str) -> tuple[int, int]:

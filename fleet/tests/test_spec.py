@@ -221,7 +221,7 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
         ("vllm", {"gpus": ["0", "1"]}, 1),
     ],
 )
-def test_without_replicas_each_listed_engine_of_others_counts_and_one_of_ours(
+def test_without_replicas_every_listed_foreign_engine_counts_and_one_of_ours(
     kind: str, engine: Any, replicas: int
 ) -> None:
     pool = {"name": "p", "model": "m", "kind": kind, "engine": engine}

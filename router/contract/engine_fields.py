@@ -58,7 +58,7 @@ def long_session(document: Mapping[str, object]) -> str:
 
 
 def _is_long(name: object) -> bool:
-    """Of an object or array no length is asked: to write a large one takes a second."""
+    """Tell whether a text is too long; objects and arrays always are, as writing a large one takes a second."""
     return len(name) > LONGEST_SESSION if isinstance(name, str) else isinstance(name, list | dict)
 
 

@@ -118,7 +118,7 @@ def _parsed(text: str) -> object:
 
 
 def parse(text: str) -> SessionNames:
-    """Of an option. ValueError names what is wrong."""
+    """Parse the value of an option. ValueError names what is wrong."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MOST_NAMES:
         raise ValueError(f"{len(parts)} names: allowed are 1 to {MOST_NAMES}")

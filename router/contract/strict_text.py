@@ -46,7 +46,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def unique_keys(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, Any]:
-    """For `json.loads(…, object_pairs_hook=unique_keys)`, which keeps the last of equal keys. ValueError names it."""
+    """Refuse equal keys as `object_pairs_hook` of `json.loads`, which keeps the last one. ValueError names the key."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:

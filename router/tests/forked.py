@@ -19,7 +19,7 @@ _forks.set_forkserver_preload([__name__, ENGINE, STORE, LATE])
 
 
 class Forked:
-    """As much of `subprocess.Popen` as tests use; what it writes to stderr goes where the tests' own goes."""
+    """The part of `subprocess.Popen` that tests use; its stderr goes where the tests' own goes."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         read, write = os.pipe()

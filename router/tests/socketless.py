@@ -84,7 +84,7 @@ def _turn(stream: bool, session: int, turn: int) -> bytes:
 
 
 def requests(shape: str, count: int, first: int = 0) -> list[bytes]:
-    """Of sessions in turn."""
+    """Return requests that take turns between sessions."""
     return [_turn(shape != "unary", number % SESSIONS, number // SESSIONS) for number in range(first, first + count)]
 
 
@@ -174,7 +174,7 @@ class Stage:
         return client
 
     async def connect(self, make: Callable[[], Connection], *where: object) -> tuple[_Engine, Connection]:
-        """In the place of the router's `connect`."""
+        """Connect in place of the router's `connect`."""
         connection, transport = make(), _Engine(self)
         transport.protocol = connection
         connection.connection_made(transport)  # type: ignore[arg-type]

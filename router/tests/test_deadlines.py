@@ -6,7 +6,7 @@ from router.timers import Deadlines
 
 
 class Clock:
-    """As much of a loop as deadlines need; time passes when told to."""
+    """The part of an event loop that deadlines need; time passes when told to."""
 
     def __init__(self):
         self.now = 0.0

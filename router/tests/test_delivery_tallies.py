@@ -31,13 +31,13 @@ N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDE
 
 
 async def generations(w):
-    """By number."""
+    """Return the tallies by generation number."""
     await w.router.source.reporter.deliveries.write()
     return {value["generation"]: value for value in tallies(w.published.client)}
 
 
 async def written(w):
-    """Of the newest."""
+    """Return the tally of the newest generation."""
     values = await generations(w)
     return values[max(values)]
 
@@ -184,7 +184,7 @@ async def test_each_generation_counts_from_zero_and_leaves_out_earlier_requests(
 
 
 async def test_a_long_answer_counts_in_the_generation_that_decided_it(world):
-    """Its first byte while it runs; its end when the next generation has long begun."""
+    """The first byte arrives while its generation runs, the end long after the next one began."""
     w = await world(stream(events(40), pause_s=0.05))
     await split(w, 0.5)
     asking = asyncio.ensure_future(w.ask(stream=True))
@@ -310,7 +310,7 @@ def test_a_time_of_zero_and_a_prompt_of_no_tokens_can_be_counted():
 
 
 def enlarge(counts, factor):
-    """As if each request had come so many times."""
+    """Multiply all counts, as if each request had come `factor` times."""
     for name in counts.__slots__:
         value = getattr(counts, name)
         enlarge(value, factor) if hasattr(value, "__slots__") else setattr(counts, name, value * factor)

@@ -197,7 +197,7 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
 async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As SGLang is without --enable-cache-report."""
+    """SGLang does so without --enable-cache-report."""
     with monkeypatch.context() as patch:
         patch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=None))
         sim = start_sim()
@@ -244,7 +244,7 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
 async def test_an_engine_that_computes_the_last_block_anew_is_predicted_with_one_less(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that speculates does in most versions."""
+    """Most versions do so with speculative decoding."""
 
     def shorter(used: usages.Usage) -> usages.Usage:
         return replace(used, cached_tokens=max((used.cached_tokens or 0) - 16, 0))

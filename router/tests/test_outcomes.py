@@ -115,7 +115,7 @@ async def test_a_request_that_every_engine_answers_with_500_goes_to_two_and_shut
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
-async def test_engines_that_serve_nobody_are_not_the_clients_fault_for_ever(world):
+async def test_engines_that_serve_nobody_stop_being_blamed_on_clients(world):
     w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
     outcomes = [(await w.receipt(await w.ask()))["outcome"] for _ in range(12)]
     assert outcomes[0] == "client_error"

@@ -77,7 +77,7 @@ def test_an_instance_corrects_its_groups_rate_by_its_own_prompts(rate: float, pr
 
 
 def prompt_s(new: int, cached: int) -> float:
-    """Of a law with attention, on a fast GPU."""
+    """Return the prefill time by a law with attention, on a fast GPU."""
     return 0.02 + 50e-6 * new + 1e-9 * new * (cached + new / 2) + 1e-6 * (new + cached)
 
 
@@ -201,7 +201,7 @@ async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
 
 @pytest.mark.parametrize("change", [{}, {"requests": 1}, {"routable": False}, {"role": "decode"}])
 async def test_no_other_instance_is_asked(change: dict[str, Any]) -> None:
-    """Not in a pool of equal instances; not one that is at work, out of routing, or computes no prompts."""
+    """A probe is not sent in a pool of equal instances, nor to a busy, unroutable or decode-only one."""
     pool = mixed()
     if not change:
         pool.take_fleet(fleet(instance("h-0", "http://127.0.0.1:1", speed="h100")))

@@ -33,13 +33,13 @@ def endpoint(w: World, name: str = "demo-0") -> Endpoint:
 
 
 def let_pass(w: World, seconds: float) -> None:
-    """As many looks as there are in that time, on top of the router's own."""
+    """Check the connections as often as in this time, in addition to the router's own checks."""
     for _ in range(int(seconds)):
         w.router._check_connections()
 
 
 async def proven(w: World, *names: str) -> None:
-    """They have answered once."""
+    """Let each of the instances answer once."""
     for name in names:
         await w.ask()
         await w.until(lambda name=name: endpoint(w, name).progress.is_proven or w.router._check_connections())

@@ -94,7 +94,7 @@ class Breaker:
             self.opened_at = -math.inf if is_spared else now
 
     def reconsider(self, tenant: str | None) -> bool:
-        """It may be tried at once if it is open by the failures of one tenant, another one than `tenant`."""
+        """Allow a try at once if only the failures of one other tenant opened the breaker."""
         of_one = self.opened_at is not None and bool(self._tenant) and not self._several
         if not of_one or self._probe or self._tenant == tenant:
             return False

@@ -19,7 +19,7 @@ SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
 
 
 class NoRedis(Exception):
-    """No server could be found or started; the message says what to do."""
+    """Raised if no server could be found or started; the message says what to do."""
 
 
 def find_server(prefer_system: bool = False) -> Path:

@@ -39,5 +39,5 @@ class Preview(PolicyJob):
 
     @property
     def was_cached(self) -> bool:
-        """True if it had already ended at the latest question."""
+        """True if the preview had ended before it was last asked for."""
         return self.ended_at is not None and self.asked_at > self.ended_at

@@ -67,7 +67,7 @@ class Command(BaseCommand):
     def _delivery(
         self, name: str, file: str | None, plan: str | None, reason: str, again: str, emergency: str
     ) -> Delivery | None:
-        """None when the document is live already."""
+        """Return the delivery, or None if the document is live already."""
         policy, actor = policies.policy(name), on_host()
         if file is None:
             delivery = selectors.open_delivery(policy)

@@ -19,7 +19,7 @@ class Usage:
 
 
 def usage(pid):
-    """Of a process with its children that have ended."""
+    """Return the use of a process and its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     cpu_s = sum(int(field) for field in fields[11:15]) / TICKS
@@ -38,7 +38,7 @@ class Target:
         return {"web": self.web, "router": self.router}[name]
 
     def pid(self, name):
-        """Of the server that listens on that port."""
+        """Return the process id of the server with this name."""
         return next(pid for child, pid in self.pids.items() if child.startswith(name))
 
     def usage(self, name):

@@ -31,13 +31,13 @@ OPERATIONS = list(operations())
 
 
 def concrete(path):
-    """With names and numbers that do not exist."""
+    """Fill the path with names and numbers that do not exist."""
     path = re.sub(r"\{(number|version|\w+_id)\}", "2147483000", path)
     return path.replace("{verb}", "stop").replace("{", "no-").replace("}", "")
 
 
 def outcomes(ask):
-    """By operation, whether the caller was let through; 401 and 403 are the two ways not to be."""
+    """Return whether the caller was let through, by operation; 401 and 403 mean no."""
     return {(method, path): ask(method, concrete(path)).status_code not in (401, 403) for method, path, _ in OPERATIONS}
 
 

@@ -21,7 +21,7 @@ MB = 2**20
 
 @contextlib.contextmanager
 def costing(target, server, *, cpu_s, rss_mb=64.0, files=20):
-    """At most so much more of each, for the process that serves."""
+    """Check that the serving process uses at most this much more of each resource."""
     before = target.usage(server)
     yield
     after = target.usage(server)

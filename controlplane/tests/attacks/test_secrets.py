@@ -61,7 +61,7 @@ class Spy:
 
 @pytest.fixture(scope="module")
 def spy(target):
-    """After traffic that carries secrets of its own."""
+    """A target after traffic that carries secrets."""
     for header in ({"Authorization": f"Bearer {CLIENT_KEY}"}, {"x-api-key": CLIENT_KEY}):
         body = '{"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}'
         target.request("router", "POST", "/v1/chat/completions", body, **header)

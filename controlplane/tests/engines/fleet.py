@@ -95,7 +95,7 @@ class Fleet:
         return sum(float(value) for value in re.findall(rf"^{re.escape(series)}.*?\}}? ([0-9.e+]+)$", page, re.M))
 
     def page(self, path: str) -> str:
-        """As an operator sees it."""
+        """Return the page that an operator sees."""
         return self.browser().open(f"http://127.0.0.1:{self.weir.web_port}{path}", timeout=60).read().decode()
 
     def browser(self) -> urllib.request.OpenerDirector:

@@ -56,7 +56,7 @@ def measured(url: str, load: list[TraceRequest], tokens_per_word: float) -> Mean
 
 
 def tokens_per_word(url: str, model: str) -> float:
-    """Of `prompt`'s words."""
+    """Return the mean tokens of the words that `prompt` uses."""
 
     async def counted() -> float:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:

@@ -20,7 +20,7 @@ HITS = "vllm:prefix_cache_hits_total"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of an engine that Weir did not start."""
+    """The URL of an engine that Weir did not start."""
     http, events, replay = map(str, free_ports(3))
     found = re.search(r"```sh\n([^`]*--kv-events-config[^`]*)```", (CODE / "docs/engines.md").read_text())
     assert found

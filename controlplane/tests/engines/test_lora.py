@@ -62,7 +62,7 @@ def ask(fleet: Fleet, model: str, prompt: str) -> tuple[list[int], dict[str, Any
 
 
 def receipts_of(fleet: Fleet, request: str) -> list[dict[str, Any]]:
-    """None until the router has written it."""
+    """Return the receipt in a list, which is empty until the router has written it."""
     try:
         return [fleet.rest("GET", f"/receipts/{request}")[0]]
     except AssertionError:

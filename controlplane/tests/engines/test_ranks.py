@@ -45,7 +45,7 @@ def test_each_rank_is_an_endpoint_whose_cached_tokens_are_predicted(fleet: Fleet
 
 
 def test_the_engine_refuses_a_rank_that_it_has_not_in_the_words_that_simulated_engines_use(fleet: Fleet) -> None:
-    """By which routers learn whether an engine counts the ranks of its group, or its own."""
+    """These words tell routers whether an engine counts the ranks of its group or only its own."""
 
     def named(rank: int) -> tuple[int, str]:
         body = json.dumps({"model": "tiny", "prompt": "1", "max_tokens": 1}).encode()

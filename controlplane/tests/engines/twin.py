@@ -27,7 +27,7 @@ def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
 
 
 def predicted(modelled: Modelled, name: str, load: list[TraceRequest]) -> Means:
-    """Of that one instance alone, whatever its pool has besides."""
+    """Return predictions for this instance alone, without the rest of its pool."""
     policy = document.parse(document.default("round_robin"))
     alone = TwinFleet({name: modelled.fleet.instances[name]})
     requests = simulate(alone, policy, load, pacing="timestamps", seed=1).requests

@@ -37,7 +37,7 @@ class NobodyLeads(AssertionError):
 
 
 class Worker:
-    """From its start to its end. `process`: as the lease keeps it, and as who waits looks it up."""
+    """A worker from start to end. `process` is the identity that the lease stores and waiting workers look up."""
 
     def __init__(self, process: str, clock: Callable[[], float]) -> None:
         self.process = process
@@ -107,7 +107,7 @@ class LeaseMachine(RuleBasedStateMachine):
         return next((actor for actor in self.scheduler.actors if actor.name == name), None)
 
     def _begin(self, worker: Worker, what: str, work: Callable[[], object], writes: int) -> None:
-        """It stops before that write, or runs to its end."""
+        """Run the work to its end, or stop it before one of its writes."""
         if self._actor(worker, what) is not None:
             return
         actor = self.scheduler.begin(f"{worker.process}:{what}", work, (DatabaseError,))
@@ -126,7 +126,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(which=st.integers(0, WORKERS - 1), writes=WRITES)
     def looks_after_the_lease(self, which: int, writes: int) -> None:
-        """Only now and then in the midst of it: it is one statement."""
+        """Take the lease, rarely interrupted: it is one statement."""
         self._begin(self.workers[which], "lease", self.workers[which].leadership.step, writes % 2)
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
@@ -138,7 +138,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(who=WHO, writes=st.sampled_from((0, 0, 1)))
     def ends(self, who: int, writes: int) -> None:
-        """By its signal; a step of it may still run. Another one is started."""
+        """Stop a worker by a signal, perhaps during a step, and start another one."""
         worker = self._who(who)
         if self._actor(worker, "lease") is None:
             self.workers[self.workers.index(worker)] = self._born()
@@ -151,7 +151,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, where=st.sampled_from(["on this host", "elsewhere"]))
     def is_killed(self, who: int, where: str) -> None:
-        """On this host others see that its process is gone."""
+        """Kill a worker whose process others on this host see to be gone."""
         worker = self._who(who)
         for what in ("lease", "steps"):
             if (actor := self._actor(worker, what)) is not None:
@@ -196,7 +196,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def at_most_one_leads(self) -> None:
-        """By the clocks of all of them: also of one that is stopped, once it wakes up."""
+        """At most one worker leads by its own clock, including a stopped one that wakes up."""
         leading = [each.process for each in (*self.workers, *self.leaving) if each.leadership.holds()]
         if len(leading) > 1:
             raise TwoLead(f"{' and '.join(leading)} lead at the same time")
@@ -215,7 +215,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self._known.__exit__(None, None, None)
 
     def _somebody_leads(self) -> None:
-        """At once after one that gave back, or is known to be gone; else when the holder has been silent for long."""
+        """A worker may lead at once after a holder that gave back or is known to be gone, else after a long silence."""
         row = Lease.objects.first()
         free = row is None or not row.holder or row.process in self.processes.gone | self.gave_back
         within = 1 if free else SILENT_BEATS + 1

@@ -68,7 +68,7 @@ class PublicationMachine(RuleBasedStateMachine):
         self.judged_at = time.time()
 
     def begin(self, name: str, work: Callable[[], object], writes: int) -> Actor:
-        """It stops before its first write, its second one, or runs to its end."""
+        """Run the work to its end, or stop it before its first or second write."""
         actor = self.scheduler.begin(name, work, EXPECTED)
         for _ in range(writes):
             self.scheduler.go(actor, "to a write")
@@ -77,7 +77,7 @@ class PublicationMachine(RuleBasedStateMachine):
         return actor
 
     def by_hand(self, work: Callable[[], object]) -> object:
-        """At once, by a person whose steps nothing interrupts."""
+        """Do the work at once, as a person whose steps nothing interrupts."""
         try:
             return work()
         except EXPECTED:
@@ -187,7 +187,7 @@ class PublicationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler.actors)
     @rule(which=st.integers(0, MOST_ACTORS - 1), order=st.sampled_from(DISTURBING))
     def is_disturbed(self, which: int, order: Order) -> None:
-        """At its next write."""
+        """Interrupt an actor at its next write."""
         actor = self.scheduler.actors[which % len(self.scheduler.actors)]
         self.scheduler.go(actor, "to a write")
         if not actor.ended:

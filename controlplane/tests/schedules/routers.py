@@ -29,7 +29,7 @@ class ScheduledRouter:
         return {pool.name: pool for pool in self.source.pools.all()}
 
     def key_ids(self) -> frozenset[str] | None:
-        """Of the API keys that it knows; None: none were published to it."""
+        """Return the ids of the API keys that the router knows; None if none were published to it."""
         ring = self.source.pools.auth.ring
         return None if ring is None else frozenset(key.id for key in ring.by_hash.values())
 

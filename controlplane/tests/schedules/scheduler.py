@@ -42,7 +42,7 @@ class Actor:
         self._baton, self._returned = threading.Semaphore(0), threading.Semaphore(0)
 
     def run(self) -> None:
-        """In a thread of the pool."""
+        """Run an actor in a thread of the pool."""
         here.actor = self
         try:
             self.stop_at(self.seam)
@@ -152,7 +152,7 @@ def at(seam: str, writes: bool, effect: Callable[[], Any], broken: Callable[[], 
 async def at_async(
     seam: str, writes: bool, effect: Callable[[], Awaitable[Any]], broken: Callable[[], Exception]
 ) -> Any:
-    """As `at`, in the event loop of an actor that has it for itself."""
+    """Do the same as `at` in an actor's own event loop."""
     if here.actor is None:
         return await effect()
     order = here.actor.stop_at(seam, writes)

@@ -115,7 +115,7 @@ def _begin(real: Any) -> Any:
 
 
 def statement(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-    """For `execute_wrappers` of a connection: a statement outside of a transaction is one of its own."""
+    """Wrap the statements of a connection; one outside a transaction counts as a transaction of its own."""
     writes = not sql.startswith(("SELECT", "BEGIN"))
     if here.actor is not None and not context["connection"].in_atomic_block and not sql.startswith("BEGIN"):
         stop(sql[:60], writes)
@@ -130,7 +130,7 @@ def stop(seam: str, writes: bool) -> None:
 
 
 def watch_statements() -> None:
-    """Of this thread's connection; once."""
+    """Watch the statements of this thread's connection, if not watched already."""
     connection = connections["default"]
     if statement not in connection.execute_wrappers:
         connection.execute_wrappers.append(statement)

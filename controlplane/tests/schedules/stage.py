@@ -128,7 +128,7 @@ class World:
             self.keys.serves(router.name, keys)
 
     def look(self) -> None:
-        """After each step of an actor, at what it changed."""
+        """Note what the latest step of an actor changed."""
         for what, read in (("database", self.read_database), ("Redis", self.read_redis), ("router", self.read_routers)):
             if what in seams.touched:
                 read()
@@ -155,11 +155,11 @@ class World:
     # Incidents
 
     def save_redis(self) -> None:
-        """To its disk."""
+        """Save Redis to its disk."""
         self.saved = {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def lose_redis(self) -> None:
-        """It comes back with what it saved last, if it did. What it held since is forgotten with it."""
+        """Restart Redis with what it saved last, if anything; what came since is lost."""
         self.client.flushdb()
         for key, value in self.saved.items():
             self.client.restore(key, 0, value)

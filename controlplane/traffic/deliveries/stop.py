@@ -22,7 +22,7 @@ ANY_TTL_S = 300  # Short, as the stop would end the next delivery, too.
 
 
 class NothingToStop(Exception):
-    """No delivery splits the pool's requests."""
+    """Raised if no delivery splits the pool's requests."""
 
 
 def stop(pool: str, why: str) -> str:

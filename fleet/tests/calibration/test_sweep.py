@@ -129,7 +129,7 @@ def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
     assert found.ttft_s is None
 
 
-def test_an_answer_that_came_as_one_piece_says_nothing_of_the_engine() -> None:
+def test_an_answer_in_one_piece_gives_no_times_of_the_engine() -> None:
     late = [(1.0 + 1e-5 * token, token) for token in range(1, 25)]
     found = sample([times(*late)], 1.0)
     assert (found.ttft_s, found.tpot_s) == (None, None)

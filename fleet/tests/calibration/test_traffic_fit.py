@@ -30,7 +30,7 @@ SLOW = replace(
 def test_recorded_requests_give_the_times_of_the_next_two_hundred_within_the_stated_error(
     law: object, rate: float, ahead: bool
 ) -> None:
-    """With times that are only known to 5 %, of an engine whose model is unknown."""
+    """The times are known to 5 % only, and the engine's model is unknown."""
     limits = replace(LIMITS, async_scheduling=ahead)
     requests = traffic(law, rate, 630, limits=limits)  # type: ignore[arg-type]
     made = fit_traffic(requests[:430], LIMITS, physical_starts("unknown", None))
@@ -70,7 +70,7 @@ def test_a_fit_is_better_than_its_start_and_stays_physical() -> None:
 
 @pytest.mark.usefixtures("brief")
 def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
-    """Also none of the requests that were not measured counts, but each is part of the load."""
+    """Requests that were not measured add to the load but give no point."""
     requests = traffic(QWEN, 4, 95, noise=0.0)
     unmeasured = [
         replace(one, ttft_s=None, tpot_s=None) if number % 4 == 3 else one for number, one in enumerate(requests)

@@ -87,7 +87,7 @@ def test_a_server_that_fails_is_away(server: NameServer, code: int) -> None:
         source(server, "engines.invalid:8000").look()
 
 
-def test_a_name_without_an_address_says_nothing_of_the_engines(server: NameServer) -> None:
+def test_a_name_without_addresses_is_an_unreachable_source(server: NameServer) -> None:
     with pytest.raises(SourceAway, match=r"engines\.invalid has no address"):
         source(server, "engines.invalid:8000").look()
     with pytest.raises(SourceAway, match="no SRV records"):

@@ -44,7 +44,7 @@ class Others:
         self.path.write_text(json.dumps(groups))
 
     def tick(self) -> None:
-        """As controlplane/doors/steps.py takes the steps."""
+        """Take the steps in the order of controlplane/doors/steps.py."""
         if discover_step(self.sources, timezone.now()):
             for _ in range(2):
                 reconcile_step(timezone.now(), deliver, roll_back)

@@ -61,7 +61,7 @@ def test_a_step_of_dep_lasts_as_long_as_its_slowest_gpu() -> None:
 
 
 def test_a_prompt_alone_is_faster_on_a_dep_group() -> None:
-    """Its experts are computed by all GPUs, and DWDP has too little to compute beside the copy."""
+    """All GPUs of DEP compute the prompt's experts, while DWDP has too little work to hide the copy."""
     assert isinstance(DEP4, DepLaw)
     phase = r1_phase(Prompts(7_373))
     still = replace(DEP4, reached=replace(DEP4.reached, skew_ms_per_token=0.0))

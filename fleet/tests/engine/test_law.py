@@ -126,7 +126,7 @@ def test_each_decoding_sequence_costs_time_in_each_layer() -> None:
 
 
 def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
-    """As vLLM does by default since 0.14."""
+    """vLLM plans ahead by default since 0.14."""
     before, since = (law_of(profile(version=(0, minor))).fixed_s for minor in (13, 14))
     assert before - since == pytest.approx(1e-3)
 

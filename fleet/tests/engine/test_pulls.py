@@ -51,7 +51,7 @@ def test_a_request_whose_kv_comes_from_elsewhere_has_its_blocks_and_waits() -> N
     assert made.next_event_s() is None
 
 
-def test_when_its_kv_has_come_one_token_is_computed_and_it_decodes() -> None:
+def test_a_request_decodes_after_its_pull_with_one_token_computed() -> None:
     made, one = engine(), pulling("a", 320, 4)
     made.add_request(one, 0.0)
     made.step()

@@ -15,7 +15,7 @@ LAYOUT = Layout(model="acme/Model-7B", name="Model-7B", gpu="h100_sxm", tp=2)
 
 
 def linear_ms(n: int) -> float:
-    """With a step after 256 tokens, as another kernel is chosen there."""
+    """Return a time that jumps after 256 tokens, where another kernel is chosen."""
     return 10 + n * 0.05 + (20 if n > 256 else 0)
 
 

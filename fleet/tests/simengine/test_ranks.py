@@ -74,7 +74,7 @@ def test_all_ranks_sleep_and_forget_together(start_sim: StartSim) -> None:
 
 
 def test_ranks_of_a_mixture_of_experts_step_together(start_sim: StartSim) -> None:
-    """In the engine's time: an answer on one rank takes longer by the prompt that another computes meanwhile."""
+    """An answer on one rank takes longer, in the engine's time, by the prompt that another rank computes."""
     sim = start_sim(**{"data-parallel-size": 2, "gpu": "h20_sxm", "model-profile": "Qwen3-30B-A3B", "time-scale": 2})
 
     def seconds(of: str, rank: int) -> float:

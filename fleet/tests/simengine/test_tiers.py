@@ -73,7 +73,7 @@ def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSi
 
 
 def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to() -> None:
-    """By default it has neither constant, and without tiers there is nothing to ask for."""
+    """By default the engine has neither constant; without tiers the option changes nothing."""
     words, law = ["--port", "0", "--model", "m", "--tier-law", "published"], law_of(profile())
     asked = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")
     assert asked.tiers is not None

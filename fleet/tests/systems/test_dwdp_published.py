@@ -90,7 +90,7 @@ def test_only_table_1_and_one_number_of_table_3_are_fitted() -> None:
 
 
 def test_table_1_is_printed_in_the_wrong_unit() -> None:
-    """As µs the copy would run at 700 times its link; as ms every figure is below a peak."""
+    """In µs the copy would run at 700 times its link; in ms every figure is below a peak."""
     assert table_1.REACHED.link == pytest.approx(0.714, abs=0.001)
     assert table_1.REACHED.link * 900 * 1e3 == pytest.approx(643e3, rel=0.001)  # GB/s, read as µs
     assert table_1.REACHED.attention == pytest.approx(0.806, abs=0.001)

@@ -43,7 +43,7 @@ _contexts: dict[EngineTls, tuple[tuple[bytes, ...], ssl.SSLContext]] = {}
 
 
 def engine_tls(given: Mapping[str, str]) -> EngineTls:
-    """From a mapping that `is_allowed`."""
+    """Build the settings from a mapping that `is_allowed`."""
     known = {name: value for name, value in given.items() if name in EngineTls.__struct_fields__}
     return EngineTls(**{**known, "authorities": known.get("authorities", "").removeprefix(SYSTEM)})
 
@@ -65,7 +65,7 @@ def _is_reference(given: str) -> bool:
 
 
 def context(given: EngineTls) -> ssl.SSLContext:
-    """For a connection to an engine; made again when a file or variable has changed. Raises Missing, TlsRefused."""
+    """Return the context for an engine, made anew if a file or variable has changed. Raises Missing, TlsRefused."""
     if not given.references:
         return of_system()
     texts = tuple(read(reference, _sought(name)) if reference else b"" for name, reference in _named(given))

@@ -20,7 +20,7 @@ Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 @cache
 def tls() -> ssl.SSLContext:
-    """Of every outgoing connection: servers are checked against the system's authorities, or SSL_CERT_FILE's.
+    """Return the context of outgoing connections, which checks servers by the system's authorities or SSL_CERT_FILE's.
 
     Kept, since reading them all takes 30 ms: authorities added later need a restart.
     """

@@ -76,8 +76,8 @@ def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
-    """As no other instance is left, those that failed for one tenant alone may be tried at once: not by that one, as
-    long as `tenant` has the failing one."""
+    """Let instances that failed for another tenant only be tried at once, since no other instance is left. `tenant` has
+    the failing one."""
     for other in pool.endpoints.values():
         if other.instance != failing.instance and other.breaker.reconsider(tenant):
             other.ranks.touch()

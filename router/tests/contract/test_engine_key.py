@@ -12,7 +12,7 @@ KEY = "sk-engine-1"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
-    """No lists, a data folder of its own, and every look at a file is due."""
+    """Keep no lists, use a data folder of the test, and read files at every look."""
     for name in ("WEIR_ALLOWED_FOLDERS", "WEIR_ALLOWED_FOLDERS_FILE", "WEIR_ALLOWED_VARIABLES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WEIR_DATA_DIR", str(tmp_path / "data"))

@@ -18,7 +18,7 @@ from router.tests.engine import engine, reply
 
 @pytest.fixture
 def local_is_a_cloud(monkeypatch):
-    """As though names led to the metadata service."""
+    """Treat loopback as a cloud's metadata service."""
     monkeypatch.setattr(addresses, "is_own_service", lambda address: address.is_loopback)
     from router.contract.net import outgoing
 

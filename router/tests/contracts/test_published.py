@@ -111,7 +111,7 @@ def names_of_tiers(tiers: Sequence[TierNames]) -> Iterator[tuple[str, str]]:
 
 
 def missing(names: Iterable[tuple[str, str]], text: str) -> list[str]:
-    """Those that the text has neither whole nor in two parts; clients of Prometheus add the endings."""
+    """Return the names that the text lacks, whole or in two parts; clients of Prometheus add the endings."""
     plain = [(prefix, re.sub(r"_(total|sum|count)$", "", name)) for prefix, name in names]
     assert plain
     return [prefix + name for prefix, name in plain if not (name in text and prefix in text)]

@@ -65,7 +65,7 @@ class Sources:
         return by_name
 
     def nearest(self, known: list[tuple[str, Any]], module: str) -> tuple[str, Any] | None:
-        """Of several with one name, the one in the file with the longest common beginning."""
+        """Return the definition whose file shares the longest path with the module."""
         return max(known, key=lambda one: len(_common(one[0], module)), default=None)
 
     def fields(self, name: str, module: str, seen: frozenset[str] = frozenset()) -> set[str]:
@@ -134,7 +134,7 @@ def _taken(args: ast.arguments) -> Taken:
 
 
 def _prefixes(tree: ast.Module) -> dict[str, str]:
-    """Of each router of the module."""
+    """Return the path prefix of each router in the module."""
     by_name = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
@@ -166,7 +166,7 @@ def _owner(call: ast.Call) -> str:
 
 
 def _path(call: ast.Call) -> str | None:
-    """As written, or the default of an environment variable."""
+    """Return the path as written, or the default of its environment variable."""
     given = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "path"), None)
     if isinstance(given, ast.Call) and len(given.args) == 2:
         given = given.args[1]

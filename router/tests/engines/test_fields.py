@@ -30,7 +30,7 @@ CLIENT_HEADERS = {  # that ask for something in the answer, or name the client
 
 
 def taken() -> set[str]:
-    """By the paths that are routed."""
+    """Return the fields that engines take on routed paths."""
     rows = (row for server in SERVERS.values() for path, row in server["paths"].items() if path in ROUTED)
     return {field for row in rows for field in row["fields"]}
 

@@ -31,7 +31,7 @@ class Answer:
 
 @pytest.fixture
 async def closed(world: Any) -> World:
-    """Its key may ask for the model x only, which nobody serves."""
+    """A router whose only key may ask for model x, which nobody serves."""
     made: World = await world(reply({}))
     made.published.keys(key_entry(KEY, models=["x"]), required=("*",))
     await made.until(lambda: made.router.pools.auth.ring is not None and made.router.pools.auth.ring.by_hash)
@@ -145,7 +145,7 @@ async def test_a_slash_at_the_end_is_redirected_with_the_query(closed: World) ->
     assert (answer.status_code, answer.headers["location"]) == (307, "../completions?a=%C3%A9&b=1")
 
 
-async def test_the_pages_of_the_table_are_those_that_there_are(closed: World) -> None:
+async def test_the_table_lists_exactly_the_existing_pages(closed: World) -> None:
     own = {row.path for row in API_PATHS if row.handling is Handling.OWN}
     pages = set(closed.router.pages.paths) | {MODELS, f"{ONE_MODEL}{{model...}}"}
     assert own - {"/receipts", "/receipts/{id}"} == pages

@@ -37,7 +37,7 @@ def test_a_body_says_why_it_cannot_be_offloaded(body: dict[str, Any], why: str) 
     assert bodies.unsuited(body, CHAT, "nixl") == why
 
 
-def test_an_endpoint_without_an_answer_to_decode_is_not_offloaded() -> None:
+def test_endpoints_without_decoding_are_not_offloaded() -> None:
     assert bodies.unsuited({}, "/v1/embeddings", "nixl") == "/v1/embeddings decodes nothing"
     assert bodies.unsuited({}, "/v1/messages", "nixl") == ""
     assert bodies.unsuited({}, "/v1/messages", "neuron") == "/v1/messages cannot be offloaded between neuron instances"

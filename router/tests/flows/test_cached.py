@@ -1,4 +1,4 @@
-"""Of an offload the cached tokens are those that the prefill instance had, over every connector."""
+"""The cached tokens of an offload are the prefill instance's, over every connector."""
 
 from collections.abc import Callable
 
@@ -65,6 +65,6 @@ def test_a_decoder_that_computed_the_prompt_itself_knows_what_it_had(outcome: st
     assert ended(None, TOLD)[0] == TOLD
 
 
-def test_an_engine_that_has_reported_cached_tokens_means_none_where_it_reports_nothing() -> None:
+def test_an_engine_that_reports_cached_tokens_has_none_in_answers_without_them() -> None:
     endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:9"))
     assert [endpoint.cached_tokens(told) for told in (None, 7, None)] == [None, 7, 0]

@@ -136,9 +136,7 @@ async def test_a_failure_is_the_fault_of_whoever_made_it_in_every_api(world: Any
         ("nixl", "router.flows.prefill.PrefillBusy", PrefillBroken),
     ],
 )
-async def test_a_mend_that_is_taken_out_is_missed(
-    world: Any, monkeypatch: Any, kv: str, mend: str, without: Any
-) -> None:
+async def test_a_removed_fix_fails_the_walk(world: Any, monkeypatch: Any, kv: str, mend: str, without: Any) -> None:
     monkeypatch.setattr(mend, without)
     with pytest.raises(AssertionError):
         await walk(world, kv)

@@ -97,7 +97,7 @@ def test_thoughts_are_left_out_as_far_as_the_prefill_sent_them() -> None:
     assert without(ROLE + chat(None, reasoning_content="Let "), stream) == expected
 
 
-def test_what_comes_with_the_first_words_stays() -> None:
+def test_data_that_arrives_with_the_first_words_is_kept() -> None:
     logprobs = {"content": [{"token": "one ", "logprob": -0.1}]}
     choice = {"index": 0, "delta": {"content": "one "}, "logprobs": logprobs, "finish_reason": None}
     (event,) = [

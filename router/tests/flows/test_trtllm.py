@@ -52,7 +52,7 @@ async def test_a_chat_is_one_stream_with_one_first_token_and_its_usage(pair: Bui
     await world.nothing_is_left()
 
 
-async def test_the_context_servers_usage_says_nothing_of_the_generation_servers_cache(pair: Build) -> None:
+async def test_the_context_servers_usage_does_not_count_as_the_generation_servers_cache(pair: Build) -> None:
     world = await pair("trtllm")
     first, second = [await world.receipt(await world.ask(user="ada")) for _ in range(2)]
     assert first["predicted_cached"] == 0

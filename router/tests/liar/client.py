@@ -23,7 +23,7 @@ class Got:
 
     @property
     def payloads(self) -> list[Any]:
-        """Of the events of a stream; None for one that is no JSON."""
+        """Return the payload of each event; None if it is no JSON."""
         made = []
         for event in self.body.replace(b"\r\n", b"\n").split(b"\n\n"):
             data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))

@@ -129,7 +129,7 @@ class LiarMachine(RuleBasedStateMachine):
             self.stage.pages[which] = "true" if which.startswith("good") else page
 
     def hangs(self, page: str, path: str) -> None:
-        """Of an engine that holds whatever it gets, the router gets to know."""
+        """Let an engine hold every request, and let the router find out."""
         self.a_page_says("liar-0", page)
         self.liars_answer_probes(answers=False)
         for _ in range(STALLED_S // (LATE_S + 1)):

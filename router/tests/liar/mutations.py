@@ -170,7 +170,7 @@ def any_number_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_usage_not_read(patch: pytest.MonkeyPatch) -> None:
-    """Of a stream that reports its usage in two parts."""
+    """Ignore the first part of a usage that a stream reports in two."""
     patch.setattr(usage, "combined", lambda first, last: last or first)
 
 

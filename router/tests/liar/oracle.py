@@ -62,7 +62,7 @@ def results(attempt: Attempt) -> set[str]:
 
 
 def _may_be_whole(attempt: Attempt) -> bool:
-    """Of an answer of two halves, that the engine or the router broke off: HTTP may say that it ended."""
+    """Tell whether an answer that broke off may have ended properly by HTTP."""
     if attempt.state in ("left", "holds"):
         return True
     if attempt.plan.framing == "close":
@@ -87,7 +87,7 @@ def _of_whole_body(attempt: Attempt) -> set[str]:
 
 
 def _of_first_error(kind: str) -> set[str]:
-    """Of an error in the place of content. Who calls one request after the other wrong is not taken at its word."""
+    """Return what an error in place of content may mean; an engine that blames every request is not believed."""
     known = OF_ERROR.get(kind, BEFORE)
     return {known, BEFORE} if known == CLIENTS else {known}
 
@@ -110,7 +110,7 @@ def _of_stream(attempt: Attempt) -> set[str]:
 
 
 def _of_end(attempt: Attempt, content: set[str], *, ends: bool) -> set[str]:
-    """Of a stream with content. `ends`: as HTTP says."""
+    """Return what the end of a stream with content may mean. `ends`: whether HTTP says that it ended."""
     sent = [kind for kind in attempt.sent if kind != "ping" or attempt.path == MESSAGES]
     errors = [place for place, kind in enumerate(sent) if kind in OF_ERROR]
     if errors:
@@ -130,7 +130,7 @@ def _of_end(attempt: Attempt, content: set[str], *, ends: bool) -> set[str]:
 
 
 def tokens(attempt: Attempt) -> tuple[int | None, int | None]:
-    """Of prompt and answer, as the engine told them in the fields that are theirs."""
+    """Return the prompt's and the answer's tokens that the engine reported in the right fields."""
     told = attempt.plan.usages
     if not attempt.streams:
         return _told(told[0]) if attempt.plan.status == 200 else (None, None)

@@ -266,7 +266,7 @@ def held(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_prefill(document: dict[str, Any]) -> bool:
-    """That it asks for one token, which no client does."""
+    """Tell whether the request is a prefill: it asks for one token, which no client does."""
     limits = ("max_tokens", "max_completion_tokens", "max_output_tokens")
     return bool(held(document)) or 1 in (document.get(name) for name in limits)
 

@@ -139,7 +139,7 @@ class Stage:
         return pool
 
     async def settle(self, is_quiet: Callable[[], bool]) -> None:
-        """Until nothing happens that the clock does not make happen."""
+        """Wait until only the clock can make something happen."""
         quiet = 0
         for spin in range(MOST_SPINS):
             await asyncio.sleep(0 if spin < 200 else 0.001)

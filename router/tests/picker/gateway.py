@@ -163,7 +163,7 @@ class Gateway:
         return time.perf_counter() - began
 
     def status(self) -> int:
-        """Of a request that needs no decision."""
+        """Return the status of a request that needs no decision."""
         try:
             return httpx.get(f"{self.url}/v1/models", timeout=5).status_code
         except httpx.HTTPError:

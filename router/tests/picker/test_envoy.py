@@ -26,7 +26,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module", params=[BODIES, "BUFFERED"])
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """As Istio configures it, and with buffered bodies of requests."""
+    """A gateway configured as Istio does, and one with buffered request bodies."""
     of_request = {"request_body_mode": request.param}
     if request.param == "BUFFERED":
         of_request["request_trailer_mode"] = "SKIP"

@@ -1,4 +1,4 @@
-"""As much of JSON Schema as our own schema uses, so that the tests need no further package."""
+"""The part of JSON Schema that our own schema uses, so that the tests need no further package."""
 
 import math
 from typing import Any

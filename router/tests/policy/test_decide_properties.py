@@ -67,7 +67,7 @@ Situation = tuple[RoutingRequest, list[InstanceState], ParsedPolicy, float]
 
 
 def may_take(instance: InstanceState, situation: Situation) -> bool:
-    """Its role allows the request, in the words of the documentation."""
+    """Tell whether the instance's role allows the request, by the rules of the documentation."""
     request, instances, policy, _ = situation
     if instance.role == "prefill":
         return not request.generates

@@ -65,7 +65,7 @@ def test_columns_of_policies_of_the_past_are_not_kept_for_ever() -> None:
 
 
 def test_a_kept_fleet_view_decides_as_a_new_one() -> None:
-    """And what it has decided does not change with it."""
+    """Its earlier decisions do not change with the view."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
     policies = [document.parse({"strategy": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]

@@ -23,7 +23,7 @@ POLICY = document.parse(document.default("adaptive_v1"))
 
 
 def receipt(request: RoutingRequest, decision: Decision) -> Receipt:
-    """As the router writes it and Redis gives it back."""
+    """Return the receipt as the router writes it and Redis returns it."""
     assert isinstance(decision.candidates, Candidates)
     made = {
         "strategy": decision.strategy,

@@ -36,7 +36,7 @@ def test_the_weights_are_those_of_the_policy() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_held_tokens_are_reported_on_all_tiers(strategy: str) -> None:
-    """It is compared with what the engine reports, which loads it."""
+    """Engines report what they load from every tier, with which the prediction is compared."""
     decision = decide(asked(disk=8_000), INSTANCES, document.parse(document.default(strategy)), 0.3)
     assert decision.cached_tokens == HELD[decision.instance]
     assert [one.cached_tokens for one in decision.candidates] == [6_000, 8_000]

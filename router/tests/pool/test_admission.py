@@ -158,7 +158,7 @@ async def test_a_client_with_few_requests_does_not_queue_behind_one_with_many(wo
 
 
 async def test_a_client_that_leaves_while_its_prompt_is_looked_up_again_lets_the_next_one_go(world, monkeypatch):
-    """Between its wakeup and its decision it waits for the index process."""
+    """A woken request waits for the index process before its decision."""
     w = await world(hang, admission__max_inflight_per_instance=1)
     asked = []
 

@@ -47,7 +47,7 @@ class Request:
 
     @property
     def band(self):
-        """As it is by now."""
+        """The request's current band."""
         entry = self.admission._entry
         return self.kind[2] if entry is None else entry.band
 
@@ -118,7 +118,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         request.waited_s += self.now - request.since
 
     def resume(self, request):
-        """It was woken, or its time is up."""
+        """Resume a request that was woken or whose time is up."""
         self.end_waiting(request)
         is_woken = request.is_woken
         refusal = request.admission.resume(self.now)
@@ -164,7 +164,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(which=st.integers(0, 9))
     def leaves(self, which):
-        """Its client goes, also in the moment in which it is woken."""
+        """Let a waiting request's client leave, perhaps just as the request is woken."""
         request = self.waiting[which % len(self.waiting)]
         offer = request.admission._entry.offer
         self.end_waiting(request)
@@ -183,7 +183,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 9))
     def fails(self, which):
-        """Its instance does, and it is sent again."""
+        """Fail a running request's instance, so that the request is sent again."""
         request = self.running[which % len(self.running)]
         self.give_back(request)
         request.joined = None

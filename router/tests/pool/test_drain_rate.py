@@ -192,7 +192,7 @@ class Burst:
             self._sends(now)
 
     def _ratio(self, told, real):
-        """In whole seconds, as they are told to clients."""
+        """Compare whole seconds, as clients are told."""
         return max(1, math.ceil(told)) / min(MAX_WAIT_S, max(1, math.ceil(real)))
 
     def run(self):
@@ -212,7 +212,7 @@ LOGNORMAL = pytest.param(lambda numbers: 0.3 * math.exp(numbers.gauss(0.0, 1.0))
 
 
 def told(slots, held, **burst):
-    """In four bursts, what each request was told by what it would have waited."""
+    """Return what each request of four bursts was told and would have waited."""
     return [ratio for number in range(4) for ratio in Burst(slots, held, 4 * slots, number, **burst).run()]
 
 

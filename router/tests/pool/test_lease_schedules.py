@@ -54,7 +54,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(which=st.integers(0, MOST - 1), times=st.integers(1, 2))
     def ends(self, which: int, times: int) -> None:
-        """Also by its cancellation, and twice."""
+        """End a request once or twice, as a cancellation may."""
         lease = self.open.pop(which % len(self.open))
         for _ in range(times):
             with lease:

@@ -25,7 +25,7 @@ THEN_S = CONFIRM_S + 1  # after its limit
 def pass_s(
     progress: Progress, seconds: float, *, holds: bool = True, alive: bool = True, prompt_s: float = 0.0
 ) -> float | None:
-    """So many looks; returns the second at which it stalled."""
+    """Look so many times; return the second at which the engine stalled."""
     stalled_at = None
     for second in range(1, int(seconds) + 1):
         if progress.look(1.0, holds=holds, alive=alive) and progress.judge(AFTER_S, FACTOR, prompt_s):

@@ -1,4 +1,4 @@
-"""Of a large pool a decision compares a few instances, and is as good as if it had compared all."""
+"""A decision in a large pool compares a few instances and is as good as if it had compared all."""
 
 import random
 from collections import Counter
@@ -118,7 +118,7 @@ def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and
 
 
 def test_the_cheapest_instance_is_on_the_list_though_others_have_less_load(fleet: Fleet) -> None:
-    """By the price of each prompt: of a short one requests weigh little, of a long one the stall of each."""
+    """Prices depend on the prompt: requests weigh little for a short one, their stalls weigh much for a long one."""
     policy = POLICIES["priced"]
     for endpoint in fleet.endpoints.values():
         endpoint.kv_tokens = 100_000

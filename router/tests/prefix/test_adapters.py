@@ -23,7 +23,7 @@ PROMPT = array("I", TOKENS).tobytes()
 
 
 def stored(extra_keys: list[list[str] | None], **named: object) -> BlocksStored:
-    """As vLLM publishes three blocks of a request."""
+    """Return the event by which vLLM publishes three blocks of a request."""
     event = {
         "type": "BlockStored",
         "block_hashes": [1, 2, 3],
@@ -107,7 +107,7 @@ def test_the_salt_is_the_clients(given: object, hashed: str) -> None:
 
 @pytest.mark.parametrize(("api_path", "apart"), [("/v1/chat/completions", True), ("/v1/messages", False)])
 def test_a_salt_that_an_engine_ignores_is_no_part_of_its_blocks(api_path: str, apart: bool) -> None:
-    """As SGLang does for /v1/messages."""
+    """SGLang ignores the salt of /v1/messages."""
     state = KvEventState()
     state.index, state.reader, state.sizes = ExactIndex(SEED), (reader := SimTokenizer()), (SIZE,)
     reader.unsalted = frozenset(("/v1/messages",))

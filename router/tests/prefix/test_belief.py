@@ -9,7 +9,7 @@ from router.prefix.belief import Doubt, believe
 
 
 def record(*pairs: tuple[int, int], times: int = FEWEST) -> Accuracy:
-    """Of prompts of 1,000 tokens, (predicted, actual)."""
+    """Record (predicted, actual) pairs of prompts of 1,000 tokens."""
     made = Accuracy()
     for _ in range(times):
         for predicted, actual in pairs:

@@ -44,7 +44,7 @@ def test_prompts_share_the_hashes_of_their_common_prefix_and_no_others(
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40_000)), max_size=12), st.sampled_from([64, 256, 768]))
 def test_spans_that_are_known_give_the_same_hashes(prompts: list[tuple[int, int]], chunk_bytes: int) -> None:
-    """Of six texts that begin alike: sessions that grow, shrink and are forgotten between."""
+    """Sessions over six texts with a common beginning grow, shrink and are forgotten in between."""
     chains = PromptChains(spans=6, chunk_bytes=chunk_bytes)
     for number, length in prompts:
         prompt = (b"system prompt " * 1_000 + bytes([number]) * 40_000)[:length]

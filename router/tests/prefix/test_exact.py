@@ -83,7 +83,7 @@ def test_the_second_copy_of_a_block_outlives_the_first(index: ExactIndex) -> Non
 def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
     index: ExactIndex, remaining: list[Any], left: int
 ) -> None:
-    """Of three copies, whatever was counted before."""
+    """There are three copies, whatever was counted before."""
     for _ in range(3):
         index.store("a", [1], None, PROMPT[:16], SIZE)
     for names in remaining:

@@ -227,7 +227,7 @@ async def test_a_refused_request_is_no_error_of_the_server(world: Any, collector
     assert (span["status"], span["attributes"]["error.type"]) == ({}, "model_not_found")
 
 
-async def test_off_a_clients_header_passes_as_it_is(world: Any) -> None:
+async def test_without_spans_a_clients_header_passes_unchanged(world: Any) -> None:
     w = await world(None)
     odd = {"traceparent": "whatever", "tracestate": "a=1"}
     await w.ask(headers=odd)

@@ -39,7 +39,7 @@ def test_a_prompt_is_what_vllm_makes_of_the_request(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_prompt_is_what_sglang_makes_of_the_request(name: str, tmp_path: Path) -> None:
-    """Without its reasoning parser nobody knows what it makes of some requests that think."""
+    """Some requests with thinking cannot be rendered without SGLang's reasoning parser."""
     found = different(SglangTemplate(folder_of(name, tmp_path)), BY_SGLANG[name])
     assert found.keys() <= THINKS
     assert all("only the engine knows how its reasoning parser" in why for why in found.values())

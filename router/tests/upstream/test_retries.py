@@ -139,7 +139,7 @@ async def test_the_error_event_on_messages_is_of_anthropics_kind(world):
 
 
 async def test_the_error_event_on_responses_is_one_for_which_openais_clients_raise(world):
-    """They look for a member `error`; an event of another shape ends their loop as if the answer were whole."""
+    """Clients look for a member `error`; any other event ends their loop as if the answer were whole."""
     delta = b'data: {"type":"response.output_text.delta","delta":"a","sequence_number":%d}\n\n'
     w = await world(break_off([delta % 6, delta % 7]))
     response = await w.ask(path="/v1/responses", stream=True, input="hello")

@@ -71,7 +71,7 @@ async def test_a_lost_host_is_distinguished_from_an_engine_that_hung_up(world, n
 
 
 async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world):
-    """Its kernel takes what fits and acknowledges it; the rest waits with us."""
+    """The engine's kernel acknowledges what fits; the rest waits in the router."""
     server = socket.create_server(("127.0.0.1", 0))
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *server.getsockname())
     transport.write(b"x" * 20_000_000)

@@ -16,7 +16,7 @@ def demo(w):
 
 
 async def let_pass(w, seconds):
-    """As many checks as there are in that time, and what they set off; the router's own go on beside them."""
+    """Run as many checks as in this time, with their effects, beside the router's own."""
     for _ in range(round(seconds / CHECK_S)):
         w.router.proxy.stalls.check()
     await asyncio.sleep(0.05)
@@ -71,8 +71,8 @@ EARLY = {
 
 @pytest.mark.parametrize("path", EARLY)
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_until_the_first_content_the_limit_is_a_prefills_whatever_the_engine_says_before(world, path, hangs):
-    """A hung engine whose API server says that it lives does not keep its client; a long prompt gets its time."""
+async def test_the_limit_of_a_prefill_holds_until_the_first_content_whatever_comes_before(world, path, hangs):
+    """An early sign of life from a hung engine's API server does not extend the limit; a long prompt gets its time."""
 
     async def early(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")

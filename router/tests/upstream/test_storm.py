@@ -146,7 +146,7 @@ async def one(port, number, draw, seen):
 
 
 async def to_the_end(head, reader):
-    """Of the first answer."""
+    """Read the body of the first answer."""
     length = re.search(rb"content-length: (\d+)", head)
     if length:
         await reader.readexactly(int(length[1]))

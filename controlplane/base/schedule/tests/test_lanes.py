@@ -161,7 +161,7 @@ def test_a_worker_that_lost_the_lease_in_a_step_reports_nothing(
     assert reports.read(live_redis) == {}
 
 
-def test_redis_away_keeps_no_step_from_its_turn(leader: Leadership, clock: Clock, redis_away: None) -> None:
+def test_steps_run_without_redis(leader: Leadership, clock: Clock, redis_away: None) -> None:
     step = Counted()
     lane(leader, clock, a=Step(step, 1.0, "x", "a")).step()
     assert step.runs == 1
@@ -239,7 +239,7 @@ def test_reconciling_shares_its_lane_with_nothing() -> None:
     ],
     ids=["fleet", "keys"],
 )
-def test_the_second_half_of_a_step_has_its_turn_when_the_first_fails(
+def test_the_second_half_of_a_step_runs_although_the_first_failed(
     step: Any, owner: Any, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = []

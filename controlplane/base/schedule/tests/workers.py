@@ -21,7 +21,7 @@ PATIENCE_S = 90.0
 
 
 class Workers:
-    """By name, which is also the name of the lease's holder."""
+    """Worker processes by name, under which each holds the lease."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -76,7 +76,7 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothin
         ("POST", "/policies/default/draft?limit=5", "none"),
     ],
 )
-def test_a_query_parameter_that_is_not_known_is_named_with_those_that_are(policy, ada_api, method, path, allowed):
+def test_the_error_for_an_unknown_query_parameter_lists_the_known_ones(policy, ada_api, method, path, allowed):
     (error,) = problem(ada_api.call(method, path), 422)["errors"]
     assert error["message"] == f"unknown query parameter; allowed: {allowed}"
 

@@ -45,7 +45,7 @@ def test_keys_of_different_callers_do_not_meet(policy, ci, ada_api):
     assert "Idempotent-Replayed" not in ada_api.post("/policies/default/draft", Idempotency_Key="k1").headers
 
 
-def test_keys_of_two_tokens_of_one_name_and_user_do_not_meet(policy, otto):
+def test_two_tokens_of_the_same_name_and_user_do_not_share_keys(policy, otto):
     first, second = api_caller(otto), api_caller(otto)
     first.post("/policies/default/draft", Idempotency_Key="k1")
     assert "Idempotent-Replayed" not in second.post("/policies/default/draft", Idempotency_Key="k1").headers

@@ -41,7 +41,7 @@ of_kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker is told, and no router is waited for."""
+    """Tell no worker, and wait for no router."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda *_, **__: None)
     monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)
 
@@ -56,7 +56,7 @@ def sent(api: ApiCaller, write: Write, of: Path, seen: str | None) -> Any:
 
 
 def etag(api: ApiCaller, kind: Kind, of: Path) -> str | None:
-    """None once it is gone."""
+    """Return the object's ETag; None once it is gone."""
     answer = api.get(at(kind.path, of))
     assert answer.status_code in (200, 404), answer.content
     return answer.headers["ETag"] if answer.status_code == 200 else None
@@ -130,7 +130,7 @@ class World:
         return api_caller(ada)
 
     def both(self, api: ApiCaller, of: Path, seen: str | None, *writes: Write) -> list[Any]:
-        """Their answers; none begins before the other is ready."""
+        """Return both answers; neither call begins before the other is ready."""
         ready = Barrier(len(writes), timeout=10)
 
         def begun(write: Write) -> Any:

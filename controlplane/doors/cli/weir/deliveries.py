@@ -139,7 +139,7 @@ def _waited(api: Api, number: int, options: argparse.Namespace) -> int:
 
 
 def _followed(api: Api, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Until it has an outcome, or the time is over. A proposed one waits for its approvals."""
+    """Wait until the delivery has an outcome or the time is over; a proposed one waits for its approvals."""
     end, start_at, lines = time.monotonic() + options.timeout, time.monotonic(), ProgressLines()
     while True:
         one: dict[str, Any] = api.get(f"/deliveries/{number}")
@@ -184,7 +184,7 @@ def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
 
 
 def _status(one: dict[str, Any]) -> int:
-    """While it goes on by itself nothing is wrong."""
+    """Return the exit status; a delivery that still runs is no failure."""
     return OUTCOMES.get(one["outcome"], ERROR) if one["outcome"] else PASS
 
 

@@ -34,7 +34,7 @@ SLOWER = GuardFinding(
 
 @pytest.fixture
 def running(policy):  # noqa: F811
-    """In a canary step of 5 %."""
+    """A delivery in a canary step of 5 %."""
     row = proposed(policy, CANARY, FULL)
     for what, by in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM)):
         row = move(row, TransitionRequest(what, by, OTTO, WHY))

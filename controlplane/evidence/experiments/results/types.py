@@ -179,7 +179,7 @@ class ExperimentHead(TypedDict):
 
 
 class Results(TypedDict):
-    """As the page shows them."""
+    """Results as the page shows them."""
 
     schema: int
     experiment: ExperimentHead

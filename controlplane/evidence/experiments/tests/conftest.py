@@ -63,7 +63,7 @@ def asked(demo_pool: Any, sent: Any, data_dir: Any) -> Callable[..., Experiment]
 
 
 def read_again(twin: RecordedTwin) -> Modelled:
-    """From the record, as JSON keeps it."""
+    """Return the twin as it is read back from the stored JSON record."""
     kept = json.loads(json.dumps(provenance.stored(twin), allow_nan=False))
     return fleets.modelled(msgspec.convert(kept, RecordedTwin, strict=False))
 

@@ -118,7 +118,7 @@ async def fake_engine(**options: Any) -> AsyncIterator[FakeEngine]:
 
 @contextmanager
 def engine_in_a_thread(**options: Any) -> Iterator[FakeEngine]:
-    """For code under test that is not asynchronous, or another process."""
+    """Run a fake engine for synchronous code under test, or for another process."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

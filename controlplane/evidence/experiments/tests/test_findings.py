@@ -115,7 +115,7 @@ def test_of_a_wall_the_middle_of_the_run_is_shown_beside_its_mean_and_its_peak()
     assert 0 < one.waits_for_kv <= one.waits <= 1
 
 
-def test_fleets_are_loaded_by_the_prompts_that_they_can_compute():
+def test_the_load_of_a_fleet_follows_how_many_prompts_it_can_compute():
     half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
     assert (half, four_times) == (0.5, 4.0)
     assert all(0.5 < scale < 10 for scale in others)
@@ -233,7 +233,7 @@ def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
     assert "heavy" not in "".join(row[4] for row in own.values())
 
 
-def test_the_text_about_the_authors_fleet_says_what_its_tables_have():
+def test_the_text_about_the_authors_fleet_agrees_with_its_tables():
     text = (FINDINGS / "design.md").read_text()
     arms = {row[0]: row for row in section("own-fleet-2", "coding agent, 1× load")}
     tail = [arms[name][3].split(" / ")[3] for name in ("A", "B", "D at 9.7 GB-s")]

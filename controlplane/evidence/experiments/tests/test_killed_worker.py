@@ -42,7 +42,7 @@ class Worker:
         return int(next(self.said()))
 
     def said(self) -> Iterator[str]:
-        """Its lines until it ends."""
+        """Yield the lines that the process prints until it ends."""
         assert self.process.stdout
         return iter(self.process.stdout.readline, "ended\n")
 

@@ -25,7 +25,7 @@ def expire() -> None:
 
 
 def lose(experiment: Experiment, seconds: float) -> Run:
-    """Its first run was last heard of so long ago."""
+    """Make the first run's last heartbeat this many seconds old."""
     heard = timezone.now() - timedelta(seconds=seconds)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard)
     run = experiment.runs.first()
@@ -64,7 +64,7 @@ def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
 
 
 def performed(experiment: Experiment, kept: list[Record], **facts) -> Run:
-    """Its first run has all records, its row says so, and its worker is lost."""
+    """Mark the first run as performed, with all its records, and lose its worker."""
     run = lose(experiment, jobs.LOST_S + 1)
     run.refresh_from_db()
     run.facts = {"instances": ["fake-0", "fake-1"], **facts}
@@ -73,7 +73,7 @@ def performed(experiment: Experiment, kept: list[Record], **facts) -> Run:
     return run
 
 
-def test_a_run_that_was_performed_ends_done_when_its_worker_is_lost_before_its_end(asked, stand_in, sent):
+def test_a_performed_run_is_done_even_if_its_worker_is_lost_before_closing_it(asked, stand_in, sent):
     experiment = asked()
     run = performed(experiment, [record(i) for i in range(7)], client_cpu_s=0.5)
     expire()

@@ -72,7 +72,7 @@ def test_it_can_be_looked_at_before_it_is_played(ci, record):
     assert answer["recorded"]["requests"] == 4
 
 
-def test_a_missing_trace_is_reported_with_those_that_exist(ci, record, demo_pool, sent):
+def test_the_error_for_a_missing_trace_lists_the_existing_ones(ci, record, demo_pool, sent):
     record(*lines(1), pool="other")
     assert ci.get("/traces/recorded:demo").status_code == 404
     told = faults(ci.post("/experiments", body(trace="recorded:demo")))["trace"]

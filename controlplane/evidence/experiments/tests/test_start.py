@@ -113,7 +113,7 @@ def test_arms_are_strategies_versions_and_changes_of_them(ci, demo_pool, sent, d
     assert made[2]["document"]["classes"]["heavy_new_tokens"] == 10000
 
 
-def test_changes_alone_are_made_to_the_policy_of_the_pool(ci, demo_pool, sent, default_policy):
+def test_an_arm_of_changes_only_applies_them_to_the_pools_policy(ci, demo_pool, sent, default_policy):
     arms = [{"overrides": {"classes.heavy_new_tokens": 10000}}, {"name": "as it is", "version": 1}]
     answer = ci.post("/experiments", body(arms=arms))
     assert answer.status_code == 201, answer.content

@@ -1,4 +1,4 @@
-"""From records to figures."""
+"""Summaries: records in, figures out."""
 
 from pathlib import Path
 

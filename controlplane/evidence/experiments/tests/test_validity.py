@@ -27,7 +27,7 @@ def test_a_policy_that_refuses_does_not_look_fast_in_the_twin_either():
     assert said.startswith("1 of 10 requests were refused or failed")
 
 
-def test_prompts_that_no_engine_takes_are_named():
+def test_requests_at_fault_themselves_are_reported():
     found = [record(i) for i in range(400)] + [record(400, outcome="client_error", ttft_ms=None)]
     (said,) = warnings({}, *found)
     assert said.startswith("1 of 401 requests were at fault themselves, most likely longer than an engine's context")

@@ -115,7 +115,7 @@ def test_shares_and_goodput_have_ratios_and_a_baseline_of_zero_decides_nothing()
     assert (row["verdict"], row["n"]) == ("inconclusive", None)
 
 
-def test_one_failure_fails_the_whole_and_one_open_answer_leaves_it_open():
+def test_one_failure_fails_the_verdict_and_one_inconclusive_answer_leaves_it_open():
     assert verdicts.overall(["pass", "inconclusive", "fail"]) == "fail"
     assert verdicts.overall(["pass", "inconclusive"]) == "inconclusive"
     assert verdicts.overall(["pass"]) == "pass"

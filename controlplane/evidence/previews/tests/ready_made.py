@@ -73,7 +73,7 @@ def result(**changes: Any) -> dict[str, Any]:
 
 
 def preview(status: str = "done", **changes: Any) -> dict[str, Any]:
-    """Of revision 2 of the draft, against v1."""
+    """A preview of the draft's revision 2 against v1."""
     return {
         "id": 7,
         "policy": "default",

@@ -54,7 +54,7 @@ def test_an_error_in_the_subprocess_is_raised_in_the_caller():
 
 @pytest.fixture
 def processes(monkeypatch):
-    """Those that were started."""
+    """The processes started during the test."""
     found = []
     popen = subprocess.Popen
 

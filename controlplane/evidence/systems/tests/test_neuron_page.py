@@ -34,7 +34,7 @@ def test_seven_interruptions_against_none_and_one_transfer() -> None:
 
 
 def test_a_slow_link_and_a_small_batch_stop_the_prefill() -> None:
-    """Its slots wait for the transfers, one at a time of a second each."""
+    """The prefill's slots wait for transfers, which run one at a time for a second each."""
     answer = ask(NEURON, {"decodes": 4, "rate": 3.0, "transfer_gb_per_s": 0.33, "prefill_batch": 2})
     assert fact(answer, "Prefill blocked") > 1  # type: ignore[operator]
 

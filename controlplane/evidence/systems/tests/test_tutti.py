@@ -136,7 +136,7 @@ def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published:
 
 
 def row(figure: Figure) -> tuple[str, ...]:
-    """Of docs/findings/tables/tutti.csv."""
+    """Return the figure's row of docs/findings/tables/tutti.csv."""
     unit = f" {figure.unit}" if figure.unit else ""
     note = "" if figure.note.startswith("median of") else figure.note
     return (

@@ -111,7 +111,7 @@ def test_the_built_in_trace_has_its_figures(ci):
     assert answer["summary"]["sessions"] > 100
 
 
-def test_an_unknown_trace_names_those_that_there_are(ci):
+def test_the_error_for_an_unknown_trace_lists_the_known_ones(ci):
     answer = ci.get("/traces/nothing")
     assert answer.status_code == 404
     assert "agentic-demo" in answer.json()["detail"]

@@ -125,7 +125,7 @@ def test_a_cancelled_one_stops_at_the_next_trial_and_keeps_the_earlier_ones(poli
 
 @pytest.fixture
 def interrupted(policy, here):
-    """Its worker was lost after the second trial, before the row of that trial."""
+    """A tuning whose worker was lost after the second trial, before it stored that trial."""
     made = started(policy)
     running.run_tuning(made.pk)
     made.trials.filter(number__gt=1).delete()

@@ -13,7 +13,7 @@ NOW = 1_000_000.0
 
 
 def Inputs(**values: Any) -> FrameInputs:
-    """As Redis has them: buckets of sketches are text."""
+    """Build inputs as Redis holds them, with sketch buckets as text."""
     return convert(values, FrameInputs, str_keys=True)
 
 

@@ -155,7 +155,7 @@ async def test_another_origin_is_refused() -> None:
 
 
 def handshake(*headers: tuple[bytes, bytes]) -> ApplicationCommunicator:
-    """Through all of the web process, as a program opens it."""
+    """Open a socket through the whole web process, as a program does."""
     named = [(b"host", b"127.0.0.1:8000"), *headers]
     scope = {
         "type": "websocket",
@@ -170,7 +170,7 @@ def handshake(*headers: tuple[bytes, bytes]) -> ApplicationCommunicator:
 
 @pytest.fixture
 def tokens(monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal]:
-    """By Authorization header (that tokens are looked up rightly is tested with the API)."""
+    """Principals by Authorization header; the tests of the API cover the lookup of tokens."""
     known: dict[str, Principal] = {}
 
     async def principal_of_header(header: str) -> Principal | None:

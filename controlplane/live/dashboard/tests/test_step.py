@@ -1,4 +1,4 @@
-"""Once a second, by exactly one process."""
+"""A frame is built once a second, by exactly one process."""
 
 import json
 import time
@@ -63,7 +63,7 @@ def test_an_empty_redis_gives_an_empty_frame(live_redis: redis.Redis) -> None:
     assert (frame["pools"], frame["counts"], frame["attention"]) == ({}, {}, [])
 
 
-def test_a_viewer_gets_a_fresh_frame_even_if_none_was_built(live_redis: redis.Redis) -> None:
+def test_a_viewer_gets_a_fresh_frame_even_if_none_had_been_built(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write(NOW)
     first = current(live_redis, NOW)
     assert first is not None

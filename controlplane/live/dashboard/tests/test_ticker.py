@@ -23,7 +23,7 @@ def test_a_rollout_that_is_complete_is_one_line_where_it_began() -> None:
     ]
 
 
-def test_a_rollout_that_goes_on_is_its_beginning() -> None:
+def test_an_unfinished_rollout_is_shown_by_its_start() -> None:
     assert told(event(100.0, "update", BEGUN, 2)) == [(100.0, BEGUN)]
 
 

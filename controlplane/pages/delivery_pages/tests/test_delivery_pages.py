@@ -25,7 +25,7 @@ def press(client, delivery, verb, **fields):
 
 @pytest.fixture
 def running(delivery):
-    """Its first canary, at 5 %."""
+    """A delivery at its first canary of 5 %."""
     for what, by in (
         (Trigger.START, Origin.PERSON),
         (Trigger.ARMED, Origin.SYSTEM),

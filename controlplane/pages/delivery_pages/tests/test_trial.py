@@ -110,7 +110,7 @@ def test_without_a_demo_fleet_there_is_nothing_to_try(policy, otto_client):
 
 
 def test_an_adopted_pool_that_is_only_observed_changes_nothing(policy, otto_client):
-    """No request of it comes to a router, so a shadow of it would never end."""
+    """The pool gets no requests, so a shadow would never end."""
     Pool.objects.create(name="seen", model="m", kind="external", policy=policy.name, mode="observe")
     assert trial.offered().refusal is None
     assert trial.start(policy, "good", OTTO).plan["pools"] == ["demo"]

@@ -126,7 +126,7 @@ class Hosts:
         ip("-n", control, "link", "set", name, "master", "bridge")
 
     def round_trip_s(self, name: str) -> float:
-        """Of a connection to one of the node's engines, from the control host."""
+        """Return the time to connect from the control host to one of the node's engines."""
         host, port = next(url for url, node in self.rows("url, node") if node == name).split("/")[2].split(":")
         ask = f"socket.create_connection({(host, int(port))})"
         code = f"import socket, time; begin = time.time(); {ask}; print(time.time() - begin)"
@@ -195,7 +195,7 @@ class Hosts:
             os.kill(self.workers[name].pid, signal.SIGCONT)
 
     def silent_s(self, name: str) -> float:
-        """Since the node's last heartbeat."""
+        """Return the seconds since the node's last heartbeat."""
         query = "SELECT (julianday('now') - julianday(last_seen)) * 86400 FROM fleet_node WHERE name = ?"
         with sqlite3.connect(self.folder / "weir.sqlite3", timeout=20) as database:
             return float(database.execute(query, (name,)).fetchone()[0])
@@ -211,7 +211,7 @@ class Hosts:
         return [tuple(json.loads(line)) for line in lines if json.loads(line)[0] >= since]  # type: ignore[misc]
 
     def longest_s(self, since: float) -> float:
-        """Between two answers to the client, which asks one after the other."""
+        """Return the longest pause between two answers to a client that asks in sequence."""
         times = [answer[0] for answer in self.answers(since)]
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 

@@ -18,7 +18,7 @@ YAML = "application/yaml"
 
 @pytest.fixture
 def empty(db: None, fake_kind: None, live_redis: object) -> None:
-    """No pool yet."""
+    """A fleet without pools."""
 
 
 def put(client: Client, body: Any, query: str = "", kind: str = JSON, **headers: str) -> Any:
@@ -94,7 +94,7 @@ def test_anything_but_a_document_is_refused(operator: Client, empty: None, body:
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-def test_pools_and_instances_say_how_they_are(viewer: Client, fleet: World) -> None:
+def test_pools_and_instances_report_their_status(viewer: Client, fleet: World) -> None:
     (pool,) = viewer.get("/api/v1/pools").json()
     assert (pool["ready"], pool["wanted"], pool["counts"]) == (2, 2, {"ready": 2})
     assert pool["matches_desired"] is True

@@ -94,7 +94,7 @@ def test_a_node_lists_its_resources_and_can_be_cordoned(operator: Client, pool: 
 
 
 def gone(name: str = "gpu-9") -> Node:
-    """It has not reported for ten minutes."""
+    """Return a node that has not reported for ten minutes."""
     return Node.objects.create(name=name, last_seen=timezone.now() - dt.timedelta(minutes=10))
 
 

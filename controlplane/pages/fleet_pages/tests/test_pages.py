@@ -188,7 +188,7 @@ def opened(page: str) -> str:
 
 @pytest.mark.parametrize("path", ["/fleet/apply", "/fleet/pools/p/edit"])
 def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Client, fleet: World, path: str) -> None:
-    """Its plan may undo that: both pages carry the fleet as they found it."""
+    """The plan may undo those changes, so both pages carry the fleet as they found it."""
     found = opened(operator.get(path).content.decode())
     mine = {"opened": found, "step": "plan", "document": yaml.safe_dump(document(1))}
     form = mine if path == "/fleet/apply" else {**mine, "name": "p", "kind": "sim", "model": "m", "replicas": "1"}
@@ -204,7 +204,7 @@ def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Clien
 
 
 @pytest.mark.parametrize("mark", ["", "x", "x:", "x:y", ":-1", f"x:{'9' * 30}"])
-def test_a_form_without_a_mark_says_nothing_of_others(operator: Client, fleet: World, mark: str) -> None:
+def test_a_form_without_a_valid_mark_reports_no_change_by_others(operator: Client, fleet: World, mark: str) -> None:
     form = {"opened": mark, "step": "plan", "document": yaml.safe_dump(document(1))}
     assert "changed since you opened" not in text_of(operator.post("/fleet/apply", form))
 

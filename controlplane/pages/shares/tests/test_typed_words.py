@@ -182,7 +182,7 @@ def told(
 
 
 def published(client: redis.Redis) -> None:
-    """As the control worker's steps do it."""
+    """Publish the fleet as the control worker's steps do."""
     fleet = FakeFleet(client, size=4)
     fleet.write()
     client.delete(redis_keys.fleet_key("demo"))

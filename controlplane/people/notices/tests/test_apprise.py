@@ -19,7 +19,7 @@ URL = "slack://s3cret/B0/C0"
 
 
 class Fake:
-    """As much of apprise.Apprise as is used."""
+    """The part of apprise.Apprise that Weir uses."""
 
     sent: list[tuple[str, str, str]] = []
     answer = True

@@ -10,7 +10,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def test_the_example_of_the_specification_gets_its_signature() -> None:
-    """From the Standard Webhooks repository, which every library of it is tested with."""
+    """The example is from the Standard Webhooks repository, where it tests every library."""
     body = b'{"test": 2432232314}'
     headers = signing.headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, [SECRET])
     assert headers == {

@@ -149,7 +149,7 @@ def test_the_resolved_address_is_the_one_connected_to(notice, receiver, monkeypa
     assert receiver.got[0][0]["host"] == f"rebinding.invalid:{port}"
 
 
-def test_of_two_processes_one_claims_a_notice(notice) -> None:
+def test_only_one_of_two_processes_claims_a_notice(notice) -> None:
     now = timezone.now()
     assert [message.pk for message in claim(now)] == [notice.pk]
     assert claim(now) == []

@@ -36,7 +36,7 @@ def test_a_line_that_may_have_ended_its_engines_is_not_repeated(is_final: bool, 
 
 
 @pytest.mark.parametrize("document", WHOLE)
-def test_a_whole_answer_is_answered(document: Any) -> None:
+def test_a_complete_answer_counts_as_answered(document: Any) -> None:
     assert (meant(200, document).outcome, meant(200, document).error) == ("answered", None)
 
 

@@ -138,7 +138,7 @@ def alice(db: None, data_dir: Path) -> Caller:
 
 
 def run(*names: str) -> None:
-    """Until they have ended; others that are due are sent beside them."""
+    """Send lines until these have ended; others that are due are sent, too."""
     with running.sending() as sent:
         while Batch.objects.filter(name__in=names, closed_at=None).exclude(status=jobs.FAILED).exists():
             sent.step()

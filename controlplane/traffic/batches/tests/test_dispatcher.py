@@ -78,7 +78,7 @@ class Scene:
         return EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=at, waiting=0.0, kv_usage=0.1)]})
 
     def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False, *, by: float = 0.5) -> None:
-        """That long, in steps of `by` seconds, or until all that have a place or are due have ended."""
+        """Play for so long in steps of `by` seconds, or until all lines that have a place or are due have ended."""
         end = self.routers.now + (seconds or 10_000)
         while self.routers.now < end and not until():
             goes_on = self.dispatcher.step()

@@ -32,5 +32,5 @@ def proposed(policy: Policy, *steps: dict[str, Any], tokens: int = 9000, **more:
 
 @pytest.fixture
 def delivery(redis_away: None, pool: Any, policy: Policy) -> Delivery:  # noqa: F811
-    """Of v2 over v1, ready."""
+    """A ready delivery of v2 over v1."""
     return proposed(policy)

@@ -155,7 +155,7 @@ def test_a_model_that_its_pool_has_left_is_not_taken_over_past_the_rules(careful
 
 @pytest.fixture
 def taker(careful, loose):
-    """It served that model, and its change to another one has not worked yet."""
+    """A pool that served the model and whose change to another one has not succeeded yet."""
     actions.apply(document(taker="loose"), ADA, reason=WHY)
     PoolVersion.objects.filter(pool__name="taker").update(proven_at=timezone.now())
     actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)

@@ -42,7 +42,7 @@ def at(delivery: Delivery, state: str, **fields: Any) -> Delivery:
 
 @pytest.fixture
 def canary(delivery: Delivery) -> Delivery:
-    """In its first canary since noon."""
+    """A delivery in its first canary since noon."""
     return at(delivery, State.STEP, step=1, share=0.05, clock_at=NOW)
 
 
@@ -145,13 +145,13 @@ def test_a_hold_that_goes_on_for_the_same_reason_is_no_news(canary):
 
 @pytest.fixture
 def acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By every router."""
+    """Let every router have acknowledged the rollout."""
     monkeypatch.setattr(publication, "behind_generation", lambda *_: [])
 
 
 @pytest.fixture
 def switchback(redis_away: None, policy: Any, pool: Any) -> Delivery:
-    """In its fourth block."""
+    """A switchback in its fourth block."""
     delivery = looked(at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05), Trigger.PASS)
     for _ in range(3):
         delivery = looked(delivery, Trigger.BLOCK)

@@ -181,7 +181,7 @@ def test_a_plan_is_refused_for(value: Any, path: str, text: str) -> None:
 
 @pytest.mark.parametrize("fine", [0.05, 0.1, 1.0])
 def test_fine_may_be_below_at_or_above_worse(fine: float) -> None:
-    """They bound two mistakes, and the default guards have it above."""
+    """The two limits bound different mistakes; the default guards have `fine` above `worse`."""
     made = parse_plan(changed(guards=[{**TTFT, "worse": 0.1, "fine": fine}]), pools=("chat",))
     assert made.guards == (ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)
 
@@ -269,7 +269,7 @@ def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> No
     [(100, [0.05, 0.25]), (99, [0.05, 0.25, 0.5]), (10, [0.05, 0.25, 0.5]), (9, [0.05, 0.25]), (0, [0.05, 0.25])],
 )
 def test_the_offered_plan_has_a_larger_canary_for_a_rare_class(heavy: int, shares: list[float]) -> None:
-    """Of 1,000 requests; the last canary asks."""
+    """The shares are of 1,000 requests; the last canary asks for approval."""
     classes = {"warm": 0.5, "medium": (500 - heavy) / 1000, "heavy": heavy / 1000}
     offered = default_plan(("chat",), shares=classes)
     canaries = [step for step in offered.steps if isinstance(step, Canary)]

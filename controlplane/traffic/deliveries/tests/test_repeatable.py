@@ -27,7 +27,7 @@ def deliver(policy, document=CHANGED, wanted=PLAN, based_on=1, **more):
 
 
 def ended(delivery, what, by):
-    """As it ends from its first step."""
+    """Return the delivery, ended from its first step."""
     for each, who in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM), (what, by)):
         delivery = move(delivery, TransitionRequest(each, who, OTTO, WHY))
     return delivery

@@ -291,7 +291,7 @@ def test_the_candidate_decides_only_in_a_step(at: Position, what: Trigger) -> No
 
 @given(st.lists(st.sampled_from(sorted(set(Trigger) - {Trigger.ABORT, Trigger.FAIL, Trigger.TRIP})), max_size=60))
 def test_only_a_start_and_the_steps_of_the_plan_lead_to_live(whats: list[Trigger]) -> None:
-    """From ready: whoever arrives at baking has started, and passed or advanced every step before."""
+    """A delivery that reaches baking has started, and has passed or advanced every step."""
     at, seen = replace(Position(State.READY), blocks=BLOCKS), []
     for what in whats:
         after = led(at, what)

@@ -101,7 +101,7 @@ def test_figure_13_the_crossover_of_loading_and_computing() -> None:
     ("device", "by_law", "by_fit"), [(DRAM, 0.5, 0.5), (SSD_TUTTI, 5, 4.5), (SSD_GDS, 23, 19), (SSD, 45, 28)]
 )
 def test_the_shortest_prefix_worth_loading(device: TierDevice, by_law: float, by_fit: float) -> None:
-    """In thousands of tokens, by the law and with the attention that figure 11 needs."""
+    """The values are thousands of tokens, by the law and with the attention that figure 11 needs."""
     for law, expected in ((PLAIN, by_law), (LAW, by_fit)):
         found = shortest_worth_loading(law, device, LLAMA)
         assert found is not None

@@ -29,7 +29,7 @@ def test_prp_lists_load_a_thirty_second_of_the_drives_rate() -> None:
 
 
 def ttft_s(floor_s: float) -> dict[str, float]:
-    """By what is left out, of a load that PRP's loads do not saturate."""
+    """Return the TTFT without each part, at a load that PRP's reads do not saturate."""
     devices = {"as it is": SSD_TUTTI, **ablations(SSD_TUTTI, LAYOUT)}
     tokens = tiers_of(LAYOUT.bytes_per_token)["ssd-tutti"].tokens
     tiers = {name: TierCapacity(device, tokens) for name, device in devices.items()}

@@ -41,7 +41,7 @@ def test_the_mean_length_is_near_that_of_the_distribution() -> None:
 
 
 def clipped_mean(load: TierLoad) -> float:
-    """Of a log-normal without what lies outside its limits."""
+    """Return the mean of a log-normal distribution cut at its limits."""
     middle = math.log(load.mean_tokens) - load.sigma**2 / 2
     low, high = ((math.log(edge) - middle) / load.sigma for edge in (load.shortest, load.longest))
     between = [NormalDist(shift).cdf(high) - NormalDist(shift).cdf(low) for shift in (0, load.sigma)]

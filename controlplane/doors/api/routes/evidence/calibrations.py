@@ -42,7 +42,7 @@ class PointOut(Schema):
 
 
 class HeldOutOut(Schema):
-    """Of requests that the fit did not see; null: too few of them were measured."""
+    """Errors on requests that the fit did not see; null if too few were measured."""
 
     n: int
     ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")
@@ -55,7 +55,7 @@ class HeldOutOut(Schema):
 
 
 class LoadRangeOut(Schema):
-    """From the 5th to the 95th percentile of the requests of a fit to traffic. Beyond it the twin warns."""
+    """The 5th to 95th percentile of the requests that a fit to traffic used. Beyond it the twin warns."""
 
     in_flight: tuple[int, int] = Field(description="Requests on the instance when one arrives, that one included")
     new_tokens: tuple[int, int] = Field(description="Tokens of a prompt that no cache held")

@@ -49,7 +49,7 @@ class PlanRowOut(Schema):
 
 
 class PlanResultOut(Schema):
-    """As `weir plan --json` writes it."""
+    """The result, as `weir plan --json` writes it."""
 
     simulated: bool
     fingerprint: str = Field(description="Of the inputs: the same give the same answer")

@@ -62,7 +62,7 @@ class AttemptOut(Schema):
 
 
 class ReceiptOut(Schema):
-    """As docs/redis.md says. Times in ms count from `at`; null means unknown."""
+    """A receipt (docs/redis.md). Times in ms count from `at`; null means unknown."""
 
     request_id: str = Field(description="The client's, if it gave one")
     own_id: str | None = Field(None, description="At the engines, where the client gave the other one")

@@ -32,7 +32,7 @@ def previewed(name: str, trust: str = "") -> None:
 
 
 def barely_better(name: str) -> None:
-    """With an E2E p50 that is better alone, and not beside the other latency declared first."""
+    """Store a preview whose E2E p50 is better alone, but not once corrected for the other latency declared first."""
     barely = metric("e2e_p50_ms", 3000.0, 2700.0, 290.0)
     assert barely["verdict"] == "better"
     found = result()
@@ -43,7 +43,7 @@ def barely_better(name: str) -> None:
 
 
 def worker_begins(name: str) -> None:
-    """As a worker does that is half way through, with its first answer."""
+    """Store what a worker halfway through has written: progress and the first answer."""
     queued = Preview.objects.filter(policy__name=name, status="queued")
     now = timezone.now()
     for each in queued:
@@ -60,7 +60,7 @@ def worker_computes(name: str) -> None:
 
 
 def worker_ends(name: str) -> None:
-    """With a result made before."""
+    """End the preview with a ready-made result."""
     now = timezone.now()
     values = {"status": DONE, "started_at": now, "ended_at": now, "result": result(), "twin": preview()["twin"]}
     Preview.objects.filter(policy__name=name, status="queued").update(**values)

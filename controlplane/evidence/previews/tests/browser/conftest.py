@@ -18,7 +18,7 @@ def shell(web: Web) -> Callable[[str], None]:  # noqa: F811
 
 @pytest.fixture
 def policy(shell: Callable[[str], None]) -> str:
-    """With an open draft that has a change in it."""
+    """A policy whose open draft has a change."""
     name = next(NAMES)
     shell(f"drafted({name!r})")
     return name

@@ -215,7 +215,7 @@ def opened_everything(page: Page) -> None:
             fold.locator("> summary").click()
 
 
-def test_everybody_can_read_a_preview_of_now_or_before_and_hit_its_controls(open_page, shell, policy):
+def test_current_and_older_previews_are_readable_and_their_controls_large_enough(open_page, shell, policy):
     opened, found = open_page("otto"), []
     paths = pages_of(shell, policy)
     for path in (*paths[1:], paths[0]):

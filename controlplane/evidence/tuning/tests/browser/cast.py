@@ -16,7 +16,7 @@ def policy(name: str) -> None:
 
 
 def worker_begins() -> None:
-    """As a worker does that has simulated one trial."""
+    """Store what a worker has written after one simulated trial."""
     now = timezone.now()
     Tuning.objects.filter(status="queued").update(status=RUNNING, started_at=now, heartbeat_at=now, done=1)
     goals = {"n": 70, "answered": 70, "ttft_p90_ms": 100.0, "tpot_p90_ms": 10.0, "goodput": 0.9}

@@ -20,7 +20,7 @@ MODEL = EngineModel(LAW, kv_blocks=25_000, limits=Limits())
 
 
 def api_s(prompt_tokens: int) -> float:
-    """Before the engine sees a prompt."""
+    """Return the time before the engine sees a prompt."""
     return API_S + API_S_PER_TOKEN * prompt_tokens
 
 
@@ -29,7 +29,7 @@ def fleet(size: int = 2, model: EngineModel = MODEL, **changed: Any) -> TwinFlee
 
 
 def policy(strategy: str = "adaptive_v1", **changed: Any) -> ParsedPolicy:
-    """With values by their paths, dots as two underscores."""
+    """Return a policy with values by path; two underscores stand for a dot."""
     given = {path.replace("__", "."): value for path, value in changed.items()}
     return document.parse(document.apply_overrides(document.default(strategy), given))
 

@@ -71,7 +71,7 @@ def wait_until_ready(url: str) -> None:
 
 
 def draws_of(router: str) -> dict[int, float]:
-    """Of its decisions, by the request's index."""
+    """Return the random draw of each of the router's decisions, by the request's index."""
     draws = {}
     for listed in answer_of(f"{router}/receipts")["receipts"]:
         name = listed["request_id"]

@@ -30,7 +30,7 @@ def test_one_empty_arm_leaves_the_other_alone(takes: bool, decides: object) -> N
 
 
 def test_arms_can_change_with_time() -> None:
-    """As the blocks of a switchback do."""
+    """The blocks of a switchback change the arm like this."""
     played = play(TRACE, policy=LIVE, arms=Arms(CANDIDATE, lambda session, at_s: at_s >= 3.0))
     assert all(one.candidate == (one.sent_s >= 3.0) for one in played.requests)
 

@@ -35,7 +35,7 @@ DWDP4 = servers(5, dwdp_size=4, prefill_instances=4)
 
 
 def lengths(count: int, shortest: int, seed: int = 1) -> list[int]:
-    """Of prompts: 7,373 tokens on average."""
+    """Return prompt lengths with a mean of 7,373 tokens."""
     draw = random.Random(seed)
     return [draw.randint(shortest, 14_746 - shortest) for _ in range(count)]
 
@@ -45,7 +45,7 @@ def at_once(tokens: Iterable[int]) -> list[TraceRequest]:
 
 
 def prompts_per_s(fleet: TwinFleet, tokens: list[int]) -> float:
-    """Of the context servers while prompts never lack."""
+    """Return the throughput of context servers that always have prompts waiting."""
     over = play(at_once(tokens), fleet=fleet, policy=OFFLOAD).requests
     first = sorted(one.ttft_s for one in over if one.ttft_s is not None)
     begin, end = first[len(first) // 5], first[len(first) * 4 // 5]
@@ -97,7 +97,7 @@ def test_equal_runs_are_equal_and_another_server_draws_another_spread() -> None:
 
 
 def test_a_dwdp_server_decodes_at_the_pace_of_its_copies() -> None:
-    """It should not: every step fetches all experts."""
+    """A DWDP server should not decode, because every step fetches all experts."""
     law = DWDP4.instances["p-0"].law
     assert law.step_s(1, 0.0, 8_000, 1) > 0.5
     assert DEP4.instances["p-0"].law.step_s(1, 0.0, 8_000, 1) < 0.02

@@ -36,7 +36,7 @@ def traffic(count: int, seed: int) -> list[TraceRequest]:
 
 
 def ttft_p90(outcome: TwinOutcome, after: int) -> float:
-    """Of the requests that were sent once the paces were known."""
+    """Return the TTFT p90 of the requests sent once the paces were known."""
     served = sorted(one.ttft_s for one in outcome.requests[after:] if one.ttft_s is not None)
     assert len(served) == len(outcome.requests) - after
     return served[int(0.9 * len(served))]

@@ -28,7 +28,7 @@ def test_everybody_can_read_a_page(running: RunningFleet, open_page: Any, path: 
 
 
 def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:
-    """Of every URL that names no object."""
+    """Yield the path of every URL that names no object."""
     for each in resolver.url_patterns:
         path = before + str(each.pattern).lstrip("^").rstrip("$")
         if isinstance(each, URLResolver):

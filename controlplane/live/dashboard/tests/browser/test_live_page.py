@@ -553,7 +553,7 @@ NAMES = """() => {
 
 
 def test_the_name_of_a_failed_instance_is_drawn_whole(running: RunningFleet, open_page: Any) -> None:
-    """It is bold, and so wider than the others."""
+    """A failed instance's name is bold, and so wider than the others."""
     running.fleet.states = {f"demo-{i}": ("failed", "ended with exit status 1") for i in range(6)}
     opened = open_page()
     opened.page.add_init_script(f"({NAMES})()")

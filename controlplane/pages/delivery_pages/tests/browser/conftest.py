@@ -44,7 +44,7 @@ class OnItsWay:
         self.web.run(script.format(name=self.name, **more))
 
     def to_canary(self) -> None:
-        """From arming."""
+        """Move an arming delivery to its first canary."""
         self.run(MOVE, moves=[("armed", "system"), ("pass", "judge")])
 
     def to_next(self) -> None:

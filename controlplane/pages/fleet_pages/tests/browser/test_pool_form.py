@@ -128,7 +128,7 @@ def answers(url: str) -> bool:
 
 
 def test_a_running_fleet_is_adopted_observed_and_served(web: Web, engines: list[str], open_page: Any) -> None:
-    """By one form, and one press."""
+    """One form and one press are enough."""
     opened = open_page("otto")
     page = opened.goto("/fleet/")
     assert ended(lambda: all(map(answers, engines)), STARTED_MS / 1000)

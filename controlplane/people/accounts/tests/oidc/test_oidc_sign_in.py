@@ -275,7 +275,7 @@ def test_a_sign_in_leads_to_no_other_host(provider, browser, wanted):
     assert browser.sign_in(provider, wanted).url == "/live"
 
 
-def test_while_the_provider_is_away_the_page_says_so_and_takes_passwords(provider, browser):
+def test_the_sign_in_page_reports_an_unreachable_provider_and_takes_passwords(provider, browser):
     provider.away = True
     answer = browser.get("/oidc/login")
     assert answer.status_code == 503

@@ -59,7 +59,7 @@ def test_everybody_can_read_the_pages(open_page):
     assert opened.faults == []
 
 
-def test_a_question_is_answered_beside_its_receipt(web, open_page):
+def test_the_page_shows_the_answer_with_a_link_to_its_receipt(web, open_page):
     router, fleet = AnsweringRouter(), FakeFleet(web.redis)
     fleet.write_receipt("req-0", time.time())
     web.redis.zadd(redis_keys.ROUTERS, {"router-9": time.time() + 600})

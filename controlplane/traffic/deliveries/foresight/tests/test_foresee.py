@@ -1,4 +1,4 @@
-"""From Redis and the database: the newest receipts, and what earlier switchbacks said of their pairs."""
+"""Foresight from the newest receipts in Redis and the pairs of earlier switchbacks in the database."""
 
 import random
 
@@ -71,7 +71,7 @@ def test_the_spread_is_that_of_the_latest_switchback(policy, pool, earlier):
     assert power.endswith("as in the latest switchback)")
 
 
-def test_a_switchback_that_was_not_judged_says_nothing_of_its_spread(policy, pool):
+def test_a_switchback_that_was_not_judged_reports_no_spread(policy, pool):
     delivery = proposed(policy, CANARY, BACK, FULL, guards=GUARDS)
     finding = GuardFinding(metric="ttft", request_class="warm", verdict="no_data", text="", needed=True)
     delivery.results = [results.of_step(1, Trigger.PAUSE, timezone.now(), [finding])]

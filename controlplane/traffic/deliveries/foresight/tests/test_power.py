@@ -19,7 +19,7 @@ GUARD = ComparisonGuard("ttft", ("warm",), worse=0.10, fine=0.25)
 
 
 def levels(pairs: int) -> Levels:
-    """Of the default guards: nine comparisons, in two canaries."""
+    """Return the levels of the default guards: nine comparisons in two canaries."""
     return levels_of(replace(default_plan(["demo"]), steps=(*CANARIES, Switchback(300, 30, pairs))))
 
 

@@ -21,7 +21,7 @@ ALPHAS = st.floats(1e-5, 0.1)
 
 
 def moments(rows: list[tuple[float, float]]) -> Moments:
-    """Of (x, y)."""
+    """Return the moments of (x, y) rows."""
     return Moments(
         len(rows),
         sum(y for _, y in rows),

@@ -155,7 +155,7 @@ def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: 
     ],
 )
 def test_a_switchback(clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
-    """It has no comparison before its end, however long that is."""
+    """A switchback is not compared before its end, however late that is."""
     assert what(at(SWITCHBACK, clock_s=clock_s, block=block), *findings, without_data=0.0) is expected
 
 

@@ -290,7 +290,7 @@ def test_a_delivery_that_asks_nobody_is_judged_before_any_answer_is_awaited(
 
 
 class Debians(DebiansPrometheus):
-    """It scrapes the share of errors."""
+    """A Prometheus that scrapes a page with the share of errors."""
 
     def __init__(self, folder: Path) -> None:
         self.page = HTTPServer(("127.0.0.1", 0), Page)
@@ -302,7 +302,7 @@ class Debians(DebiansPrometheus):
         super().__init__(folder)
 
     def until(self, share: float) -> None:
-        """It is what the query answers."""
+        """Set the share and wait until the query returns it."""
         self.page.share = share  # type: ignore[attr-defined]
         end = time.monotonic() + 60
         while answered("sum(errors_share)") != [QueryResult(share)]:

@@ -20,7 +20,7 @@ RARE = (0.55, 0.40, 0.05)  # of warm, medium and heavy requests
 
 
 def seen(of: Evidence, *steps: dict[str, Any], step: int = 0, **more: Any) -> dict[str, GuardFinding]:
-    """At 10 %."""
+    """Return the findings of a candidate at 10 % of the requests."""
     plan = parse_plan({"steps": [*(steps or (TENTH, HALF)), {"mode": "full"}], **more}, pools=["demo"])
     found = deferred(judge(of, plan, 0.1), of, plan, step, 0.1)
     return {f"{each.metric} {each.request_class}".strip(): each for each in found}

@@ -83,7 +83,7 @@ class Fleet:
 
 
 def started(policy: Policy, *steps: dict[str, Any], fleet: Fleet, **more: Any) -> Delivery:
-    """In its first step."""
+    """A delivery in its first step."""
     delivery = services.start(proposed(policy, *steps, **more), OTTO)
     fleet.alive(delivery, "off")
     delivery = judge(delivery, time.time())
@@ -275,7 +275,7 @@ def test_redis_away_leaves_a_paused_delivery_alone(canary: Delivery, fleet: Flee
 
 
 @pytest.mark.parametrize("number", [0, None])
-def test_a_router_that_stopped_it_is_written_down(canary: Delivery, fleet: Fleet, number: int | None) -> None:
+def test_the_router_that_stopped_a_delivery_is_recorded(canary: Delivery, fleet: Fleet, number: int | None) -> None:
     stop = StopValue(
         delivery=canary.pk if number is None else number, why="KeyError: 'x'", by="router", request="q1", at=time.time()
     )

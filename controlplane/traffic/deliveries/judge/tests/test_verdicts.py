@@ -36,7 +36,7 @@ def plan(**changes: Any) -> Plan:
 
 
 def found_in(case: str, **changes: Any) -> dict[str, GuardFinding]:
-    """In the first step."""
+    """Return the findings of the first step."""
     of, given = evidence(**CASES[case]), plan(**changes)
     findings = deferred(judge(of, given, 0.1), of, given, 0, 0.1)
     return {f"{each.metric} {each.request_class}".strip(): each for each in findings}

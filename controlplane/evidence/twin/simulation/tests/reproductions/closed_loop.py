@@ -13,7 +13,7 @@ class Measured:
 
 
 def measure(engine: Engine, clients: int, prompt: int, output: int, first_answer_s: float) -> Measured:
-    """Of two answers per client after its first. The clients begin one after the other, within the time of the
+    """Measure two answers per client after its first. The clients begin one after the other, within the time of the
     first answer, so that prefills and decodes mix as they do in the long run."""
     begins = [client * first_answer_s / clients for client in range(clients)]
     over: list[EngineRequest] = []

@@ -17,7 +17,7 @@ LONGEST = 126_000  # tokens
 
 
 def conversation_requests(seed: int = 1) -> list[TraceRequest]:
-    """By arrival. The file is looked for in the folder WEIR_TRACE_DIR."""
+    """Return the requests by arrival, from a file in the folder WEIR_TRACE_DIR."""
     folder = os.environ.get("WEIR_TRACE_DIR")
     if folder is None:
         return likeness(seed)
