@@ -51,9 +51,10 @@ CREATE = {
 # They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
 # cancellation whenever a job has just begun.
 ONE_STATE = {
-    "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume", "plan-cancel",
-    "preview-cancel", "tuning-cancel", "tuning-draft", "tuning-resume",
+    "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume",
+    "preview-cancel", "tuning-draft", "components/job_state.html",
 }  # fmt: skip
+OF_JOBS = {"plan-cancel", "tuning-cancel", "tuning-resume"}  # components/job_state.html gets their addresses
 
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -284,7 +285,7 @@ UNNAMED = {
 
 
 def test_every_address_that_takes_a_post_has_a_form_that_is_known(ada_client: Client) -> None:
-    named = {form.name for form in FORMS} | OWN_VERSION | CREATE | ONE_STATE
+    named = {form.name for form in FORMS} | OWN_VERSION | CREATE | ONE_STATE | OF_JOBS
     allowed = {name: ada_client.options(concrete(route)).headers.get("Allow", "POST") for route, name in pages()}
     assert {name for name, methods in allowed.items() if "POST" in methods} - named == UNNAMED
 

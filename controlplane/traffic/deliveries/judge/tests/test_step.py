@@ -227,9 +227,10 @@ def test_lost_tallies_hold_and_three_good_looks_end_it(canary: Delivery, fleet: 
 
 def test_an_unreadable_tally_holds(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(400))
-    fleet.client.hset(redis_keys.delivery_key(canary.pk), "demo:r9.a", b"{")
+    field = redis_keys.delivery_field("demo", "r9", "a", canary.generation)
+    fleet.client.hset(redis_keys.delivery_key(canary.pk), field, b"{")
     held = judge(canary, later(canary, 5))
-    assert (held.state, held.holds[0]["text"]) == (State.HOLDING, "demo: the tally of demo:r9.a is unreadable")
+    assert (held.state, held.holds[0]["text"]) == (State.HOLDING, f"demo: the tally of {field} is unreadable")
 
 
 def test_a_router_that_does_not_write_holds(canary: Delivery, fleet: Fleet) -> None:
