@@ -89,8 +89,8 @@ class PeerLoads:
 
 def _sum(name: str, loads: Iterable[Mapping[str, Load]]) -> Load:
     total = NO_LOAD
-    for told in loads:
-        load = told.get(name)
+    for by_name in loads:
+        load = by_name.get(name)
         if load is not None:
             total = added(total, load)
     return total
