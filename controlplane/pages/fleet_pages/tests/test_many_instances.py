@@ -54,3 +54,20 @@ def test_of_many_instances_the_pages_list_those_in_trouble_and_find_the_others(
         assert "0 of 300 instances match" in text_of(whole)
         assert b"?find=x%22%26%3C" in whole.content
     assert "1 of 300 instances match “failed”" in text_of(viewer.get("/fleet/", {"find": "failed"}))
+
+
+def test_the_queries_of_many_pools_are_those_of_one(viewer: Client, live_redis: redis.Redis) -> None:
+    counts = []
+    for number in (1, 4):
+        pools = [{"name": f"p-{i}", "model": "llama-3.1-8b", "kind": "sim", "replicas": 2} for i in range(number)]
+        services.apply_fleet(
+            {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": pools}}, "ada"
+        )
+        for pool in Pool.objects.filter(instances=None):
+            Instance.objects.bulk_create(
+                Instance(pool=pool, ordinal=i, name=f"{pool.name}-{i}", state=State.READY, epoch=1) for i in (0, 1)
+            )
+        with CaptureQueriesContext(connection) as asked:
+            assert f"p-{number - 1}-1" in text_of(viewer.get("/fleet/"))
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
