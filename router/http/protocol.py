@@ -45,8 +45,7 @@ class HttpProtocol(asyncio.Protocol):
         # The parser calls these C functions directly, so a target and a body cost no call into Python.
         self.on_url, self.on_body = self._url.append, self._body.append
         self.on_message_begin = self._limits.begin_head
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
+        self._parser = self._new_parser()
         self._transport: asyncio.Transport
         self._peer = ""
         self._target = b""
@@ -62,6 +61,11 @@ class HttpProtocol(asyncio.Protocol):
         self._running: HttpExchange | None = None
         self._waiting: deque[HttpExchange] = deque()
         self._last: HttpExchange | None = None  # exchange of the last or arriving request
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        made = httptools.HttpRequestParser(self)
+        made.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
+        return made
 
     # asyncio.Protocol
 
@@ -171,8 +175,12 @@ class HttpProtocol(asyncio.Protocol):
         self._offers = False
         self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
+        if any(name == b"connection" and b"close" in value.lower() for name, value in self._headers):
+            kept.append(b"connection: close\r\n")
         self._expect_head()
-        return b"%b %b HTTP/1.1\r\n%b\r\n" % (self._parser.get_method(), self._target, b"".join(kept))
+        method = self._parser.get_method()
+        self._parser = self._new_parser()  # the old one reads nothing more behind a last request with an offer
+        return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._target, b"".join(kept))
 
     # Clients that do not read
 

@@ -179,6 +179,14 @@ async def test_an_offer_of_http2_is_passed_over_and_the_request_behind_it_is_not
     assert [(await client.answer())[1]["x-request-id"] for _ in range(2)] == ["one", "two"]
 
 
+async def test_a_last_request_with_an_offer_of_http2_is_answered(world, connect):
+    client = await connect(await world(None))
+    client.send(post("one", b"connection: close, Upgrade\r\nupgrade: h2c\r\n"))
+    status, headers, _ = await client.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    assert await client.closed() == b""
+
+
 async def test_pipelined_requests_are_answered_in_order_and_none_is_lost(world, connect):
     async def slower_first(engine, request, writer):
         await asyncio.sleep(0.05 if request.headers["x-request-id"] == "r0" else 0)
