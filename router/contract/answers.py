@@ -25,21 +25,22 @@ LONGEST_MESSAGE = 500  # characters of an error's message
 LONGEST_REMARK = 4096  # bytes of an answer that may be a remark
 EMPTY = "the answer is empty"
 NO_CONTENT = "the stream ended without content"
-_CLIENTS_TYPES = frozenset(
-    ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
+# Tuples, as a field may hold what cannot be in a set
+_CLIENTS_TYPES = ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
+_CLIENTS_CODES = (
+    *("invalid_prompt", "invalid_request_error", "context_length_exceeded", "string_above_max_length"),
+    *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
 )
-_CLIENTS_CODES = frozenset(
-    (
-        *("invalid_prompt", "invalid_request_error", "context_length_exceeded", "string_above_max_length"),
-        *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
-    )
-)
+_BUSY = {
+    **dict.fromkeys(("overloaded_error", "service_unavailable_error", "ServiceUnavailableError"), 503),
+    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "RateLimitError"), 429),
+}  # statuses of errors without one, by type or code
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
-_FAILURES = frozenset(("error", "response.failed", "response.error"))
+_FAILURES = ("error", "response.failed", "response.error")
 _NOTHING = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
@@ -139,9 +140,9 @@ def _has_text(data: bytes) -> bool:
     return not isinstance(found, dict) or any(_says(part) for name, part in found.items() if name not in _LABELS)
 
 
-def _says(value: object) -> bool:
+def _says(value: object, depth: int = 16) -> bool:
     if isinstance(value, dict | list):
-        return any(map(_says, value.values() if isinstance(value, dict) else value))
+        return not depth or any(_says(one, depth - 1) for one in (value.values() if isinstance(value, dict) else value))
     return isinstance(value, str) and bool(value)
 
 
@@ -272,13 +273,25 @@ def _error(reported: object, data: bytes) -> AnswerError:
     message = reported.get("message")
     code, kind = reported.get("code"), reported.get("type")
     number = code if isinstance(code, int) and not isinstance(code, bool) else None
-    if isinstance(code, str) and code.isdigit() and len(code) == 3:
+    if isinstance(code, str) and code.isdecimal() and len(code) == 3:
         number = int(code)
-    status = number if number is not None and 400 <= number < 600 else None
+    status = number if number is not None and 400 <= number < 600 else _busy(code) or _busy(kind)
     clients = status is not None and status < 500 and status not in (401, 403, 404, 408, 429)
     clients = clients or (status is None and (kind in _CLIENTS_TYPES or code in _CLIENTS_CODES))
-    body = data or orjson.dumps({"error": reported}, default=str)
+    body = data or _written({"error": reported})
     return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
+
+
+def _written(value: JsonObject) -> bytes:
+    """Return JSON; empty for what is nested too deeply, or holds too large a number, for the writer."""
+    try:
+        return orjson.dumps(value, default=str)
+    except orjson.JSONEncodeError:
+        return b""
+
+
+def _busy(named: object) -> int | None:
+    return _BUSY.get(named) if isinstance(named, str) else None
 
 
 def usage_of(event: Said) -> JsonObject | None:
@@ -314,8 +327,8 @@ def _as_error(data: bytes) -> bytes:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
         found = None
-    text = data.decode("utf-8", "replace") or "an event named error"
-    return orjson.dumps({"error": found if found and isinstance(found, dict) else text})
+    made = _written({"error": found}) if isinstance(found, dict) and found else b""
+    return made or orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
 
 
 def events(stream: bytes) -> Iterator[bytes]:

@@ -165,6 +165,33 @@ def test_the_fields_of_an_event_may_stand_in_any_order(event):
     assert next(first_token.chunks(event % written(CONTENT[0]))).made == CONTENT[0]
 
 
+def nested(depth):
+    return json.loads("[" * depth + "]" * depth)
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": [1]}, {"code": {"a": 1}, "type": {}}, {"code": "²²²"}, {"code": 10**30}, {"a": nested(300)}, [1]]
+)
+def test_an_error_of_any_shape_is_one_of_the_engine(error):
+    documents = ({"error": error}, {"type": "response.failed", "response": {"error": error}})
+    for document in (*documents, {"type": ["x"], "error": error}, {"message": "x", "code": error}):
+        sign, found = answers.sign(written(document))
+        assert (sign, found.status, found.is_clients) == ("error", None, False)
+    assert answers.sign(answers.payload(b"event: error\ndata: " + written(error)))[0] == "error"
+
+
+def test_an_event_of_an_unknown_kind_may_be_nested_however_deeply():
+    assert answers.sign(written({"type": "x", "of": nested(900)}))[0] == "content"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [({"type": "overloaded_error"}, 503), ({"code": "rate_limit_exceeded"}, 429), ({"type": "RateLimitError"}, 429)],
+)
+def test_an_engine_that_is_full_may_say_so_by_a_word(error, status):
+    assert answers.sign(written({"type": "error", "error": error}))[1].status == status
+
+
 def test_what_is_no_json_counts_as_content():
     for data in (b"text", b"[1]", b'{"choices": 3}'):
         assert answers.sign(data)[0] == "content"

@@ -73,6 +73,8 @@ def ending_of(answer: ReplayAnswer) -> RequestEnding:
         return RequestEnding(VERDICTS[result].label, error=end.error.message)
     if not end.is_over:
         return RequestEnding("error", error="the stream ended without [DONE]")
+    if not answer.first_at:
+        return RequestEnding("error", error=answers.NO_CONTENT)
     usage = _usage_of(end.usage)
     details = usage.prompt_tokens_details or CompletionPromptDetails()
     counts = usage.prompt_tokens, details.cached_tokens, usage.completion_tokens

@@ -120,6 +120,7 @@ TOO_LONG = {"message": "the prompt is too long", "type": "BadRequestError", "cod
         (stream(WORD, end=b""), "error", "the stream ended without [DONE]"),
         (stream(WORD, {"choices": [], "error": None}), "ok", ""),
         (stream(WORD, {"choices": [], "usage": {"prompt_tokens": "many"}}), "ok", ""),
+        (ReplayAnswer(0.0, status=200, tail=bytearray(DONE)), "error", "the stream ended without content"),
         (ReplayAnswer(0.0, status=204), "error", "204"),
     ],
 )
