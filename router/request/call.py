@@ -112,14 +112,22 @@ class Call:
 
     @property
     def engine_id(self) -> str:
-        """Return the request's id at the engines: the same for both parts of an offload, different for each attempt."""
-        number = len(self.outcome.attempts)
-        return self.own_id if number < 2 else f"{self.own_id}-{number}"
+        """Return the request's id at the engines: the same for both parts of an offload, different for each pair."""
+        outcome = self.outcome
+        is_first = len(outcome.attempts) < 2 and (outcome.offload is None or not outcome.offload.moves)
+        return self.own_id if is_first else f"{self.own_id}-{self._pair}"
 
     @property
     def pair_id(self) -> str:
         """Return the id that pairs the parts of an offload; it contains nothing of the client's."""
-        return f"{self.own_id.rpartition('-')[2]}-{len(self.outcome.attempts)}"
+        return f"{self.own_id.rpartition('-')[2]}-{self._pair}"
+
+    @property
+    def _pair(self) -> str:
+        """Return the number of the attempt, and of its further prefill instance if there is one: the decoder may still
+        have what it was asked for with the one before."""
+        number, offload = len(self.outcome.attempts), self.outcome.offload
+        return f"{number}.{offload.moves}" if offload is not None and offload.moves else str(number)
 
     @property
     def instance(self) -> str:

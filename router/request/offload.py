@@ -52,6 +52,7 @@ class Offload:
     prefill: str  # instance that computes the prompt
     outcome: str = ""  # ok, fallback, ineligible or failed; empty while it runs
     reason: str = ""  # why another instance, or the decoder, computes the prompt
+    moves: int = 0  # how often another instance took the prompt over
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
     sent: float | None = None  # s, same clock: decode request sent
@@ -101,7 +102,7 @@ class Offload:
 
     def moved(self, prefill: str, why: str) -> None:
         """Note that another instance computes the prompt."""
-        self.prefill, self.reason = prefill, self._with(why)
+        self.prefill, self.reason, self.moves = prefill, self._with(why), self.moves + 1
 
     def local(self, outcome: str, reason: str) -> None:
         """Note that the decoder computes the prompt itself."""

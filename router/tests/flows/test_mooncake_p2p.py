@@ -138,6 +138,29 @@ async def test_requests_with_one_id_are_not_paired_with_each_other(pair: Build, 
     await world.nothing_is_left()
 
 
+async def test_another_prefill_takes_over_under_another_id(servers: Any) -> None:
+    """The decoder may still wait for the first one's blocks, by the id of their transfer."""
+    done = reply({"choices": [{"index": 0, "text": "one", "finish_reason": "length"}]})
+    turns = iter((reply({"error": {"message": "no"}}, 500), done))
+
+    async def once_broken(engine: Any, request: Any, writer: Any) -> None:
+        is_query = request.target == "/query"
+        await (reply({"0": {"engine_id": "e"}}) if is_query else next(turns))(engine, request, writer)
+
+    async def never(engine: Any, *_: Any) -> None:
+        await engine.release.wait()
+
+    made = await servers([once_broken, once_broken], [done], "mooncake_p2p")
+    made.generation[0].script = [never]
+    assert (await made.world.ask()).status_code == 200
+    ids = [(one.document["kv_transfer_params"]["transfer_id"], one.headers["x-request-id"])
+           for one in made.generation[0].received]  # fmt: skip
+    assert len({part for pair in ids for part in pair}) == 4
+    prefills = [one for half in made.context for one in half.received if one.target != "/query"]
+    halves = {(one.document["kv_transfer_params"]["transfer_id"], one.headers["x-request-id"]) for one in prefills}
+    assert halves == set(ids)
+
+
 async def test_a_bootstrap_server_over_tls_is_trusted_as_its_engine_is(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     tls = {"authorities": f"file:{authority.path}"}
