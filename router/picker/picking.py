@@ -13,7 +13,7 @@ from functools import lru_cache
 import orjson
 
 from router.contract import verdict
-from router.contract.api_paths import ROUTED, BehindGateway
+from router.contract.api_paths import ROUTED, UNCOMPUTED, BehindGateway
 from router.contract.connectors import NIXL
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
@@ -115,7 +115,7 @@ class Picking(Proxy):
         body = _changed_body(call)
         prefiller = _prefiller(call, decision)
         lease = call.pool.lease(first, decision.new_tokens if prefiller is None else 0, outcome)
-        lease.pass_elsewhere()
+        lease.expect_no_token()
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first, prefiller), body)
@@ -172,7 +172,7 @@ def _expected_s(call: Call, decision: Decision, prefiller: Endpoint | None) -> f
     seconds = tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
     if prefiller is not None:
         counted = prefiller.lease(tokens, call.pool.queue.wake)
-        counted.pass_elsewhere()
+        counted.expect_no_token()
         asyncio.get_running_loop().call_later(seconds, counted.end)
     return seconds
 
@@ -298,10 +298,11 @@ def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
     result = outcome.attempts[-1].result = "failed_before_content" if is_key else verdict.of_status(status)
     outcome.close(result, error="" if result == "served" else f"{endpoint.id} answered {status}")
     if result == "served":
-        endpoint.breaker.answered()
-        endpoint.breaker.served()
+        endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
+        if call.api_path not in UNCOMPUTED:
+            endpoint.breaker.served()
     elif result == "client_error":
-        endpoint.breaker.answered()
+        endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
         if status in verdict.DOUBTFUL and _is_alone_in_doubt(call.pool, endpoint):
             fault.failed(call, endpoint, f"status {status}")

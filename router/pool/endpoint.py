@@ -48,7 +48,8 @@ class Endpoint:
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
-        self.unheld = 0  # requests without a token due here: not yet received by the engine, or answered elsewhere
+        self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or nothing for the model
+        self.awaiting = 0  # those that await KV, which the metrics page may count as well
         self.progress = Progress()
         self.pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`

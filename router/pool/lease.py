@@ -37,7 +37,7 @@ class Lease:
         self._decoding = False
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
-        self._unseen = False  # True if the answer does not pass through this router
+        self._unseen = False  # True if the answer does not pass through this router, or is none of the model's
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
@@ -62,8 +62,8 @@ class Lease:
             self._weigh(endpoint, prefill_weight(self.tokens))
             endpoint.touch()
 
-    def pass_elsewhere(self) -> None:
-        """Expect no token, as the answer does not pass through this process."""
+    def expect_no_token(self) -> None:
+        """Expect no token here: the answer does not pass through this process, or the model computes none."""
         if self._endpoint is not None:
             self._unseen = True
             self._endpoint.unheld += 1
@@ -75,7 +75,7 @@ class Lease:
 
     def goes_on(self) -> None:
         """Note that content has come; bytes before the first content may be the API server's."""
-        if self._endpoint is not None and self._decoding:
+        if self._endpoint is not None and self._decoding and not self._unseen:
             self._endpoint.progress.came()
 
     def prefilled(self) -> None:
@@ -86,7 +86,7 @@ class Lease:
         """Note the first token, which ends the prompt's computation."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
-            if is_seen:
+            if is_seen and not self._unseen:
                 endpoint.progress.came()
             self._decoding = True
             endpoint.prefilling.discard(self)

@@ -44,7 +44,7 @@ def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
     """Tell whether another engine is asked, as this one called the request wrong; the failure counts until the
     other one agrees."""
     if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
-        endpoint.breaker.answered()
+        endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
         return False
     failed(call, endpoint, f"status {status}")
@@ -100,6 +100,12 @@ def is_spent(call: Call) -> bool:
 def may_have_ended_one(call: Call) -> bool:
     """Tell whether the request may have crashed an engine before it failed on the latest."""
     return any(failure.kind == BROKEN for failure in _earlier(call))
+
+
+def was_sent_on(call: Call) -> bool:
+    """Tell whether the request may have crashed an engine before it went to the latest."""
+    latest = call.outcome.attempts[-1].instance if call.outcome.attempts else ""
+    return any(failure.kind == BROKEN and failure.endpoint.id != latest for failure in call.outcome.failures)
 
 
 def _earlier(call: Call) -> list[Failure]:

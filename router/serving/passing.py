@@ -1,5 +1,7 @@
 """Forwards a complete request and streams its answer back, for calls without a decision."""
 
+from collections.abc import Sequence
+from typing import Protocol
 from urllib.parse import quote
 
 from router.http import headers
@@ -7,6 +9,14 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
+
+
+class ByteChange(Protocol):
+    """A change of an answer's bytes on their way."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
 
 
 def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: bytes, sent: bytes) -> bytes:
@@ -17,12 +27,22 @@ def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: by
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % head + sent
 
 
-async def pass_on(connection: Connection, client: ClientConnection, request_id: str) -> None:
+async def pass_on(
+    connection: Connection, client: ClientConnection, request_id: str, changes: Sequence[ByteChange] = ()
+) -> None:
+    def take(data: bytes) -> bool:
+        for change in changes:
+            data = change.feed(data)
+        return client.write(data) if data else False
+
     try:
-        lines = headers.returned(connection.headers, without_length=False)
+        lines = headers.returned(connection.headers, without_length=bool(changes))
         client.start(connection.status, lines + headers.id_line(request_id))
         client.on_room = connection.resume
-        client.end(await connection.pour(client.write))
+        rest = await connection.pour(take if changes else client.write)
+        for change in changes:
+            rest = change.feed(rest) + change.finish()
+        client.end(rest)
     except UpstreamError:
         return  # the answer is incomplete: the connection closes
     finally:

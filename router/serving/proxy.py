@@ -9,6 +9,7 @@ from math import ceil
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
+from router.contract.api_paths import UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
 from router.contract.verdict import Result
@@ -221,6 +222,7 @@ class Proxy:
         attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
+        lease.expect_no_token() if call.api_path in UNCOMPUTED else None
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
@@ -229,10 +231,10 @@ class Proxy:
             attempt.status = connection.status
             content_s = rules["failure.first_byte_timeout_s"] if call.request.prompt.stream else 0.0
             self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
-            answer = await relay.begin(connection, call.api_path)
+            answer = await relay.begin(connection, call.api_path, asks_stream=call.request.prompt.stream)
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
-                    endpoint.breaker.answered()
+                    endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
             begins, came = answer.beginning is not None, self._content_came
@@ -296,6 +298,8 @@ class Proxy:
         elif may_fall_back(call.alias, condition):
             status = attempt.status if attempt.status != 200 else None
             raise ErrorResponse(status or 502, condition, f"{endpoint.id} {attempt.error}", result=result)
+        elif result == "refused" and fault.was_sent_on(call):
+            raise _not_again(call, answer.connection.status, "saturated", f"{endpoint.id} {attempt.error}")
         return able
 
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
@@ -328,7 +332,8 @@ class Proxy:
                 endpoint.note_refused(answer.error.message) if answer.error.message == relay.CUT else None
         attempt.result = result
         if result == "served":
-            endpoint.breaker.served()
+            if call.api_path not in UNCOMPUTED:
+                endpoint.breaker.served()
             outcome.close("served")
             learn(call, endpoint)
         else:
@@ -496,6 +501,8 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
             fault.forgive(call, call.outcome.failures[-1].kind)
         raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
     if isinstance(error, PrefillBusy):  # as all are that could take over
+        if fault.was_sent_on(call):
+            raise _not_again(call, 503, "saturated", str(error)) from None
         raise ErrorResponse(503, "saturated", f"no instance takes the prompt now: {error}", retry_after_s=1) from None
     if fault.is_spent(call):
         raise _spent(call, code) from None
@@ -519,6 +526,13 @@ def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
     return ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
 
 
+def _not_again(call: Call, status: int, code: str, why: str) -> ErrorResponse:
+    """Return the refusal of a request that may have crashed an engine, and that no other one takes now."""
+    ended = ", ".join(one.endpoint.id for one in call.outcome.failures if one.kind == fault.BROKEN)
+    message = f"{why}; {ended}: {_KINDS[fault.BROKEN]}"
+    return ErrorResponse(503 if status == 200 else status, code, message, should_retry=False)
+
+
 _KINDS = {
     fault.FAILED: "it answered with a failure",
     fault.BROKEN: "it closed the connection, its process may have ended",
@@ -527,6 +541,8 @@ _KINDS = {
 
 
 def _refusal_error(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
+    if fault.was_sent_on(call):
+        return _not_again(call, refusal.status, refusal.code, refusal.reason)
     if tried and refusal.code == "no_instance_ready":
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
         return _bad_gateway(call, f"every instance that was tried failed: {why}")

@@ -16,6 +16,7 @@ from router.http.client import ClientConnection
 from router.limits import charge
 from router.request.call import Call
 from router.serving import kv_location, renaming
+from router.serving.passing import ByteChange
 from router.upstream import usage
 from router.upstream.beginning import Beginning
 from router.upstream.connection import EventSink
@@ -26,6 +27,7 @@ from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
+STREAM = "the answer is a stream where a whole one was asked for"
 _LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, with null
 CUT = "the answer ended without its last event"
 ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
@@ -43,7 +45,7 @@ class BegunAnswer:
     on_content: Callable[[], None] | None = None  # called at the first later content
 
 
-async def begin(connection: EngineResponse, api_path: str) -> BegunAnswer:
+async def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> BegunAnswer:
     """Wait for a stream's first content, or for a whole answer: until then another instance can be tried.
 
     Raise UpstreamError.
@@ -52,7 +54,10 @@ async def begin(connection: EngineResponse, api_path: str) -> BegunAnswer:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     kind = headers.value_of(connection.headers, b"content-type").lower()
     if kind.startswith(b"text/event-stream") and connection.status == 200:
-        return await _begin_stream(connection)
+        answer = await _begin_stream(connection)
+        if answer.error is None and not asks_stream and api_path not in MEDIA:  # which ask in several ways
+            answer.error, answer.result, answer.beginning = AnswerError(STREAM), "failed_before_content", None
+        return answer
     body = connection.read_now()
     is_whole = connection.done
     if not is_whole and not kind.startswith(b"audio/"):  # speech is played while it is generated
@@ -206,15 +211,9 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     passing.finish(answer.body + rest)
 
 
-class _Change(Protocol):
-    def feed(self, data: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
-def _changes(call: Call, answer: BegunAnswer) -> tuple[_Change, ...]:
+def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
     """Return what changes the answer's bytes on their way."""
-    changes: tuple[_Change, ...] = ()
+    changes: tuple[ByteChange, ...] = ()
     chosen = call.alias
     if chosen is not None and chosen.renames:
         changes = (renaming.Rename(chosen.serves, chosen.name),)
@@ -241,7 +240,7 @@ class _Relay:
         call: Call,
         client: ClientConnection,
         answer: BegunAnswer,
-        changes: tuple[_Change, ...],
+        changes: tuple[ByteChange, ...],
     ) -> None:
         self._call = call
         self._client = client
@@ -342,7 +341,7 @@ class _CountingRelay(_Relay):
         call: Call,
         client: ClientConnection,
         answer: BegunAnswer,
-        changes: tuple[_Change, ...],
+        changes: tuple[ByteChange, ...],
     ) -> None:
         super().__init__(call, client, answer, changes)
         self._several = charge.answers(call.request.prompt.document) > 1

@@ -157,6 +157,7 @@ NONE = [
     (200, "", json.dumps({"error": DEAD}).encode()),
     (200, "application/problem+json", b'{"type": "about:blank", "title": "dead", "status": 500}'),
     (204, WHOLE, b""),
+    (200, WHOLE, b'{"type": ["x"], "error": {"code": {"of": "no known shape"}}}'),
 ]
 
 
@@ -176,6 +177,53 @@ async def test_a_good_status_without_an_answer_is_served_elsewhere(world, path):
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
     breaker = w.router.pools.get("demo").endpoints["demo-0"].breaker
     assert (breaker.failures, breaker.state) == (len(NONE), "open")
+
+
+@pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
+async def test_a_stream_that_nobody_asked_for_is_served_elsewhere(world, path):
+    parts = [*started(path), content(path), b"data: [DONE]\n\n"] if path in BODIES else events()
+    w = await world(stream(parts), None, failure__breaker_failures=2)
+    for given in (None, False, 0, "no"):
+        body = BODIES.get(path, {}) | ({} if given is None else {"stream": given})
+        response = await w.ask(path, **body)
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+        assert response.headers["content-type"] == "application/json"
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+
+
+async def test_a_stream_that_every_engine_gives_unasked_is_an_error_that_says_so(world):
+    w = await world(stream())
+    response = await w.ask()
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_failed")
+    assert "a stream where a whole one was asked for" in response.json()["error"]["message"]
+    told = stream([failure(CHAT, TOO_LONG)])
+    w.engines[0].behaviour = told
+    assert (await w.ask(CHAT, **BODIES[CHAT])).status_code == 400
+
+
+async def test_an_image_may_come_in_parts_as_forms_and_speech_ask_for_it_in_their_own_ways(world):
+    w = await world(stream())
+    response = await w.ask("/v1/audio/speech", input="hello", stream_format="sse")
+    assert (response.status_code, response.content) == (200, b"".join(events(usage=False)))
+
+
+@pytest.mark.parametrize(("status", "streams"), [(503, False), (429, True)])
+async def test_a_request_that_may_have_ended_an_engine_is_not_to_be_repeated_though_a_second_was_full(
+    world, status, streams
+):
+    full = reply({"error": {"message": "full"}}, status, "retry-after: 7")
+    turns = iter((hang_up, full))
+
+    async def in_turn(*given):
+        await next(turns)(*given)
+
+    w = await world(in_turn, in_turn)
+    response = await w.ask(stream=streams)
+    assert (response.status_code, response.headers["x-should-retry"]) == (status, "false")
+    assert "retry-after" not in response.headers
+    error = response.json()["error"]
+    assert (error["code"], "its process may have ended" in error["message"]) == ("saturated", True)
+    assert (await w.receipt(response))["result"] == "refused"
 
 
 async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):

@@ -9,7 +9,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.policy.types import KV_UNKNOWN
 from router.pool.endpoint import Endpoint
-from router.pool.health.progress import CONFIRM_S, LEAST_S
+from router.pool.health.progress import CONFIRM_S, LEAST_S, SERVED, UNMOVED_READINGS
 from router.tests.conftest import World, entry
 from router.tests.engine import Engine, Received, Writer, events, first_then_wait, hang, reply, write_chunk, write_head
 from router.tests.values import loaded
@@ -298,6 +298,44 @@ async def test_requests_that_clients_give_up_do_not_hide_the_silence(world: Buil
         await end(*asked)
         await w.until(lambda: not endpoint(w).requests)
     assert endpoint(w).progress.stalled
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/v1/messages/count_tokens"])
+async def test_tokens_that_an_api_server_counts_are_none_of_its_engine(world: Build, path: str) -> None:
+    async def answers_alone(engine: Engine, request: Received, writer: Writer) -> None:
+        await (hang if request.target in DOORS else reply({"count": 1}))(engine, request, writer)
+
+    w = await world(None)
+    await proven(w, "demo-0")
+    w.engines[0].behaviour = answers_alone
+    asked = tasks(w, 1)
+    await w.until(lambda: endpoint(w).requests, "a request at the engine that hangs")
+    answers = 0
+    while not endpoint(w).progress.stalled and answers < 12:
+        answers += (await w.ask(path)).status_code == 200
+        let_pass(w, 2)
+    assert (bool(endpoint(w).progress.stalled), answers > 2) == (True, True)
+    await end(*asked)
+
+
+async def test_figures_of_an_engine_that_only_counts_tokens_are_believed(world: Build) -> None:
+    w = await world(None)
+    for _ in range(UNMOVED_READINGS + 1):
+        for _ in range(SERVED):
+            assert (await w.ask("/v1/messages/count_tokens")).status_code == 200
+        endpoint(w).progress.read(0, 7.0, 5.0)
+    assert not endpoint(w).progress.is_unmoved
+    await w.until(lambda: not endpoint(w).unheld, "the end of the last one")
+
+
+async def test_an_engine_that_counts_tokens_and_fails_at_all_else_is_shut_out(world: Build) -> None:
+    async def counts_alone(engine: Engine, request: Received, writer: Writer) -> None:
+        await (reply({"no": 1}, 500) if request.target in DOORS else reply({"count": 1}))(engine, request, writer)
+
+    w = await world(counts_alone, None, failure__breaker_failures=3, failure__retries=1)
+    for path in ("/tokenize", "/v1/completions", "/v1/completions") * 6:  # by turns at both engines
+        assert (await w.ask(path)).status_code == 200
+    assert endpoint(w).breaker.state == "open"
 
 
 async def test_a_prefill_that_hangs_is_its_own_instances_and_not_the_decoders(world: Build) -> None:

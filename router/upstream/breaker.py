@@ -55,10 +55,13 @@ class Breaker:
         self._probe = self._probes
         return self._probe
 
-    def answered(self) -> None:
-        """Close the breaker, as a response has begun. Earlier failures count until a response is whole."""
+    def answered(self, *, computed: bool = True) -> None:
+        """Close the breaker, as a response has begun. Earlier failures count until a response is whole.
+
+        `computed`: the model made the response; else one more failure opens the breaker again.
+        """
         if self.opened_at is not None:
-            self._failed = 0
+            self._failed = 0 if computed else self._failed
             self.opened_at = None
             self._probe = NO_PROBE
 

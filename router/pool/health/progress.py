@@ -102,6 +102,11 @@ class Progress:
         requests = [count for count in (mine.running, mine.waiting) if count is not None]
         self.read(sum(requests) if requests else None, prompts, tokens, sample.preemptions_total, holds=holds)
 
+    @property
+    def has_counters(self) -> bool:
+        """Return whether the metrics page counts tokens."""
+        return self._counted is not None
+
     def unread(self) -> None:
         """Note that the metrics page has stopped."""
         self._page_holds = False

@@ -17,7 +17,8 @@ def look(pool: Pool, now: float, passed_s: float) -> None:
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
         alive, holds = endpoint.routable and not pool.observed, endpoint.holds_requests
-        if progress.look(passed_s, holds=holds, alive=alive, page_counts=not endpoint.unheld):
+        page_counts = not endpoint.awaiting and (progress.has_counters or not endpoint.unheld)
+        if progress.look(passed_s, holds=holds, alive=alive, page_counts=page_counts):
             pool.stalls += _judge(pool, endpoint)
         if progress.stalled != was:
             log.warning("pool %s: %s is %s", pool.name, endpoint.id, progress.stalled or "no longer stalled")

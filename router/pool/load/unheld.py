@@ -9,9 +9,11 @@ class Unheld:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint: Endpoint | None = endpoint
         endpoint.unheld += 1
+        endpoint.awaiting += 1
 
     def over(self) -> None:
         """End it; further calls change nothing."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             endpoint.unheld -= 1
+            endpoint.awaiting -= 1

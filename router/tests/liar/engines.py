@@ -27,6 +27,7 @@ class Attempt:
     is_prefill: bool = False
     held: dict[str, Any] = field(default_factory=dict)  # what a whole answer to this prefill says of its KV
     sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole
+    asks_stream: bool = True
     state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router hung up
 
     @property
@@ -58,7 +59,7 @@ class PlannedEngine(Engine):
         streams = (asked if plan.streams is None else plan.streams) and plan.status == 200
         counts = path not in plans.CHUNKED or (document.get("stream_options") or {}).get("include_usage") in plans.TRUE
         streams, half = streams and path in plans.STREAMED, (plans.is_prefill(document), plans.held(document))
-        attempt = Attempt(self.name, path, plan, streams, reader, counts, *half)
+        attempt = Attempt(self.name, path, plan, streams, reader, counts, *half, asks_stream=asked)
         attempts.append(attempt)
 
         async def follow(_engine: Engine, _request: Received, to: Writer) -> None:

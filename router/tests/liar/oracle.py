@@ -58,7 +58,10 @@ def results(attempt: Attempt) -> set[str]:
     if plan.status != 200:
         known = {OF_STATUS[plan.status]} | ({BEFORE} if plan.status in DOUBTED else set())
         return known if attempt.is_whole else {BEFORE} if not _may_be_whole(attempt) else known | {BEFORE}
-    return _of_stream(attempt) if attempt.streams else _of_whole(attempt)
+    if not attempt.streams:
+        return _of_whole(attempt)
+    of = _of_stream(attempt)
+    return of if attempt.asks_stream else of - {"served", AFTER} | {BEFORE}  # a stream that nobody asked for
 
 
 def _may_be_whole(attempt: Attempt) -> bool:

@@ -246,6 +246,26 @@ async def test_an_engine_whose_counters_stand_still_with_requests_is_not_picked(
         assert set(picked.endpoints.split(",")) <= others
 
 
+async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_counters(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    await asking.answer()
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    hung = next(one for one in pool.endpoints.values() if one.unheld)
+    hung.progress.came()
+    for second in range(30):
+        hung.progress.read(3, None, None)  # a page without counters tells nothing of what passes elsewhere
+        look(pool, float(second), 1.0)
+    assert stalled([pool]) == []
+    for second in range(30):
+        hung.progress.read(3, 7.0, 7.0)
+        look(pool, float(second), 1.0)
+    assert stalled([pool]) == [hung]
+    asking.say(None)
+    await work
+
+
 async def test_only_the_subset_is_picked(three: World) -> None:
     gateway = Gateway(three)
     last, name = ports(three)[2], "x-gateway-destination-endpoint-subset"

@@ -58,6 +58,14 @@ def test_answers_that_begin_and_break_open_it():
     assert breaker.state == "open"
 
 
+def test_an_answer_without_the_model_closes_it_until_the_next_failure():
+    breaker = opened()
+    breaker.answered(computed=False)
+    assert breaker.state == "closed"
+    breaker.failed(120, 3)
+    assert breaker.state == "open"
+
+
 def test_an_old_answer_that_ends_does_not_close_it():
     breaker = opened()
     breaker.served()
