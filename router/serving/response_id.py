@@ -44,7 +44,7 @@ def _end_of_event(data: bytes) -> int:
 def _decoded(decoder: "msgspec.json.Decoder[_NamedResponse] | msgspec.json.Decoder[_Event]", raw: bytes) -> object:
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
 

@@ -92,7 +92,8 @@ class StoredResponses:
         """Wrap the client's connection so that the passing response's instance is remembered."""
         if call.request.prompt.document.get("store") is False:
             return client
-        owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch)
+        model = call.alias.name if call.alias is not None and call.alias.renames else ""
+        owner = StoredResponse(pool=call.pool.name, instance=endpoint.instance, epoch=endpoint.epoch, model=model)
 
         def note(response_id: str) -> None:
             key_id = _id_of(call.key)

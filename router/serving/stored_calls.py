@@ -3,14 +3,17 @@
 import time
 
 from router.contract.net import engine_key
+from router.contract.redis.stored_response import StoredResponse
 from router.http import body, doors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.pool.endpoint import Endpoint
 from router.request import fault
-from router.serving.passing import pass_on, request_bytes
+from router.serving.kv_location import LocationFilter
+from router.serving.passing import ByteChange, pass_on, request_bytes
 from router.serving.pools import Pools
+from router.serving.renaming import Rename
 from router.serving.response_id import SANE
 from router.serving.stored import PATH, StoredResponses
 from router.upstream.connection import Connection
@@ -51,7 +54,7 @@ class StoredCalls:
             raise ErrorResponse(502, "upstream_failed", message, retry_after_s=5) from None
         if incoming.method == "DELETE" and connection.status < 300:
             await self._responses.forget(key, response_id)
-        await pass_on(connection, client, name)
+        await pass_on(connection, client, name, _changes(owner, endpoints[0]))
 
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
@@ -70,6 +73,12 @@ class StoredCalls:
             connection.release()
             raise doors.not_served(incoming.path, f"{endpoint.instance} has no {incoming.method} for it")
         return connection
+
+
+def _changes(owner: StoredResponse, endpoint: Endpoint) -> list[ByteChange]:
+    """Return what changes a stored response like the answer that made it."""
+    changes: list[ByteChange] = [LocationFilter()] if endpoint.connector else []
+    return [Rename(owner.model, owner.model), *changes] if owner.model else changes
 
 
 def _not_found(response_id: str, why: str) -> ErrorResponse:

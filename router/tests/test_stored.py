@@ -340,6 +340,33 @@ async def test_a_name_of_two_pools_goes_to_the_pool_that_stores_it(world):
         assert sorted(one.status_code for one in (answer, other)) == [200, 404]
 
 
+async def test_a_stored_response_has_the_name_of_the_model_that_its_client_used(four, redis_url):
+    async def named(engine: Engine, request: Received, writer: Writer) -> None:
+        name = request.target.removeprefix(f"{PATH}/").partition("/")[0]
+        made = {"id": name if request.target != PATH else f"resp_{next(numbers)}", "model": "llama", "usage": USAGE}
+        located = {"kv_transfer_params": {"remote_host": "10.0.0.7"}}
+        await reply({**made, **located, "object": "response", "status": "completed"})(engine, request, writer)
+
+    for one in four.engines:
+        one.behaviour = named
+    four.published.fleet(*(entry(f"demo-{n}", one.url, connector="nixl") for n, one in enumerate(four.engines)))
+    endpoints = four.router.pools.get("demo").endpoints.values()
+    await four.until(lambda: {one.connector for one in endpoints} == {"nixl"}, "the fleet")
+    await known(four, {"chat": {"pool": "demo"}})
+    name = await first(four, model="chat")
+    async with running(redis_url, "router-2") as (_, other):
+        for client, method, path in (
+            (four.client, "GET", f"{PATH}/{name}"),
+            (four.client, "POST", f"{PATH}/{name}/cancel"),
+            (other, "GET", f"{PATH}/{name}"),
+        ):
+            answer = await client.request(method, path)
+            assert (answer.status_code, answer.json()["id"], answer.json()["model"]) == (200, name, "chat")
+            assert answer.json()["kv_transfer_params"] is None
+    plain = await first(four)
+    assert (await four.client.get(f"{PATH}/{plain}")).json()["model"] == "llama"
+
+
 async def test_what_computes_in_the_background_goes_on_unless_it_must_be_charged(four):
     w = await keyed(four)
     assert (await w.ask(PATH, input="x", background=True, headers=bearer(ALICE))).status_code == 200
@@ -412,6 +439,8 @@ def test_the_id_of_an_answer_is_its_own_and_none_within_it() -> None:
         (b'{"id":"a b"}', False),
         (b'{"id":"%b"}' % (b"x" * 129), False),
         (b'{"id":' + b"[" * 5000, False),
+        (b'{"id":"\xff"}', False),
+        (b'data: {"response":{"id":"\xff"}}\n\n', True),
         (b"data: [DONE]\n\n", True),
         (b'data: {"response":7}\n\n', True),
         (b'data: {"response":{"id":null}}\n\n', True),

@@ -11,6 +11,7 @@ class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
     pool: str
     instance: str
     epoch: int
+    model: str = ""  # client's name of the model, if its engine has another
 
 
 def name_of(key_id: str, response_id: str) -> str:
