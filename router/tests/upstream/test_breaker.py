@@ -224,6 +224,7 @@ async def test_one_clients_failures_never_open_the_last_one(world):
     w = await world(break_off(events()[:1]), failure__breaker_failures=3)
     for _ in range(6):
         assert b"upstream_failed" in (await w.ask(stream=True)).content
+    w.engines[0].behaviour = reply()
     assert (await w.ask()).status_code == 200
 
 
