@@ -55,7 +55,7 @@ async def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool)
     kind = headers.value_of(connection.headers, b"content-type").lower()
     if kind.startswith(b"text/event-stream") and connection.status == 200:
         answer = await _begin_stream(connection)
-        if answer.error is None and not asks_stream and api_path not in MEDIA:  # which ask in several ways
+        if answer.error is None and not asks_stream and api_path not in MEDIA:  # speech has another field
             answer.error, answer.result, answer.beginning = AnswerError(STREAM), "failed_before_content", None
         return answer
     body = connection.read_now()
