@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from controlplane.common.figures import ms
 from controlplane.evidence.systems.dwdp_curve import curve_chart, curve_of, curve_table
 from controlplane.evidence.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
 from controlplane.evidence.systems.dwdp_play import PLAYABLE
@@ -77,14 +78,16 @@ def compute(inputs: DwdpInputs) -> Answer:
 
 
 def _verdict(phase: Phase, pools: tuple[ContextPool, ContextPool]) -> str:
-    """Answer the page's question, then say why, and what it costs."""
-    dep, dwdp = (f"{pool.ttft_s * 1e3:,.0f} ms" for pool in pools)
+    """Answer the page's question and say what it costs, then why."""
+    dep, dwdp = pools
     copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
-    hidden = f"the copy of {copy} is hidden by {computing} of computing"
-    exposed = f"of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
+    hidden = f"The copy of {copy} is hidden by {computing} of computing"
+    exposed = f"Of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
     gain = f"DWDP{phase.layout.ranks} has {phase.gain:,.3g} times the throughput of DEP{phase.dep_ranks} per GPU"
-    answer = "Yes" if phase.gain > 1 + LEAST_GAIN else "No"
-    return f"{answer}: {gain}; {hidden if phase.is_hidden else exposed}. Mean TTFT: {dep} with DEP, {dwdp} with DWDP."
+    ttft = f"the mean TTFT is {ms(dwdp.ttft_s * 1e3)} instead of {ms(dep.ttft_s * 1e3)}"
+    fewer = phase.gain > 1 + LEAST_GAIN and dwdp.gpus < dep.gpus
+    groups = f"{dwdp.gpus:,} context GPUs {'instead of' if fewer else 'against'} {dep.gpus:,}"
+    return f"{'Yes' if fewer else 'No'}: {groups}, and {ttft}. {gain}. {hidden if phase.is_hidden else exposed}."
 
 
 def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:
@@ -363,8 +366,8 @@ _PEAKS = {
 DWDP = System(
     "dwdp",
     "DWDP against DEP",
-    "Context GPUs copy each other's experts for the next layer instead of exchanging tokens. Do fewer serve the same "
-    "users?",
+    "Context GPUs copy each other's experts for the next layer instead of exchanging tokens. Do fewer context GPUs "
+    "serve the same users?",
     DwdpInputs,
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},

@@ -374,8 +374,8 @@ def figures() -> tuple[Figure, ...]:
 NEURON = System(
     "neuron",
     "Neuron disaggregated inference",
-    "Prefill workers compute one prompt at a time; decode workers pull the KV while they decode. How many of each, and "
-    "what is saved?",
+    "Prefill workers compute one prompt at a time; decode workers pull the KV while they decode. How many prefill and "
+    "decode workers, and what is saved?",
     NeuronInputs,
     {
         "1P1D, the guide's rates": {},

@@ -445,7 +445,7 @@ def figures() -> tuple[Figure, ...]:
 OFFLOAD = System(
     "offload",
     "Adaptive prefill offload",
-    "Every instance prefills and decodes; only heavy prompts move. Which ones of your trace would, and does it pay?",
+    "Every instance prefills and decodes; only heavy prompts move. Which prompts of a trace would, and does it pay?",
     OffloadInputs,
     PRESETS,
     answer,

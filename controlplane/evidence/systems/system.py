@@ -142,7 +142,7 @@ class Group:
 class System:
     slug: str
     title: str
-    summary: str  # one or two sentences: the system, and what the page answers
+    summary: str  # two sentences: the system, and the question that the page answers
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
     presets: Mapping[str, Preset]  # presets by title
     compute: Callable[[Any], Answer]  # takes about 2 s of CPU at most, within the limits of the inputs and its rules
@@ -153,3 +153,11 @@ class System:
     links: tuple[Link, ...] = ()
     playable: Playable | None = None
     beside: bool = True  # computed beside the web process, unless it is short or reads the database
+
+    @property
+    def question(self) -> str:
+        return self.summary.rpartition(". ")[2]
+
+    @property
+    def about(self) -> str:
+        return self.summary.removesuffix(self.question).strip()

@@ -106,4 +106,6 @@ def _by_name(value: Any) -> Any:
 def _text(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, list) and value and all(isinstance(one, str) and "," not in one for one in value):
+        return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -30,6 +30,19 @@ def cell(value: Value) -> str:
 
 
 @register.filter
+def lead(text: str) -> str:
+    """Return the first sentence."""
+    first, end, _ = text.partition(". ")
+    return f"{first}." if end else text
+
+
+@register.filter
+def rest(text: str) -> str:
+    """Return what follows the first sentence."""
+    return text.removeprefix(lead(text)).strip()
+
+
+@register.filter
 def quantity(fact: Fact) -> str:
     """Show a fact with its unit; from 1,000 ms on in seconds, as elsewhere."""
     if fact.unit == "ms" and not isinstance(fact.value, str):

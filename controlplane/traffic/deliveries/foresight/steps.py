@@ -115,6 +115,12 @@ def _limit_s(plan: Plan, step: Canary) -> int:
     return min(step.max_s, plan.hold.no_data_s)
 
 
+def _limits(plan: Plan, step: Canary, seconds: float) -> str:
+    """Name what ends the step before that time, as the form and the plan call it."""
+    limits = {"“Pause after”, max_s": step.max_s, "hold.no_data_s of the plan as JSON": plan.hold.no_data_s}
+    return "; ".join(name for name, limit in limits.items() if limit < seconds)
+
+
 def _later(plan: Plan, at: int) -> int:
     """Return the number of the next step that compares, from 1; 0 if there is none."""
     later = (n for n, each in enumerate(plan.steps[at + 1 :], at + 2) if isinstance(each, Canary | Switchback))
@@ -142,7 +148,11 @@ def _of_canary(plan: Plan, at: int, step: Canary, traffic: RecentTraffic, name: 
     if outlook is Outlook.LEFT:
         longer = f", or give the step {about(seconds)}" if seconds <= LONGEST_S else ""
         return f"{said}; it is left to step {_later(plan, at)}{longer}"
-    longer = f"give it {about(seconds)} (max_s, hold.no_data_s)" if seconds <= LONGEST_S else "no step is long enough"
+    longer = (
+        f"give it {about(seconds)} ({_limits(plan, step, seconds)})"
+        if seconds <= LONGEST_S
+        else "no step is long enough"
+    )
     return f"{said}; the step pauses after {words(_limit_s(plan, step))}: {longer}, or take {name} out of its guards"
 
 

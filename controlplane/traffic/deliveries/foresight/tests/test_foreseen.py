@@ -60,7 +60,7 @@ def test_the_last_step_waits_for_it_or_pauses() -> None:
     assert late == "step 1 · medium: about 14 of the 30 requests needed in 10 min; the step waits for it, about 21 min"
     assert never == (
         "step 1 · medium: about 5 of the 30 requests needed in 10 min; the step pauses after 30 min: "
-        "give it 1 h 3 min (max_s, hold.no_data_s), or take medium out of its guards"
+        "give it 1 h 3 min (“Pause after”, max_s; hold.no_data_s of the plan as JSON), or take medium out of its guards"
     )
 
 
@@ -69,7 +69,7 @@ def test_few_long_sessions_are_too_few_cells() -> None:
     assert (
         text
         == "step 1 · warm: about 1 of the 9 sessions needed in 10 min; the step pauses after 30 min: give it "
-        + ("2 h (max_s, hold.no_data_s), or take warm out of its guards")
+        + ("2 h (“Pause after”, max_s; hold.no_data_s of the plan as JSON), or take warm out of its guards")
     )
 
 
