@@ -60,7 +60,7 @@ class Presentation:
 
 
 def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
-    word, shape = sentences.WORDS[facts.state]
+    word, shape = sentences.state_of(facts)
     stepper = steps.rows(facts)
     now = sentences.now(facts)
     return Presentation(

@@ -111,7 +111,7 @@ def summary(delivery: Delivery) -> DeliverySummary:
     facts = facts_of(delivery, (), timezone.now())
     line = sentences.now(facts) if delivery.is_open else delivery.why
     next_one = sentences.following(facts).what
-    return DeliverySummary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
+    return DeliverySummary(delivery, *sentences.state_of(facts), line, next_one, facts.state is State.BAKING)
 
 
 def shown_of(delivery: Delivery, now: datetime) -> Presentation:

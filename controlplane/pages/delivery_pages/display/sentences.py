@@ -52,6 +52,11 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word and status shape
 }
 
 
+def state_of(facts: Facts) -> tuple[str, str]:
+    """Return the state's word and status shape."""
+    return WORDS[facts.state] if facts.unwatched_s is None else ("not judged", "warning")
+
+
 def now(facts: Facts) -> str:
     """Say which version decides which requests, or, for an ended delivery, which did."""
     where = pools_words(facts.plan.pools)

@@ -39,6 +39,7 @@ def test_what_nobody_judges_any_more_decides_nothing_whatever_the_plan_says(stat
     assert sentences.following(left) == sentences.Next("It pauses, as soon as a control worker judges it again")
     assert sentences.stopping(left) == "Abort ends it; v43 decides every request already."
     shown = presentation.shown(left)
+    assert shown.word == "not judged"
     assert (shown.bar, {row.time for row, _ in shown.steps}, line.next_at(left)) == (None, {""}, None)
 
 
