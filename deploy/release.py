@@ -1,4 +1,4 @@
-"""Cut a version: `make release VERSION=0.3.0`, or `python deploy/release.py 0.3.0`.
+"""Cut a version: `make release VERSION=0.4.0`, or `python deploy/release.py 0.4.0`.
 
 Gives the version to every file that states it, closes the changelog's *Unreleased* under it with today's date,
 commits both and tags the commit. Nothing is pushed. Refused, with nothing changed: a version that is not above the
@@ -54,7 +54,7 @@ def git(*words: str) -> str:
 
 def main() -> None:
     if len(sys.argv) != 2:
-        raise SystemExit("usage: python deploy/release.py VERSION, such as 0.3.0")
+        raise SystemExit("usage: python deploy/release.py VERSION, such as 0.4.0")
     version = sys.argv[1]
     if changed := git("status", "--porcelain", "--untracked-files=no"):
         raise SystemExit(f"commit or undo these changes first:\n{changed}")

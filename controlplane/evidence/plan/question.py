@@ -132,7 +132,7 @@ def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: s
 class PlanLayout:
     name: str
     pool: PoolSpec
-    engine: EngineModel  # of a rank
+    engine: EngineModel  # the model of one rank
     gpus: int
     gpu_hour: float
 
