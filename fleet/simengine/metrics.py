@@ -1,12 +1,12 @@
 """Renders /metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.engine.engine import Stats, StepResult
 from fleet.engine.request import EngineRequest
-from fleet.engine.tiers.model import TiersStats
+from fleet.engine.tiers.model import TiersStats, TierStats
 from router.contract.metrics.metrics_page import Histogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -201,7 +201,7 @@ class Metrics:
         self._labelled(lines, "request_success", "finished_reason", self._success)
 
     def _tiers(self, lines: list[str], stats: TiersStats) -> None:
-        """Add the metrics of KV below the GPU: totals as in vLLM's offloading, by tier as in its tiered offloading."""
+        """Add the metrics of KV below the GPU: totals as in vLLM's offloading."""
         tiers = stats.tiers
         read, written = sum(tier.read_bytes for tier in tiers), sum(tier.written_bytes for tier in tiers)
         for name, value in (
@@ -222,6 +222,10 @@ class Metrics:
             name = f"vllm:kv_offload_{way}_size"
             lines += [f"# TYPE {name} summary", f"{name}_sum{{{self._labels}}} {float(size)!r}"]
             lines.append(f"{name}_count{{{self._labels}}} {float(count)!r}")
+        self._by_tier(lines, tiers)
+
+    def _by_tier(self, lines: list[str], tiers: Sequence[TierStats]) -> None:
+        """Add the metrics of each tier as in vLLM's tiered offloading."""
         for name, sizes in (
             ("used_bytes", {tier.name: tier.used_bytes for tier in tiers}),
             ("capacity_bytes", {tier.name: tier.capacity_bytes for tier in tiers}),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from router.contract.redis.published import PublishedInstance
 from router.pool.pool import Pool
 from router.workers.etcd import Registry, Worker
+from router.workers.stepping import take_steps
 
 STEP_S = 0.25
 
@@ -22,13 +23,7 @@ class Discovery:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        try:
-            while True:
-                self.step()
-                await asyncio.sleep(STEP_S)
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
+        await take_steps(STEP_S, self.step, self._tasks.values)
 
     def step(self) -> None:
         """Poll exactly the etcds named at present."""

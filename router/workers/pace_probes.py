@@ -19,6 +19,7 @@ from router.upstream import usage
 from router.upstream.errors import UpstreamError
 from router.upstream.used import Usage
 from router.workers.own_request import ask
+from router.workers.stepping import take_steps
 
 log = logging.getLogger("weir.router")
 
@@ -42,13 +43,7 @@ class PaceProbes:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        try:
-            while True:
-                self.step(time.time())
-                await asyncio.sleep(STEP_S)
-        finally:
-            for task in self._asked.values():
-                task.cancel()
+        await take_steps(STEP_S, lambda: self.step(time.time()), self._asked.values)
 
     def step(self, now: float) -> None:
         for name in [name for name, task in self._asked.items() if task.done()]:

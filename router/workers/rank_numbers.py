@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from router.pool.pool import Pool
 from router.pool.ranks import InstanceRanks
 from router.upstream.rank_numbering import counts_group
+from router.workers.stepping import take_steps
 
 log = logging.getLogger("weir.router")
 
@@ -24,13 +25,7 @@ class RankNumbers:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        try:
-            while True:
-                self.step()
-                await asyncio.sleep(STEP_S)
-        finally:
-            for task in self._asked.values():
-                task.cancel()
+        await take_steps(STEP_S, self.step, self._asked.values)
 
     def step(self) -> None:
         wanted = {

@@ -16,6 +16,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream.errors import UpstreamError
 from router.workers.own_request import ask
+from router.workers.stepping import take_steps
 
 log = logging.getLogger("weir.router")
 
@@ -32,13 +33,7 @@ class StallProbes:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        try:
-            while True:
-                self.step()
-                await asyncio.sleep(STEP_S)
-        finally:
-            for task in self._asked:
-                task.cancel()
+        await take_steps(STEP_S, self.step, lambda: self._asked)
 
     def step(self) -> None:
         for pool in self._pools():

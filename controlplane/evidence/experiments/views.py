@@ -237,10 +237,6 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
     plot = forest.page_svg(forest.lines_of(results, request_class, baseline), title)
-    styles = [
-        {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
-        for look in looks
-    ]
     return {
         "experiment": experiment,
         "results": results,
@@ -259,13 +255,20 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "fleet_settings": fleet_settings,
         "sentences": forest.sentences(results, request_class, baseline),
         "forest": mark_safe(plot),  # noqa: S308 - escaped there
-        "chart": {
-            "time": results["time"],
-            "class": request_class,
-            "ecdf": results["ecdf"][request_class],
-            "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
-            "arms": styles,
-        },
+        "chart": _chart(results, request_class, looks),
+    }
+
+
+def _chart(results: Results, request_class: str, looks: Sequence[display.ArmLook]) -> dict[str, Any]:
+    return {
+        "time": results["time"],
+        "class": request_class,
+        "ecdf": results["ecdf"][request_class],
+        "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
+        "arms": [
+            {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
+            for look in looks
+        ],
     }
 
 

@@ -378,21 +378,11 @@ def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterato
 
     nixl = {**dict(connectors(inputs.transfer_gb_s, ""))["NIXL"]["engine"], "kv_setup_ms": inputs.setup_ms}
     ordered = {"strategy.order": inputs.order}
-    decoding = inputs.instances - inputs.prefill_instances
-    static = arm(
-        f"static {inputs.prefill_instances}P{decoding}D",
-        "round_robin_pd",
-        engine={"prefill_instances": inputs.prefill_instances, **nixl},
-    )
-    yield (
-        "A, B and D beside the static pool",
-        [
-            arm("A cache-aware", "cache_aware"),
-            arm("B routing only", "adaptive_v1", ordered),
-            arm("D offload", "adaptive_offload", ordered, engine=nixl),
-            static,
-        ],
-    )
+    decoding, split = inputs.instances - inputs.prefill_instances, {"prefill_instances": inputs.prefill_instances}
+    arms = [arm("A cache-aware", "cache_aware"), arm("B routing only", "adaptive_v1", ordered)]
+    arms.append(arm("D offload", "adaptive_offload", ordered, engine=nixl))
+    arms.append(arm(f"static {inputs.prefill_instances}P{decoding}D", "round_robin_pd", engine={**split, **nixl}))
+    yield "A, B and D beside the static pool", arms
     thresholds = (10_000, 20_000, 40_000)
     arms = [arm(f"T {limit}", "adaptive_v1", {**ordered, "classes.heavy_new_tokens": limit}) for limit in thresholds]
     yield "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms

@@ -38,7 +38,14 @@ from router.contract.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters
-DOES = ("pause", "abort")
+OFFERED = {  # what the form offers to choose from
+    "shows": SHOWS,
+    "pool_metrics": list(POOL_METRICS.items()),
+    "classes": CLASSES,
+    "does": ("pause", "abort"),
+    "sides": ("above", "below"),
+}
+TYPED = {"pool": ("metric", "class", "does"), "prometheus": ("fail_if", "does"), "start": ("at",)}  # fields by section
 
 
 @operator_required
@@ -187,6 +194,10 @@ def _is_of_plan(problem: Problem) -> bool:
     return problem.path.partition(".")[0] == "plan"
 
 
+def _error_links(errors: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in errors.items()]
+
+
 def _page(
     request: HttpRequest,
     draft: Draft,
@@ -209,26 +220,18 @@ def _page(
         "values": values,
         "foreseen": foresee.foresee(policy, shown) if shown else None,
         **asdict(wrong),
-        "error_links": [
-            (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in wrong.errors.items()
-        ],
+        "error_links": _error_links(wrong.errors),
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
         "json": sent.get("json", "") if request.method == "POST" else json.dumps(offered.canonical, indent=2),
         "use_json": bool(sent.get("use_json")),
         "presets": cards,
         "preset": preset.key,
-        "shows": SHOWS,
         "numbers": plan_form.step_numbers(values),
         "canaries": [_canary(number, values) for number in range(1, plan_form.CANARIES + 1)],
         "pools": scope_of(policy).pools,
-        "pool_metrics": list(POOL_METRICS.items()),
-        "classes": CLASSES,
-        "does": DOES,
-        "pool": {key: values.get(f"pool.{key}", "") for key in ("metric", "class", "does")},
-        "prometheus": {key: values.get(f"prometheus.{key}", "") for key in ("fail_if", "does")},
-        "sides": ("above", "below"),
+        **OFFERED,
+        **{of: {key: values.get(f"{of}.{key}", "") for key in keys} for of, keys in TYPED.items()},
         "asks_prometheus": bool(settings.PROMETHEUS_URL),
-        "start": {"at": values.get("start.at", "")},
         "starts_at_once": _starts_at_once(policy, values),
         "rules_text": rules_text(policy),
         "asks_again": selectors.failed_before(policy, draft.upgraded) is not None,
