@@ -72,7 +72,7 @@ def check(what: str, current: str, if_match: str | None) -> None:
 
 def posted(request: HttpRequest) -> str | None:
     """Return the ETag that a form was made from (`{% seen row %}`); None if the form has none."""
-    return request.POST.get("etag") or None
+    return request.POST.get("etag")
 
 
 def posted_of(request: HttpRequest, row: Model) -> str | None:

@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Model)
 
 
 def if_match(request: HttpRequest) -> str | None:
-    """Return the etag in If-Match without quotes; None if there is none or it is `*`."""
+    """Return the etag in If-Match without quotes; None without the header and for `*`. An empty one is of nothing."""
     return _named(request, "If-Match")
 
 
@@ -21,10 +21,8 @@ def if_none_match(request: HttpRequest) -> str | None:
 
 
 def _named(request: HttpRequest, header: str) -> str | None:
-    value = request.headers.get(header, "").strip()
-    if not value or value == "*":
-        return None
-    return value.removeprefix("W/").strip('"')
+    value = request.headers.get(header, "*").strip()
+    return None if value == "*" else value.removeprefix("W/").strip('"')
 
 
 def put(response: HttpResponse, etag: str) -> None:

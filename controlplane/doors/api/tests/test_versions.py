@@ -96,6 +96,12 @@ def test_a_write_with_an_old_version_is_refused_and_names_the_present_one(ada_ap
     assert etag(ada_api, kind, of) == present
 
 
+def test_a_write_with_an_empty_version_is_refused(ada_api: ApiCaller) -> None:
+    """As programs send it whose variable is not set."""
+    kind = next(kind for kind in KINDS if kind.name == "key")
+    assert sent(ada_api, kind.writes[0], kind.make(), "").status_code == 412
+
+
 @of_kinds
 def test_of_two_writes_with_the_same_version_the_second_is_refused(ada_api: ApiCaller, kind: Kind) -> None:
     pairs = {pair for first, second in kind.pairs() for pair in ((first, second), (second, first))}
