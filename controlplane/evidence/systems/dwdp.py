@@ -80,14 +80,15 @@ def compute(inputs: DwdpInputs) -> Answer:
 def _verdict(phase: Phase, pools: tuple[ContextPool, ContextPool]) -> str:
     """Answer the page's question and say what it costs, then why."""
     dep, dwdp = pools
+    fewer = phase.gain > 1 + LEAST_GAIN and dwdp.gpus < dep.gpus
     copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
     hidden = f"The copy of {copy} is hidden by {computing} of computing"
     exposed = f"Of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
     gain = f"DWDP{phase.layout.ranks} has {phase.gain:,.3g} times the throughput of DEP{phase.dep_ranks} per GPU"
-    ttft = f"the mean TTFT is {ms(dwdp.ttft_s * 1e3)} instead of {ms(dep.ttft_s * 1e3)}"
-    fewer = phase.gain > 1 + LEAST_GAIN and dwdp.gpus < dep.gpus
+    contrast = "but" if fewer and dwdp.ttft_s > dep.ttft_s else "and"
+    ttft = f"{contrast} the mean TTFT is {ms(dwdp.ttft_s * 1e3)} instead of {ms(dep.ttft_s * 1e3)}"
     groups = f"{dwdp.gpus:,} context GPUs {'instead of' if fewer else 'against'} {dep.gpus:,}"
-    return f"{'Yes' if fewer else 'No'}: {groups}, and {ttft}. {gain}. {hidden if phase.is_hidden else exposed}."
+    return f"{'Yes' if fewer else 'No'}: {groups}, {ttft}. {gain}. {hidden if phase.is_hidden else exposed}."
 
 
 def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:

@@ -435,7 +435,8 @@ def figures() -> tuple[Figure, ...]:
 OFFLOAD = System(
     "offload",
     "Adaptive prefill offload",
-    "Every instance prefills and decodes; only heavy prompts move. Which prompts of a trace would, and does it pay?",
+    "Every instance prefills and decodes; only heavy prompts move. Which prompts of a trace would move, and does it "
+    "pay?",
     OffloadInputs,
     PRESETS,
     answer,

@@ -9,6 +9,11 @@ from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, in
 from router.contract.redis.fleet_status import StepReport
 
 LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW - 60, "document": {}}}
+ABORTED = {
+    "delivery": 1, "policy": "default", "pools": ["demo"], "base": "v1", "candidate": "v2", "state": "aborted",
+    "word": "aborted", "step": "", "figure": "", "next_at": None, "since": NOW,
+    "why": "demo: warm TTFT 3.6× slower; demo: slow warm requests +56 points",
+}  # fmt: skip
 ADVICE = {"pool": "demo", "at": NOW, "changed_at": NOW, "replicas": 4, "why": "7 wait"}
 
 
@@ -145,6 +150,7 @@ def test_a_healthy_fleet_needs_none() -> None:
             "policy_missing",
             "the pool's policy chat has no published version: routers run the built-in default",
         ),
+        ({"deliveries": [ABORTED]}, "delivery_waits", "aborted: warm TTFT 3.6× slower; slow warm requests +56 points"),
         ({"unreadable": 2}, "unreadable", "2 values are unreadable"),
     ],
 )
