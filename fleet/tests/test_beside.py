@@ -48,7 +48,7 @@ def killed(job: None, send: Callable[[object], None]) -> None:
 
 
 @needs_two
-def test_in_a_subprocess_another_process_finds_them_and_the_caller_hears_that_it_is_waited_for() -> None:
+def test_a_subprocess_computes_beside_a_second_process_and_reports_that_it_waits() -> None:
     said: list[str] = []
     there, here = run_in_subprocess(two_processes, 0.3, lambda: None, said.append)
     assert len({*there}) == 1

@@ -215,7 +215,7 @@ def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monk
 # Looking
 
 
-def test_its_address_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -> None:
+def test_the_address_of_a_pod_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -> None:
     started()
     here.refresh(NODE)
     assert Instance.objects.get().url == ""

@@ -39,7 +39,7 @@ def happened(name: str = "gpu-1") -> list[tuple[str, str, str, int | None]]:
     return [(e.kind, e.actor, e.reason, None if e.seconds is None else int(e.seconds)) for e in found]
 
 
-def test_a_node_is_missed_once_and_it_is_said_how_long_when_it_is_back() -> None:
+def test_a_silent_node_is_reported_once_and_its_silence_when_it_is_back() -> None:
     node = lost()
     assert nodes.record_silent(timezone.now()) == ["gpu-1"]
     assert nodes.record_silent(timezone.now()) == []

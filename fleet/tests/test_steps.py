@@ -141,7 +141,7 @@ def test_a_drain_is_over_when_a_later_sample_shows_no_request(figures: dict[str,
     [
         ("prefill", "nixl", 0.3, False),
         ("prefill", "nixl", 0.01, True),  # a block of the engine itself
-        ("prefill", "trtllm", 0.3, True),  # its usage counts what could be reused
+        ("prefill", "trtllm", 0.3, True),  # TensorRT-LLM's usage counts what could be reused
         ("decode", "nixl", 0.3, True),
     ],
 )
@@ -345,13 +345,13 @@ def test_ports_in_a_row_are_taken_anew_when_one_of_them_is_lost_or_another_numbe
     assert first
 
 
-def test_a_range_without_so_many_ports_in_a_row_is_named(settings: Any) -> None:
+def test_the_error_names_a_range_without_enough_free_ports_in_a_row(settings: Any) -> None:
     settings.ENGINE_PORTS = (45_901, 45_903)
     with pytest.raises(NoPort, match="no 4 free ports in a row between 45901 and 45903 on node local"):
         ports_for(declare(), ("events",), {"events": 4})
 
 
-def test_a_range_that_is_used_up_is_named(settings: Any) -> None:
+def test_the_error_names_a_range_that_is_used_up(settings: Any) -> None:
     row = declare(2)
     settings.ENGINE_PORTS = (45_901, 45_901)
     Port.objects.create(instance=selectors.instance("p-1"), node="local", use="http", number=45_901)

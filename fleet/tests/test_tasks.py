@@ -32,7 +32,7 @@ def test_of_two_workers_at_one_step_only_one_acts(live_redis: redis.Redis) -> No
         assert again is True
 
 
-def test_a_lock_that_ran_out_and_was_taken_by_another_is_left_to_them(live_redis: redis.Redis) -> None:
+def test_an_expired_lock_is_left_to_the_worker_that_took_it(live_redis: redis.Redis) -> None:
     with tasks.exclusively("x"):
         live_redis.set("weir:lock:x", "theirs")
     assert live_redis.get("weir:lock:x") == b"theirs"

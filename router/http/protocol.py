@@ -134,7 +134,7 @@ class HttpProtocol(asyncio.Protocol):
         if not last.request_complete:
             self._waiting.pop().release()
             last = self._waiting[-1] if self._waiting else self._running
-        assert last is not None  # noqa: S101 - nothing waits for nothing
+        assert last is not None  # noqa: S101 - a waiting exchange is in the queue
         last.keep_alive = False
         self._half_closed = True
         self._probe()
@@ -349,7 +349,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._waiting:  # the last one is the unreadable request
             self._waiting.pop().release()
             before = self._waiting[-1] if self._waiting else self._running
-            assert before is not None  # noqa: S101 - nothing waits for nothing
+            assert before is not None  # noqa: S101 - a waiting exchange is in the queue
             before.keep_alive = False
         else:
             self._abandon(last)

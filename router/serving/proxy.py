@@ -155,7 +155,9 @@ class Proxy:
         rules = call.candidate or pool.policy  # as `Call.rules` has it
         call.band = bands.granted(call.asked_band, call.key, rules, is_replay=pool.ephemeral)
         limit = partial(admit.output_limit, call)
-        admission = Admission(pool.queue, call.started, call.tenant, call.deadline, call.band, limit)  # names cost more
+        admission = Admission(
+            pool.queue, call.started, call.tenant, call.deadline, call.band, limit
+        )  # keywords cost more
         call.admission, left = admission, rules["failure.retries"]
         while True:
             decision = await self._admit(call, admission, tried)

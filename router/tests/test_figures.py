@@ -127,7 +127,7 @@ def test_a_broken_line_is_no_figure(line: bytes) -> None:
     assert parse_metrics(b"\n" + line + b"\n", VLLM_SCRAPE).running is None
 
 
-def test_a_kind_that_has_no_such_figure_names_none() -> None:
+def test_a_kind_without_a_figure_leaves_it_unknown() -> None:
     assert parse_metrics(PAGE, dataclasses.replace(VLLM_SCRAPE, running="")).running is None
 
 

@@ -139,7 +139,7 @@ async def test_keys_that_redis_has_lost_stay_in_force(world):
     assert (await w.ask()).status_code == 401
 
 
-async def test_keys_that_cannot_be_read_are_named_and_those_before_stay(world):
+async def test_unreadable_keys_are_reported_and_the_previous_ones_stay(world):
     w = await keyed(world, key_entry(ALICE))
     w.published.keys({"id": "x"}, required=())
     await w.until(lambda: any("API keys" in why for why in w.router.source.degraded()))

@@ -53,7 +53,7 @@ def test_paces_are_the_same_however_often_they_were_asked_for() -> None:
     assert "h-2" in found
 
 
-def test_a_group_has_the_pace_of_those_that_were_measured() -> None:
+def test_a_group_has_the_pace_of_its_measured_instances() -> None:
     assert measured(h_0=(30_000, 1), a_0=(10_000, 1)).paces(GROUPS) == {"h-0": 1, "h-1": 1, "h-2": 1, "a-0": 0.33}
 
 

@@ -101,7 +101,7 @@ def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
 
 
 def compare(receipt: Receipt, rules: LabelledPolicy) -> ReplayComparison:
-    """Compare. NotReplayable if the receipt lacks inputs; InvalidInput if the rules are no policy."""
+    """Compare two decisions. NotReplayable if the receipt lacks inputs; InvalidInput if the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))

@@ -56,7 +56,7 @@ def test_an_engine_is_known_by_its_answers(start: Start, pages: str, server: str
     assert (found.server.name, found.version, found.models) == (server, version, ("m",))
 
 
-def test_its_kv_events_are_followed_where_it_says_that_it_publishes_them(start: Start) -> None:
+def test_kv_events_are_followed_at_the_address_that_the_engine_reports(start: Start) -> None:
     vllm, sglang = start(SERVERS["vllm"]), start(SERVERS["sglang"])
     assert told(vllm.url).events == vllm.url  # type: ignore[union-attr]
     expected = "tcp://127.0.0.1:5557?replay=tcp%3A%2F%2F127.0.0.1%3A5558&topic=kv"

@@ -19,7 +19,7 @@ def test_each_mixture_of_the_catalogue_can_be_served_in_groups() -> None:
 
 
 @pytest.mark.parametrize("name", OF_CATALOGUE)
-def test_its_weights_are_those_of_the_catalogue(name: str) -> None:
+def test_a_mixture_has_the_weights_of_the_catalogue(name: str) -> None:
     moe, tables = MOES[name], OF_CATALOGUE[name]
     assert moe.layers == tables.layers
     attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers

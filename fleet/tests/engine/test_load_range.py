@@ -6,7 +6,7 @@ KNOWN = LoadRange((2, 8), (100, 4_000))
 UNKNOWN = "the calibration did not, and its error is not known there"
 
 
-def test_a_request_meets_those_that_are_not_over() -> None:
+def test_a_request_meets_the_requests_that_are_still_running() -> None:
     served = [ServedRequest(0, 10, 1), ServedRequest(1, 2, 1), ServedRequest(2, 5, 1), ServedRequest(20, 21, 1)]
     assert in_flight(served) == [1, 2, 3, 1]
 

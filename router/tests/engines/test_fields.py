@@ -84,7 +84,7 @@ async def test_every_field_is_refused_whatever_its_value(world: Any) -> None:
             assert field in await refused(w, **{field: value})
 
 
-async def test_a_field_within_the_map_that_vllm_lays_over_them_is_refused(world: Any) -> None:
+async def test_a_steering_field_within_vllms_extra_arguments_is_refused(world: Any) -> None:
     w = await world(None)
     assert "vllm_xargs.kv_transfer_params" in await refused(w, **{EXTRA: {FIELD: "x"}})
     assert (await w.ask(**{EXTRA: {"mine": 1}})).status_code == 200

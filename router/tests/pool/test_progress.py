@@ -187,7 +187,7 @@ def test_a_page_that_sees_no_request_while_some_are_there_is_not_believed(proven
     assert not proven.is_unmoved
 
 
-def test_a_page_that_tells_of_no_requests_at_all_is_not_asked_for_them(proven: Progress) -> None:
+def test_a_page_without_counts_of_requests_is_not_taken_for_unmoved(proven: Progress) -> None:
     for _ in range(60):
         proven.read(None, holds=True)
     assert not proven.is_unmoved

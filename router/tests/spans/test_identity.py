@@ -55,7 +55,7 @@ def test_samplers_decide_as_their_names_say(sampler: str) -> None:
     assert asks_its_parent == sampler.startswith("parentbased")
 
 
-def test_no_more_than_so_many_a_second_are_allowed() -> None:
+def test_a_sampler_allows_at_most_its_rate() -> None:
     made = Sampler(SpanSettings("http://c", per_s=5))
     assert [sum(made.allowed(100 + second) for _ in range(50)) for second in range(3)] == [5, 5, 5]
     assert made.allowed(102.2)

@@ -98,7 +98,7 @@ async def test_further_models_that_all_serve_are_routed_too(watch):
         made.close()
 
 
-async def test_an_engine_without_such_pages_is_believed_when_the_model_is_given(watch):
+async def test_an_engine_without_pages_counts_as_ready_if_its_model_is_given(watch):
     async def nothing_here(engine, request, writer):
         writer.write(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n")
         await writer.drain()
@@ -232,7 +232,7 @@ async def test_the_answer_of_an_instance_that_is_no_longer_listed_is_dropped(ans
     watch.close()
 
 
-async def test_only_so_many_instances_are_asked_at_once(answered_by, monkeypatch):
+async def test_the_number_of_instances_asked_at_once_is_limited(answered_by, monkeypatch):
     monkeypatch.setattr(watching, "AT_ONCE", 3)
     answers = Answers()
     watch = answered_by(answers, *(f"e{number}" for number in range(10)))

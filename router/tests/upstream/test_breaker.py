@@ -30,7 +30,7 @@ def test_it_stays_closed_below_the_number_of_failures():
     assert breaker.refusal(0, 10) == ""
 
 
-def test_it_opens_after_so_many_failures_in_a_row():
+def test_a_breaker_opens_after_consecutive_failures():
     assert opened().refusal(109.9, 10) == "breaker open after 3 failures in a row"
 
 

@@ -60,7 +60,7 @@ def test_a_key_given_twice_is_named_and_changes_nothing(policy, ci):
     assert ci.get("/policies/default/draft").json()["revision"] == 1
 
 
-def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothing(policy, ci):
+def test_an_unknown_key_is_refused_with_the_known_ones_and_changes_nothing(policy, ci):
     ci.post("/policies/default/draft", {})
     answer = ci.call("PATCH", "/policies/default/draft", {"override": {"classes.heavy_new_tokens": 9000}})
     message = "unknown field; allowed: overrides, document, based_on"

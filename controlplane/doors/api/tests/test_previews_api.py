@@ -135,7 +135,7 @@ def test_what_is_not_there_is_not_found(policy, ci):
     assert ci.post(f"{PREVIEWS}/77/cancel").status_code == 404
 
 
-def test_engines_that_are_not_known_fail_it_with_what_to_do(draft, ci, sent):
+def test_a_preview_of_unmodelled_engines_fails_and_says_what_to_do(draft, ci, sent):
     sim_pool("real", kind="vllm", model="m")
     made = ci.post(PREVIEW, {"pool": "real"})
     assert (made.status_code, made.json()["status"]) == (202, "failed")

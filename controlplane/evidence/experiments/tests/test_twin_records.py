@@ -47,7 +47,7 @@ def test_failures_have_the_status_that_a_router_would_give():
     assert [(one.outcome, one.status) for one in found] == [("client_error", 400), ("error", 500)]
 
 
-def test_figures_are_made_of_them_as_of_a_replay():
+def test_figures_are_summarized_from_records_of_the_twin_as_from_a_replay():
     own = summarize.run_results(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
     assert (own["classes"]["all"]["ok"], own["classes"]["heavy"]["refused"]) == (1, 1)
     assert own["classes"]["warm"]["hit_ratio"] == 0.4

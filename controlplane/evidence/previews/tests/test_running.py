@@ -179,7 +179,7 @@ def test_any_failure_ends_it_with_the_cause(preview, monkeypatch, error, cause):
     assert (found["status"], found["cause"]) == (FAILED, cause)
 
 
-def test_engines_that_are_no_longer_known_end_it_with_what_to_do(preview, pool):
+def test_a_preview_of_engines_no_longer_modelled_fails_and_says_what_to_do(preview, pool):
     pool.kind = "vllm"
     pool.save()
     found = run(preview)

@@ -134,7 +134,7 @@ def interrupted(policy, here):
     return made
 
 
-def test_it_goes_on_with_the_trials_that_it_has(interrupted, sent, monkeypatch):
+def test_a_resumed_tuning_continues_after_its_finished_trials(interrupted, sent, monkeypatch):
     monkeypatch.setattr(
         running, "_keep", lambda *given, keep=running._keep: kept.append(given[2].number) or keep(*given)
     )

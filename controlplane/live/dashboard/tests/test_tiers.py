@@ -44,7 +44,7 @@ def test_a_frame_has_the_tiers_that_move_kv_now(age_s: float, tiers: dict[str, A
 
 
 @pytest.mark.django_db
-def test_live_and_the_wall_show_them_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
+def test_live_and_the_wall_show_the_tiers_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
     now = time.time() + 600  # a slow test does not make it old
     shown = FakeFleet(live_redis)
     plain = shown.sample

@@ -86,7 +86,7 @@ def test_an_instance_that_cannot_be_measured_now_says_why(operator: Client, sent
     assert sent == []
 
 
-def test_an_engine_whose_law_is_known_has_no_such_button(operator: Client) -> None:
+def test_an_engine_with_a_known_law_has_no_button_to_calibrate(operator: Client) -> None:
     instance()
     assert "Calibrate" in read(operator)
     Pool.objects.update(kind="sim", engine={})

@@ -1,4 +1,4 @@
-"""No word that somebody typed stands in a share: each text that a frame is built from is one, in turn."""
+"""Shares show no text that somebody typed: each text of a frame is replaced by such a text in turn."""
 
 import json
 import time

@@ -101,7 +101,7 @@ def test_an_event_is_a_sentence_of_its_kind_about_what_is_shown(happened: FleetE
 
 
 def announced() -> set[str]:
-    """The kinds that are written as they are, in calls of fleet/events.py."""
+    """The kinds of events that appear literally in calls of fleet/events.py."""
     calls = (
         node
         for path in ROOT.rglob("*.py")

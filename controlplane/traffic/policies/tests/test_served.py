@@ -111,7 +111,7 @@ def test_the_default_policy_serves_it(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_fleet_does_not_give_it_such_a_pool(policy: Policy, dry_run: bool) -> None:
+def test_a_fleet_with_a_pool_that_the_policy_cannot_serve_is_refused(policy: Policy, dry_run: bool) -> None:
     with pytest.raises(InvalidFleet) as error:
         actions.apply(fleet("night", **PD), ADA, dry_run=dry_run)
     problem = error.value.problems[0]

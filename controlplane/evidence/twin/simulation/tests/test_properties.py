@@ -90,7 +90,7 @@ def test_the_same_arguments_give_the_same_outcome(plan: Any, way: Any, seed: int
 
 @settings(max_examples=40, deadline=None)
 @given(plans, ways, st.booleans())
-def test_engines_that_are_not_sampled_would_say_what_they_said_last(plan: Any, way: Any, offloads: bool) -> None:
+def test_engines_that_are_not_sampled_keep_their_last_figures(plan: Any, way: Any, offloads: bool) -> None:
     requests, options = trace(plan), given_of(way)
     if offloads:
         moved = TransferModel(bytes_per_token=1e5, hold_s=0.7)

@@ -45,7 +45,7 @@ def test_routers_are_taken_together() -> None:
 
 
 @pytest.mark.parametrize(("since", "verdict"), [(None, "fine"), (71.0, "fine"), (70.0, "fail"), (0.0, "fail")])
-def test_it_fails_once_it_has_been_above_for_long_enough(since: float | None, verdict: str) -> None:
+def test_a_pool_guard_fails_after_long_enough_above_its_limit(since: float | None, verdict: str) -> None:
     found = judge(guard(), [SLOW], since, 100.0)
     assert (found.verdict, found.effect) == (verdict, "pause")
 
