@@ -97,7 +97,7 @@ bench: $(TESTS_STAMP)
 findings: $(TESTS_STAMP)
 	$(PY) -m bench.findings --write
 
-# The request path and the engine for fits to traffic, by mypyc: a C compiler and Python's headers (Debian: gcc,
+# The request path, and the twin for fits and plans, by mypyc: a C compiler and Python's headers (Debian: gcc,
 # libc6-dev, python3-dev).
 compiled: $(STAMP)
 	@$(call install,requirements-compiled.txt)

@@ -1,7 +1,7 @@
-"""Compiles the busiest modules of the router and of the twin's engine (router/compiled.py); needs a C compiler and
-Python's headers.
+"""Compiles the busiest modules of the router and of the twin (router/compiled.py); needs a C compiler and Python's
+headers.
 
-.venv/bin/python deploy/compile.py [router | fleet.engine [FOLDER]]
+.venv/bin/python deploy/compile.py [PACKAGE of a copy [FOLDER]]
 """
 
 import os
@@ -15,9 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from fleet.engine.compiled import ENGINE  # noqa: E402 - the path comes first
+from controlplane.evidence.twin.compiled import COPIES  # noqa: E402 - the path comes first
 from router.compiled import STAMP, CompiledCopy  # noqa: E402
-from router.request_path import ROUTER  # noqa: E402
 
 UNUSED = shutil.ignore_patterns("tests", "__pycache__", ".compiled")
 # The frames of a request are many and each is run once: faster code that is longer is no faster.
@@ -33,7 +32,7 @@ def compile_copy(copy: CompiledCopy, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     made_of, before = copy.made_of(), Path.cwd()
     with tempfile.TemporaryDirectory() as work:
-        for name in ("fleet", "router"):
+        for name in ("controlplane", "fleet", "router"):
             shutil.copytree(ROOT / name, f"{work}/{name}", ignore=UNUSED)
         os.chdir(work)  # mypy and setuptools read the settings of the project that they run in
         Path("mypy.ini").write_text("[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n")
@@ -61,6 +60,6 @@ def _compile_in_parallel() -> None:
 
 if __name__ == "__main__":
     sys.setrecursionlimit(DEPTH)
-    copies = {copy.package: copy for copy in (ROUTER, ENGINE)}
+    copies = {copy.package: copy for copy in COPIES}
     for package in sys.argv[1:2] or copies:
         compile_copy(copies[package], Path(sys.argv[2]).resolve() if sys.argv[2:] else copies[package].folder)

@@ -22,9 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from fleet.engine.compiled import ENGINE  # noqa: E402 - the path comes first
+from controlplane.evidence.twin.compiled import COPIES  # noqa: E402 - the path comes first
 from router.compiled import FOLDER  # noqa: E402
-from router.request_path import ROUTER  # noqa: E402
 
 PROJECT = "pyproject.toml"
 FOLDERS = ("controlplane", "docs", "examples", "fleet", "router", "static", "templates")
@@ -40,7 +39,7 @@ build_meta.build_wheel(folder, {"--build-option": options})
 def main(folder: Path, *, compiled: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = (ROOT / PROJECT).read_text()
-    for copy in (ROUTER, ENGINE) if compiled else ():
+    for copy in COPIES if compiled else ():
         if not copy.is_valid():
             raise SystemExit(f"{copy.folder}: no copy of these sources for this Python: run deploy/compile.py")
     build(folder, FOLDERS, {PROJECT: text, "setup.py": (ROOT / "setup.py").read_text()}, compiled=compiled)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fleet import beside
-from fleet.engine.compiled import ENGINE
+from router.compiled import CompiledCopy
 from router.contract.problem import InvalidInput, Problem, shown
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine have priority
-COMPILED = "compiled"
 COLLECTED_EVERY = 50_000  # objects allocated between collections: a simulation makes millions with few cycles
 J = TypeVar("J")  # type of a job
 S = TypeVar("S")  # type of a value sent before the result
@@ -48,21 +47,22 @@ def run_in_subprocess(
     beat: Callable[[], None],
     take: Callable[[S], None],
     *,
-    compiled: bool = False,
+    compiled: Sequence[CompiledCopy] = (),
 ) -> R:
     """Call `function`, from a module without Django, with the job and a function that sends values to `take`.
 
-    `compiled`: use the compiled engine, if there is one (fleet/engine/compiled.py). `beat` is called often; an
-    exception in `beat` or `take` ends the computation. Raise SubprocessFailed.
+    `compiled`: copies to use where they are valid. `beat` is called often; an exception in `beat` or `take` ends the
+    computation. Raise SubprocessFailed.
     """
     ours, theirs = Pipe()
     with ours:
         with theirs:
-            argv = (sys.executable, "-m", "fleet.subprocess", str(theirs.fileno()), *[COMPILED] * compiled)
+            argv = (sys.executable, "-m", "fleet.subprocess", str(theirs.fileno()))
             process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), process_group=0
             )
         try:
+            ours.send(tuple(compiled))
             ours.send((function, job))
             result: R = _answer(ours, beat, take)
             return result
@@ -102,6 +102,8 @@ def serve(pipe: Connection) -> None:
 
 def _result(pipe: Connection) -> tuple[str, object]:
     try:
+        for copy in pipe.recv():
+            copy.use()  # before the function's modules are imported
         function, job = pipe.recv()
         return "result", function(job, lambda value: pipe.send(("sent", value)))
     except GONE:
@@ -113,8 +115,6 @@ def _result(pipe: Connection) -> tuple[str, object]:
 
 
 if __name__ == "__main__":
-    if COMPILED in sys.argv:
-        ENGINE.use()
     caller = Connection(int(sys.argv[1]))
     beside.callers.append(caller)
     serve(caller)

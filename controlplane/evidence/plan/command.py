@@ -16,6 +16,7 @@ from controlplane.evidence.plan.search import LATENCIES
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.generated import BUILT_IN
 from controlplane.evidence.traces.types import LoadedTrace
+from controlplane.evidence.twin.compiled import COPIES
 from fleet import subprocess
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
 from fleet.spec import document as fleet_document
@@ -120,7 +121,7 @@ def _replay(options: argparse.Namespace) -> Iterator[str]:
 def _plan(options: argparse.Namespace) -> Iterator[str]:
     trace, question, current = _trace(options.trace, options.seed), _question(options), _current(options)
     asked = question, busiest(trace.requests, options.requests), trace.pacing
-    answer = subprocess.run_in_subprocess(planned.compute, asked, lambda: None, _tell_plays)
+    answer = subprocess.run_in_subprocess(planned.compute, asked, lambda: None, _tell_plays, compiled=COPIES)
     text = planned.markdown(answer)
     yield text
     if options.markdown:

@@ -9,6 +9,7 @@ from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.measured import digest, engines_of
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews import policy_job, source
+from controlplane.evidence.twin.compiled import COPIES
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet import jobs, subprocess
 
@@ -40,7 +41,7 @@ def _perform(made: FleetPlan) -> dict[str, Any]:
         heartbeat.beat(done=made.done, total=made.total)
 
     job = asked.question_with(_engines(made, asked.pool)), requests, part.trace.pacing
-    result = subprocess.run_in_subprocess(planned.compute, job, beat, take)
+    result = subprocess.run_in_subprocess(planned.compute, job, beat, take, compiled=COPIES)
     facts = {**part.facts(), "played": len(requests)}
     return {"done": made.done, "total": made.done, "trace": facts, "source": source_sha256(), "result": result}
 

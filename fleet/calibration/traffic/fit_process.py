@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.traffic.recorded import RecordedRequest
 from fleet.calibration.traffic.traffic_fit import FitStart, TooFewRequests, TrafficFit, fit_traffic
+from fleet.engine.compiled import ENGINE
 from fleet.subprocess import run_in_subprocess
 
 
@@ -33,7 +34,7 @@ async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> Tr
             raise _Cancelled
 
     try:
-        made = await asyncio.to_thread(run_in_subprocess, fit, inputs, beat, report, compiled=True)
+        made = await asyncio.to_thread(run_in_subprocess, fit, inputs, beat, report, compiled=(ENGINE,))
     finally:
         cancelled.set()
     if isinstance(made, TooFewRequests):

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fleet import subprocess as computing
+from fleet.calibration.traffic import fit_process
 from fleet.calibration.traffic.fit_process import FitInputs, fit_in_process
 from fleet.calibration.traffic.physical import physical_starts
 from fleet.calibration.traffic.traffic_fit import TooFewRequests, fit_traffic
+from fleet.engine.compiled import ENGINE
 from fleet.tests.calibration.traffic import CPU, LIMITS, traffic
 
 INPUTS = FitInputs(traffic(CPU, 5, 170), LIMITS, physical_starts("Qwen/Qwen3-8B", 1)[:1], (True,))
@@ -52,7 +54,6 @@ def test_a_cancelled_fit_ends_its_process(processes: list[subprocess.Popen[bytes
     assert [process.returncode for process in processes] == [-9]
 
 
-def test_a_fit_asks_for_the_compiled_engine(processes: list[subprocess.Popen[bytes]]) -> None:
-    with pytest.raises(TooFewRequests):
-        asyncio.run(fit_in_process(replace(INPUTS, requests=[]), lambda step: None))
-    assert processes[0].args[-1] == computing.COMPILED  # type: ignore[index]
+def test_a_fit_asks_for_the_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_process, "run_in_subprocess", lambda *words, compiled: compiled)
+    assert asyncio.run(fit_in_process(INPUTS, lambda step: None)) == (ENGINE,)  # type: ignore[comparison-overlap]

@@ -43,7 +43,7 @@ def few(monkeypatch: pytest.MonkeyPatch, db: None, sent: list[Any]) -> None:
     monkeypatch.setattr(question, "PARALLEL", (1,))
     for name, value in (("GO_ON", 2), ("FINAL", 2)):
         monkeypatch.setattr(search, name, value)
-    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take, **_: function(job, take))
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_search_that_takes_too_long_fails_and_says_what_to_ask(
     ci: ApiCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LONGEST_S", 0.0)
-    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: beat())
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take, **_: beat())
     number = ci.post("/plans", ASKED).json()["id"]
     running.run_plan(number)
     failed = ci.get(f"/plans/{number}").json()

@@ -1,0 +1,23 @@
+"""The modules that a play runs through, which searches run compiled: they play a trace hundreds of times."""
+
+from fleet.engine.compiled import ENGINE
+from router.compiled import CompiledCopy
+from router.request_path import ROUTER
+
+PLAYS = CompiledCopy(
+    "controlplane.evidence.twin.simulation",
+    (
+        "approximate_view",
+        "arrivals",
+        "call",
+        "chains",
+        "index",
+        "kv_event_view",
+        "sim_endpoint",
+        "sim_router",
+        "simulate",
+        "step_group",
+        "transfers",
+    ),
+)
+COPIES = (ROUTER, ENGINE, PLAYS)
