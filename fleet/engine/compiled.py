@@ -11,6 +11,7 @@ ENGINE = CompiledCopy(
         "engine",
         "known_hits",
         "neuron_batches",
+        "power",
         "request",
         "scheduler",
         "whole_prompts",

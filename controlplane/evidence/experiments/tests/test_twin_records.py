@@ -1,6 +1,6 @@
 """What the twin says, as records."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from controlplane.evidence.experiments.results import summarize
 from controlplane.evidence.experiments.results.twin_records import kv_usage, records_of, token_facts

@@ -8,6 +8,7 @@ from fleet.engine.request import NOTHING_CACHED, CachedFrom
 from fleet.engine.tiers.model import TiersStats, TierStats
 from fleet.engine.tiers.shared import StoreModel
 from router.policy.types import ParsedPolicy
+from router.policy.value import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,7 @@ class Arms:
     takes: Callable[[str, float], bool]  # whether the candidate decides, by session and arrival in s
 
 
-@dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(Value, frozen=True):
     """The outcome of one request."""
 
     index: int  # index in the trace
