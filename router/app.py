@@ -86,6 +86,7 @@ class Router:
             elif row.handling is Handling.STORED:
                 await self._stored_calls.handle(incoming, client)
             elif self.web is not None:
+                self.pools.auth.require_known(incoming, time.time())
                 await self.web.handle(incoming, client)
             else:
                 raise doors.not_served(incoming.path, "the router was started without --web")

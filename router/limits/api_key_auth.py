@@ -129,6 +129,13 @@ class ApiKeyAuth:
         incoming.key_id = key.id
         return key
 
+    def require_known(self, incoming: IncomingRequest, now: float) -> None:
+        """Raise ErrorResponse without a valid key, which stays in the headers for the web process."""
+        given = incoming.headers
+        if self.identify(incoming, dict(given), now) is None and self.bucket_store is not None:
+            raise _missing("the API of files and batches")
+        incoming.headers = given
+
     def require(self, pools: Sequence[str]) -> None:
         """Raise ErrorResponse if all of the pools require a key."""
         ring = self.ring

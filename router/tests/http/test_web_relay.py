@@ -8,8 +8,9 @@ import pytest
 
 from router.contract.redis.api_keys import MARK
 from router.serving.web_relay import WebRelay
+from router.tests.conftest import key_entry
 from router.tests.engine import engine, hang_up, reply
-from router.tests.test_keys import ALICE, key_entry
+from router.tests.test_keys import ALICE, bearer, keyed
 
 LIST = {"object": "list", "data": []}
 SECRET = MARK.decode() + "batch-secret"
@@ -17,10 +18,11 @@ SECRET = MARK.decode() + "batch-secret"
 
 async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any) -> None:
     async with engine(hang_up, reply(LIST, 200, "x-web: 1"), reply(LIST), reply(LIST), reply(LIST)) as web:
-        w = await world(None)
+        w = await keyed(world, key_entry(ALICE), required=())
         assert (await w.client.get("/v1/batches")).status_code == 404
         w.router.web = WebRelay(web.url)
-        headers = {"authorization": "Bearer sk-weir-x"}
+        headers = bearer(ALICE)
+        w.client.headers.update(headers)
         first = await w.client.post("/v1/batches/batch_1/cancel?x=1", content=b"{}", headers=headers)
         assert (first.json(), first.headers["x-web"]) == (LIST, "1")
         received = web.received[0]
@@ -42,10 +44,27 @@ async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any
 async def raw(w: Any, target: str) -> bytes:
     """The beginning of an answer; httpx would simplify the path."""
     reader, writer = await asyncio.open_connection("127.0.0.1", w.client.base_url.port)
-    writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    key = f"authorization: Bearer {ALICE}\r\n"
+    writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\n{key}connection: close\r\n\r\n".encode())
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     return answer
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("", "missing_api_key"), ("authorization: Bearer sk-weir-other\r\n", "invalid_api_key")]
+)
+async def test_a_file_of_nobody_is_refused_before_its_body_is_read(world: Any, line: str, code: str) -> None:
+    async with engine(hang_up) as web:
+        w = await keyed(world, key_entry(ALICE), required=())
+        w.router.web = WebRelay(web.url)
+        reader, writer = await asyncio.open_connection("127.0.0.1", w.client.base_url.port)
+        writer.write(f"POST /v1/files HTTP/1.1\r\nhost: x\r\n{line}content-length: 9\r\n\r\n".encode())
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 401 ")
+        assert code.encode() in await asyncio.wait_for(reader.readuntil(b"}"), 20)
+        writer.close()
+        assert web.received == []
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET + "x"])
