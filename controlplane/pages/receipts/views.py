@@ -51,6 +51,11 @@ class RecentReceipts:
     # Receipts with the missed SLO, the phases and the end in Unix seconds
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
+    @property
+    def legend(self) -> dict[str, str]:
+        """Return the labels of the phases that there are, by name."""
+        return {phase.name: phase.label for _, _, phases, _ in self.rows for phase in phases}
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -70,9 +75,6 @@ class Choices:
     latencies: Sequence[tuple[str, str, str]] = (
         ("queue", "Queued", "Time in the router's queue"), ("ttft", "TTFT", "Time to first token"),
         ("tpot", "TPOT", "Time per output token after the first"), ("e2e", "E2E", "The whole request, end to end"),
-    )  # fmt: skip
-    phases: Sequence[str] = (
-        "queue", "prefill", "transfer", "first", "decode", "engine",
     )  # fmt: skip
 
 

@@ -152,6 +152,12 @@ def test_page_and_api_find_the_same_slow_requests(
     assert re.findall(r'title="(req-\w+)"', page) == found
 
 
+def test_the_legend_names_the_phases_that_there_are(written: FakeFleet, vera_client: Client) -> None:
+    page = vera_client.get("/requests/").content.decode()
+    legend = re.sub(r"<[^>]*>|\s+", " ", page.partition('<ul class="phase-legend')[2].partition("</ul>")[0])
+    assert legend.split(">")[-1].split() == ["Queue", "Until", "the", "first", "content", "Decode"]
+
+
 def test_the_page_names_a_wrong_filter_and_lists_without_it(slow: None, vera_client: Client) -> None:
     page = vera_client.get("/requests/?ttft_over_ms=fast&key=batch").content.decode()
     assert "<strong>TTFT over</strong><span>Must be a number." in page
