@@ -19,9 +19,9 @@ from router.kv_events.messages import (
     VERSION,
     BadFrame,
     Costs,
-    Engine,
     FeedStatus,
     Follow,
+    FollowedEngine,
     Found,
     Frames,
     Hello,
@@ -61,7 +61,7 @@ class PoolIndex:
     def __init__(self, seed: int, max_blocks: int) -> None:
         self.index = ExactIndex(seed, max_blocks)
         self.feeds: dict[str, Feed] = {}  # by the engine's key
-        self.engines: dict[str, Engine] = {}
+        self.engines: dict[str, FollowedEngine] = {}
 
     def limit(self) -> None:
         for key, feed in self.feeds.items():
@@ -101,7 +101,7 @@ class IndexProcess:
         self.max_blocks = max_blocks
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
-        self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (end, what a departed router had followed)
+        self._left: list[tuple[float, dict[str, dict[str, FollowedEngine]]]] = []  # (end, what a router had followed)
         self._feeds = Feeds(SharedTurns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class IndexProcess:
             await sweep(pool_index.index)
 
     async def _follow(self, pool: str) -> None:
-        wanted: dict[str, Engine] = {}
+        wanted: dict[str, FollowedEngine] = {}
         for follows in (*(follows for _, follows in self._left), *(router.follows for router in self.routers)):
             wanted |= follows.get(pool, {})
         held = self.pools[pool]
@@ -169,7 +169,7 @@ class RouterConnection(asyncio.Protocol):
         self._process = process
         self._transport: asyncio.WriteTransport | None = None
         self._frames = Frames()
-        self.follows: dict[str, dict[str, Engine]] = {}  # by pool and key
+        self.follows: dict[str, dict[str, FollowedEngine]] = {}  # by pool and key
         self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
         self._under_way: dict[int, InFlight] = {}
         self._named: dict[str, tuple[PoolIndex, int]] = {}  # slots known to the router

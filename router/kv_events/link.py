@@ -15,9 +15,9 @@ from router.kv_events.messages import (
     VERSION,
     BadFrame,
     Costs,
-    Engine,
     FeedStatus,
     Follow,
+    FollowedEngine,
     Found,
     Frames,
     Hello,
@@ -55,7 +55,7 @@ class ProcessLink:
         self.names: dict[str, list[str]] = {}  # keys by slot, for each pool
         self.status: dict[str, IndexReport] = {}  # by pool
         self.feeds: dict[str, FeedStatus] = {}  # by key
-        self._follows: dict[str, list[Engine]] = {}
+        self._follows: dict[str, list[FollowedEngine]] = {}
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Found | None]] = {}
         self._rests_until = 0.0  # s, monotonic
@@ -90,7 +90,7 @@ class ProcessLink:
             if self._connection is not None:
                 self._connection.close()
 
-    def follow(self, pool: str, engines: list[Engine]) -> None:
+    def follow(self, pool: str, engines: list[FollowedEngine]) -> None:
         """Set all engines of the pool that the process should follow."""
         if self._follows.get(pool, []) != engines:
             self._follows[pool] = engines

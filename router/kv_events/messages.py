@@ -24,7 +24,7 @@ class Hello(Struct, array_like=True, tag="hello"):
     version: int
 
 
-class Engine(Struct, array_like=True, frozen=True):
+class FollowedEngine(Struct, array_like=True, frozen=True):
     """An engine process, or one of its data-parallel ranks."""
 
     key: str  # key of the process; a restarted engine has another
@@ -42,7 +42,7 @@ class Follow(Struct, array_like=True, tag="follow"):
     """All engines of the pool that the router wants followed."""
 
     pool: str
-    engines: list[Engine]
+    engines: list[FollowedEngine]
 
 
 class LookUp(Struct, array_like=True, tag="look_up"):

@@ -11,7 +11,7 @@ import xxhash
 
 from router.contract.net.engine_tls import PLAIN
 from router.kv_events.link import ProcessLink, Prompts
-from router.kv_events.messages import Engine, FeedStatus, Found, Stretch
+from router.kv_events.messages import FeedStatus, FollowedEngine, Found, Stretch
 from router.kv_events.sources import RankPlace
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
@@ -48,12 +48,12 @@ class SharedFeed:
         elif status := self.link.feeds.get(self.key):
             self._take(status)
 
-    def engine(self, endpoint: Endpoint, chunk: int) -> Engine:
+    def engine(self, endpoint: Endpoint, chunk: int) -> FollowedEngine:
         own = self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key
-        return Engine(*own, endpoint.shares_store, chunk, self._tls)
+        return FollowedEngine(*own, endpoint.shares_store, chunk, self._tls)
 
 
-class SharedIndex:
+class ProcessIndex:
     """The shared index of one pool."""
 
     def __init__(self, pool: str, links: Sequence[ProcessLink]) -> None:
@@ -88,8 +88,8 @@ class SharedIndex:
         return feed.blocks if feed is not None else NOTHING
 
     def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
-        """Follow these endpoints, with their places behind their addresses, and no others; `chunk`: see Engine."""
-        engines: dict[ProcessLink, list[Engine]] = {link: [] for link in self._links}
+        """Follow these endpoints at their places, and no others. `chunk`: see FollowedEngine."""
+        engines: dict[ProcessLink, list[FollowedEngine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
             feed = endpoint.feed
@@ -106,7 +106,7 @@ class SharedIndex:
         for feed in self._feeds.values():
             feed.refresh()
 
-    async def look_up(self, prompts: Prompts) -> "LookedUp | None":
+    async def look_up(self, prompts: Prompts) -> "ProcessLookUp | None":
         """Look a prompt up; None if no process answers in time."""
         if len(self._asked) == 1:
             answers = [await self._asked[0].look_up(self._pool, prompts)]
@@ -118,7 +118,7 @@ class SharedIndex:
         held: dict[str, Tokens] = {}
         for link, answer in found.items():
             held |= self._held(link, answer, [size for size, _ in prompts])
-        return LookedUp(held, {link: answer.number for link, answer in found.items()}, self)
+        return ProcessLookUp(held, {link: answer.number for link, answer in found.items()}, self)
 
     def _held(self, link: ProcessLink, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
         names = self._names_of(link)
@@ -137,7 +137,7 @@ class SharedIndex:
             known = self._names[link] = (keys, [self._endpoints.get(key, "") for key in keys])
         return known[1]
 
-    def sent(self, looked_up: "LookedUp", instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
+    def sent(self, looked_up: "ProcessLookUp", instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
         feed = self._feeds.get(instance)
         number = looked_up.numbers.get(feed.link) if feed is not None else None
         if feed is None or number is None:
@@ -145,12 +145,12 @@ class SharedIndex:
         return SharedSent(feed.link, feed.link.sent(number, self._pool, feed.key, block_size, foreseen))
 
 
-class LookedUp:
+class ProcessLookUp:
     """An answered look-up."""
 
     __slots__ = ("_index", "held", "numbers")
 
-    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: SharedIndex) -> None:
+    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: ProcessIndex) -> None:
         self.held = held  # tokens by instance at the admission of a request sent now
         self.numbers = numbers  # number of the look-up by process
         self._index = index
@@ -178,13 +178,13 @@ class SharedIndexes:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.links = [ProcessLink(path) for path in paths]
-        self._pools: dict[str, SharedIndex] = {}
+        self._pools: dict[str, ProcessIndex] = {}
 
     def follow(self, pool: Pool, places: Mapping[Endpoint, RankPlace]) -> None:
         """Follow the pool's endpoints that publish KV events."""
         shared = self._pools.get(pool.name)
         if shared is None:
-            shared = self._pools[pool.name] = SharedIndex(pool.name, self.links)
+            shared = self._pools[pool.name] = ProcessIndex(pool.name, self.links)
         shared.follow(places, pool.kv_event_state.attention_chunk)
         pool.kv_event_state.shared = shared
 

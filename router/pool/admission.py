@@ -17,7 +17,7 @@ from typing import Literal
 from router.policy.types import Decision, ParsedPolicy
 from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
-from router.pool.wake import Hold
+from router.pool.wake import WakeHold
 
 NO_LIMIT = 2**31  # no bound on waiting requests here; the hold has its own
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
@@ -74,7 +74,7 @@ class Admission:
         self.state: State = "deciding"
         self.queued_s = 0.0  # waiting time of all attempts
         self.held_s = 0.0  # part of `queued_s` spent until an instance was ready
-        self._hold: Hold | None = None  # while the request waits for an instance
+        self._hold: WakeHold | None = None  # while the request waits for an instance
         self.wait: Wait | None = None  # the current or latest wait
 
     def begin(self, now: float) -> Refusal | None:
@@ -101,7 +101,7 @@ class Admission:
         policy: ParsedPolicy,
         now: float,
         able: Callable[[], bool],
-        hold: Callable[[float], Hold | None] = lambda now: None,
+        hold: Callable[[float], WakeHold | None] = lambda now: None,
     ) -> Wait | Refusal:
         """Queue, hold or refuse the request. `able`: an instance could take it later. `hold`: one will wake."""
         self._policy = policy
@@ -115,7 +115,7 @@ class Admission:
         self._hold = None
         return self._join(decision, now)
 
-    def _held(self, decision: Decision, hold: Hold, now: float) -> Wait | Refusal:
+    def _held(self, decision: Decision, hold: WakeHold, now: float) -> Wait | Refusal:
         """Wait for an instance to be ready, or continue a wait that has begun."""
         if self._entry is None:
             self._entry = self._new_entry(decision)
@@ -125,7 +125,7 @@ class Admission:
         self._queue.join(self._entry, NO_LIMIT, self._woken, now=now)
         return self._wait_until(now + hold.max_wait_s - self.held_s)
 
-    def _waking(self, reason: str, hold: Hold) -> Refusal:
+    def _waking(self, reason: str, hold: WakeHold) -> Refusal:
         return self._refuse("waking", reason, 503, hold.retry_after_s)
 
     def _new_entry(self, decision: Decision) -> QueueEntry:

@@ -25,7 +25,7 @@ from router.pool.load.gpu_clock import GpuSpent
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
-from router.pool.wake import Hold, Wakes
+from router.pool.wake import WakeHold, Wakes
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
@@ -104,7 +104,7 @@ class Pool:
         """Count the requests that wait for an instance to be ready."""
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
 
-    def hold(self, size: int, now: float) -> Hold | None:
+    def hold(self, size: int, now: float) -> WakeHold | None:
         """Return the terms on which a request with a body of this size waits for an instance; None to refuse it."""
         return None if self.ready else self.wakes.hold(len(self.queue), size, now)
 

@@ -15,7 +15,7 @@ KEPT = 20  # latest wakes remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WakeHold:
     """The terms of waiting for a request that finds no instance."""
 
     max_wait_s: float
@@ -39,7 +39,7 @@ class Wakes:
         took = sorted(self._took)
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 
-    def hold(self, waiting: int, size: int, now: float) -> Hold | None:
+    def hold(self, waiting: int, size: int, now: float) -> WakeHold | None:
         """Return the terms of a wait with `size` bytes of body; None if nothing will wake the pool."""
         rule = self.rule
         if rule is None:
@@ -56,7 +56,7 @@ class Wakes:
         else:
             why = ""
         refused = why and f"no instance is ready: the pool wakes, and {why}"
-        return Hold(rule.max_wait_s, left_s, refused, is_full and fits)
+        return WakeHold(rule.max_wait_s, left_s, refused, is_full and fits)
 
     def ready(self, now: float) -> None:
         """Note that an instance takes requests."""

@@ -25,7 +25,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
 from router.pool.health.failure_attribution import failed_with, has_no_capacity
 from router.pool.lease import Lease
-from router.pool.wake import Hold
+from router.pool.wake import WakeHold
 from router.request import bands, fault, predict
 from router.request.call import Call
 from router.request.offload import PrefillBusy, PrefillFailed, PromptRefused
@@ -471,7 +471,7 @@ def _is_servable(call: Call, tried: Mapping[str, str]) -> bool:
     return call.pool.able(request, excluded, asyncio.get_running_loop().time(), call.rules, homes)
 
 
-def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:
+def _hold(call: Call, tried: Mapping[str, str], now: float) -> WakeHold | None:
     """Hold the request while the pool wakes; a failed instance is not asleep."""
     return None if tried else call.pool.hold(len(call.request.body), now)
 

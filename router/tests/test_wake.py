@@ -7,7 +7,7 @@ import pytest
 
 from router.contract.redis import redis_keys
 from router.contract.redis.published import WakeRule
-from router.pool.wake import MOST_BYTES, Hold, Wakes
+from router.pool.wake import MOST_BYTES, WakeHold, Wakes
 from router.tests.conftest import entry, key_entry
 from router.tests.http.test_own_errors import code_of
 
@@ -18,7 +18,7 @@ def test_retry_after_is_the_rest_of_the_time_that_nine_of_ten_wakes_took():
     wakes = Wakes()
     assert wakes.hold(0, 1, 0.0) is None
     wakes.rule = WakeRule(max_held=2, max_wait_s=60.0)
-    assert wakes.hold(0, 1, 0.0) == Hold(60.0, 30)
+    assert wakes.hold(0, 1, 0.0) == WakeHold(60.0, 30)
     for number in range(10):
         wakes.hold(0, 1, number * 1_000.0)
         wakes.ready(number * 1_000.0 + number)
