@@ -62,10 +62,11 @@ def read(raw: bytes) -> GatewayMessage:
     kind = next((which for which in KINDS if which in of), 0)
     inner = fields(message(of, kind)) if kind else {}
     is_headers, is_body = kind in (2, 3), kind in (4, 5)
+    has_lines = is_headers or kind == 6
     metadata = {name: fields(value) for name, value in mapping(fields(message(of, 8)), 1)}  # metadata_context
     return GatewayMessage(
         KINDS.get(kind, ""),
-        _headers(message(inner, 1)) if is_headers else [],
+        _headers(message(inner, 1)) if has_lines else [],
         message(inner, 1) if is_body else b"",
         bool(number(inner, 3 if is_headers else 2)) or kind in (6, 7),  # end_of_stream
         _subset(metadata),
@@ -129,15 +130,18 @@ def picked_streamed(
     dropped: Sequence[bytes],
     body: bytes | None,
     *,
-    trailers: bool = False,
+    trailers: Sequence[bytes] | None = None,
 ) -> list[bytes]:
-    """Return the same followed by the body, as FULL_DUPLEX_STREAMED expects. None: the request has no body."""
+    """Return the same followed by the body, as FULL_DUPLEX_STREAMED expects. None: the request has no body.
+    `trailers`: the names of those behind it, none of which is passed on; None: it has none."""
     answers = [put(1, put(1, _mutation(endpoints, headers, dropped))) + _metadata(endpoints)]
     if body is not None:
         parts = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)] or [b""]
         last = len(parts) - 1
-        answers += [_part(part, ends=at == last and not trailers) for at, part in enumerate(parts)]
-    return [*answers, put(5, b"")] if trailers else answers  # request_trailers
+        answers += [_part(part, ends=at == last and trailers is None) for at, part in enumerate(parts)]
+    if trailers is None:
+        return answers
+    return [*answers, put(5, put(1, b"".join(put(2, name) for name in trailers)))]  # request_trailers.header_mutation
 
 
 def _part(data: bytes, *, ends: bool) -> bytes:

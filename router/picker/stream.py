@@ -83,7 +83,7 @@ class GatewayStream:
         self._modes = UNTOLD
         self._is_read = False  # the request has ended
         self._has_body = False
-        self._has_trailers = False
+        self._trailers: list[bytes] | None = None  # their names
         self._refusal: tuple[int, Headers, bytes] | None = None
 
     async def head(self) -> IncomingRequest | None:
@@ -141,7 +141,8 @@ class GatewayStream:
                 self.gone = True
                 raise ClientGone
             self._has_body = self._has_body or said.kind == "request_body"
-            self._has_trailers = said.kind == "request_trailers"
+            if said.kind == "request_trailers":
+                self._trailers = [name for name, _ in said.headers]
             self._is_read = said.ends
             parts.append(said.body)
             size += len(said.body)
@@ -168,7 +169,7 @@ class GatewayStream:
             await self._wire.write(messages.picked(endpoints, headers, dropped, body))
             return
         back = (self.body if body is None else body) if self._has_body else None
-        for message in messages.picked_streamed(endpoints, headers, dropped, back, trailers=self._has_trailers):
+        for message in messages.picked_streamed(endpoints, headers, dropped, back, trailers=self._trailers):
             await self._wire.write(message)
 
     @property

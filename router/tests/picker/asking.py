@@ -23,8 +23,8 @@ def body(data: bytes, *, ends: bool = True) -> bytes:
     return put(4, put(1, data) + (put(2, 1) if ends else b""))
 
 
-def trailers() -> bytes:
-    return put(6, b"")
+def trailers(**lines: str) -> bytes:
+    return headers({name.replace("_", "-"): value for name, value in lines.items()}, 6)
 
 
 def _entry(name: str, value: bytes) -> bytes:
@@ -64,7 +64,7 @@ def read(raw: bytes) -> Read:
         status = number(fields(message(inner, 1)), 1)
         return Read("refused", headers=_set(fields(message(inner, 2))), body=message(inner, 3), status=status)
     common = fields(message(inner, 1))
-    mutation = fields(message(common, 2))
+    mutation = common if kind == 5 else fields(message(common, 2))
     lines = _set(mutation)
     changed = fields(message(common, 3))
     whole = several(changed, 1)

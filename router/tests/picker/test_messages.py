@@ -70,7 +70,7 @@ def test_a_large_body_goes_back_in_parts_of_which_the_last_ends_it() -> None:
         streamed.append(fields(message(fields(mutation), 3)))
     assert b"".join(message(one, 1) for one in streamed) == b"x" * 130_000
     assert [number(one, 2) for one in streamed] == [0, 0, 1]
-    trailed = messages.picked_streamed(["10.0.0.1:8000"], [], [], b"x", trailers=True)
+    trailed = messages.picked_streamed(["10.0.0.1:8000"], [], [], b"x", trailers=[b"x-a"])
     assert [sorted(fields(one)) for one in trailed] == [[1, 8], [3], [5]]
 
 

@@ -346,8 +346,12 @@ async def test_a_buffered_body_is_asked_for_and_one_that_is_not_whole_refused(th
 async def test_trailers_end_a_request_and_other_paths_take_the_instances_in_turn(three: World) -> None:
     gateway = Gateway(three)
     head = {":method": "POST", ":path": "/v1/completions"}
-    asking, work = gateway.begin(headers(head) + modes(), body(orjson.dumps(DOCUMENT), ends=False), trailers())
-    assert [(await asking.answer()).kind for _ in range(3)] == ["request_headers", "request_body", "request_trailers"]
+    asking, work = gateway.begin(
+        headers(head) + modes(), body(orjson.dumps(DOCUMENT), ends=False), trailers(x_prefiller_host_port="10.0.0.1:1")
+    )
+    told = [await asking.answer() for _ in range(3)]
+    assert [one.kind for one in told] == ["request_headers", "request_body", "request_trailers"]
+    assert told[2].removed == ("x-prefiller-host-port",)
     asking.say(None)
     await work
     picked = set()
