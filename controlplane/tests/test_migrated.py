@@ -60,7 +60,7 @@ def test_a_database_that_does_not_answer_lacks_everything(monkeypatch):
     assert migrated.missing({UNKNOWN}) == {UNKNOWN}
 
 
-def test_it_is_asked_until_nothing_is_lacking(asked):
+def test_the_database_is_asked_until_no_migration_is_missing(asked):
     left = asked({UNKNOWN}, {UNKNOWN}, set())
     migrated.wait(60)
     assert left == [set()]

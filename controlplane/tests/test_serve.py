@@ -28,14 +28,14 @@ def became(monkeypatch):
         ("experiments", ("-m", "celery", "-Q", "experiments")),
     ],
 )
-def test_it_becomes_the_process_with_the_command_line_of_up(process, words, became):
+def test_serve_becomes_the_process_with_the_command_line_of_up(process, words, became):
     call_command("serve", process)
     ((path, argv),) = became
     assert path == argv[0] == sys.executable
     assert [word for word in argv if word in words] == list(words)
 
 
-def test_it_listens_on_the_given_address(became):
+def test_serve_listens_on_the_given_address(became):
     call_command("serve", "router", "--host", "0.0.0.0", "--port", "9000")
     (_, argv) = became[0]
     assert (argv[argv.index("--host") + 1], argv[argv.index("--port") + 1]) == ("0.0.0.0", "9000")

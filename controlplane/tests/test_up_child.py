@@ -46,14 +46,14 @@ async def test_the_output_of_a_process_goes_to_its_log(make):
     assert child.last_line() == "trouble"
 
 
-async def test_its_last_line_cannot_move_the_operators_cursor(make):
+async def test_a_childs_last_line_cannot_move_the_operators_cursor(make):
     child = make(r"print('\x1b[2J\x1b]0;title\x07all is \x08well\u202e')")
     await child.start()
     await child.ended()
     assert child.last_line() == "all is \ufffdwell\ufffd"
 
 
-async def test_it_has_a_session_of_its_own(make):
+async def test_a_child_has_a_session_of_its_own(make):
     child = make("import time; time.sleep(60)")
     await child.start()
     assert os.getsid(child.pid) == child.pid != os.getsid(0)

@@ -30,7 +30,7 @@ def has_fleet(weir):
     weir.wait_for("2/2 instances of pool demo are ready")
 
 
-def test_it_serves_and_a_signal_ends_all_of_it_within_ten_seconds(weir):
+def test_weir_serves_and_ends_within_ten_seconds_of_a_signal(weir):
     assert weir.get("/login") == 200
     assert weir.get("/static/css/weir.css") == 200
     assert weir.get("/healthz", weir.router_port) in (200, 503)

@@ -62,7 +62,7 @@ def proxy(start_sim: StartSim) -> Iterator[PathProxy]:
 
 
 @pytest.mark.django_db
-def test_its_pages_its_sleep_and_its_adapters_are_asked_for_below_the_path(
+def test_pages_sleep_and_adapters_are_asked_for_below_the_engines_path(
     proxy: PathProxy, tmp_path: Path, live_redis: object
 ) -> None:
     pool = Pool.objects.create(name="chat", model="sim", kind="external", replicas=1, engine={"enable_lora": True})

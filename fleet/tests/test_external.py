@@ -38,7 +38,7 @@ def is_alive(pid: int) -> bool:
     return state is not None and state.letter not in "ZX"
 
 
-def test_it_is_adopted_by_its_url_and_left_alone_when_its_pool_goes(world: World, engine: tuple[int, str]) -> None:
+def test_an_external_engine_is_adopted_by_its_url_and_survives_its_pool(world: World, engine: tuple[int, str]) -> None:
     pid, url = engine
     services.apply_fleet(document(url), "ada")
     world.until_ready(1)

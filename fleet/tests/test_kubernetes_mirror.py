@@ -40,7 +40,7 @@ def names(mirror: Mirror) -> set[str]:
     return set(mirror.pods())
 
 
-def test_it_begins_with_a_list_and_goes_on_with_watches_from_there() -> None:
+def test_a_mirror_lists_once_and_then_watches_from_there() -> None:
     source = Scripted(
         [[pod("a", 9)]], [[event("ADDED", "b", 11), event("DELETED", "a", 12)], [event("MODIFIED", "b", 13)]]
     )

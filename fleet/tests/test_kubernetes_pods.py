@@ -369,7 +369,7 @@ MACHINE = {
 }
 
 
-def test_it_reports_the_capacity_of_its_machines(here: Pods, cluster: Cluster) -> None:
+def test_a_node_reports_the_capacity_of_its_machines(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE, MACHINE, {**MACHINE, "spec": {"unschedulable": True}}]
     found = here.inventory()
     assert (found.cpus, found.memory_bytes, found.machines) == (63.0, 2 * 256 * 2**30, 2)

@@ -61,7 +61,7 @@ def test_a_stalled_instance_is_out_of_routing_with_its_reason_and_comes_back(ser
     assert kinds == ["unreachable"]
 
 
-def test_it_is_restarted_after_a_minute_and_that_counts_as_a_failure(serving: World) -> None:
+def test_a_stalled_instance_is_restarted_after_a_minute_as_a_failure(serving: World) -> None:
     pid, epoch = serving.one().pid, serving.one().epoch
     tell(status())
     serving.age(59)

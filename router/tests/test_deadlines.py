@@ -101,7 +101,7 @@ def test_a_shorter_limit_is_kept_beside_longer_ones_and_there_is_one_timer():
     assert len(expired) == 1001
 
 
-async def test_it_runs_on_a_real_loop():
+async def test_deadlines_run_on_a_real_loop():
     over = asyncio.Event()
     deadlines = Deadlines(asyncio.get_running_loop(), lambda item: over.set())
     deadlines.start("a", 0.01)

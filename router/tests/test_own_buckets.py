@@ -47,7 +47,7 @@ def test_each_key_has_its_own_bucket_and_a_key_that_comes_back_starts_full():
     assert buckets.lend("cd", [token_request(0)], now=0).left == (40,)
 
 
-async def test_it_lends_by_the_clock_of_the_loop():
+async def test_a_bucket_lends_by_the_clock_of_the_loop():
     grant = await LocalBuckets().borrow("ci", [token_request(1)])
     assert grant is not None
     assert grant.granted == (1,)

@@ -79,7 +79,7 @@ async def test_an_engine_that_hangs_is_left_out_at_every_door(world: Build, path
     await end(*asked)
 
 
-async def test_it_is_named_in_health_in_metrics_and_in_the_error_of_a_pool_without_others(world: Build) -> None:
+async def test_a_stalled_engine_is_named_by_health_metrics_and_errors(world: Build) -> None:
     w = await world(None)
     await proven(w, "demo-0")
     asked = await stalled(w)
@@ -112,7 +112,7 @@ async def test_the_control_plane_is_told_of_it_with_the_process(world: Build) ->
     await end(*asked)
 
 
-async def test_it_takes_requests_again_when_it_answers_a_request_of_one_token(world: Build) -> None:
+async def test_a_stalled_engine_returns_once_it_answers_a_probe(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -125,7 +125,7 @@ async def test_it_takes_requests_again_when_it_answers_a_request_of_one_token(wo
     await end(*asked)
 
 
-async def test_it_takes_requests_again_when_it_goes_on_by_itself(world: Build) -> None:
+async def test_a_stalled_engine_returns_once_it_recovers_by_itself(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)

@@ -28,7 +28,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
-def test_it_finds_what_a_fit_in_this_process_finds_and_reports_its_steps() -> None:
+def test_a_fit_in_a_subprocess_finds_the_same_and_reports_its_steps() -> None:
     here, there = [], []
     made = fit_traffic(INPUTS.requests, INPUTS.limits, INPUTS.starts, here.append, INPUTS.either)
     assert asyncio.run(fit_in_process(INPUTS, there.append)) == made

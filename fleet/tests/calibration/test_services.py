@@ -211,7 +211,7 @@ def test_a_pool_has_the_newest_of_its_instances_with_its_settings_and_else_the_n
     assert selectors.of_pool(Pool.objects.get()) is None
 
 
-def test_it_is_stale_when_it_is_old_or_the_settings_have_changed() -> None:
+def test_a_calibration_is_stale_when_it_is_old_or_the_settings_have_changed() -> None:
     made = instance()
     row = services.ask_for("chat-0", "ada")
     services.perform(row.pk)

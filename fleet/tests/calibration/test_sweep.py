@@ -59,7 +59,7 @@ def test_the_limits_are_those_that_the_engine_names(monkeypatch: pytest.MonkeyPa
     assert max(point.prompt_tokens for point in made.points) < 4096
 
 
-def test_it_ends_in_time_with_the_points_measured_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_ends_in_time_with_the_points_measured_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     async def made() -> tuple[float, int]:
         async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
             began = time.monotonic()

@@ -14,14 +14,14 @@ def decision() -> Decision:
     return decide(RoutingRequest(1_000), instances, document.parse(document.default("least_requests")), 0.5)
 
 
-def test_they_carry_cache_score_and_refusal_in_the_given_order() -> None:
+def test_candidates_carry_cache_score_and_refusal_in_the_given_order() -> None:
     expected = (Candidate("a", 600, 400, 3), Candidate("b", 0, 1_000, None, "draining"), Candidate("c", 0, 1_000, 1))
     assert tuple(decision().candidates) == expected
     assert decision().candidates == expected
     assert repr(decision().candidates) == repr(expected)
 
 
-def test_they_can_be_counted_indexed_and_sliced() -> None:
+def test_candidates_can_be_counted_indexed_and_sliced() -> None:
     candidates = decision().candidates
     assert len(candidates) == 3
     assert candidates[2].id == "c"

@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_
 
 
 @given(STEPS, st.sampled_from([1, 4]))
-def test_it_holds_the_same_as_a_dict(steps: list[tuple[bool, int, int]], parts: int) -> None:
+def test_a_table_holds_the_same_as_a_dict(steps: list[tuple[bool, int, int]], parts: int) -> None:
     table, model = IntTable(parts, "I"), dict[int, int]()
     for putting, key, value in steps:
         if putting:
@@ -67,7 +67,7 @@ def test_many_that_belong_to_the_last_place_are_all_found() -> None:
     assert [table.get(key) for key in keys] == keys
 
 
-def test_it_shrinks_when_it_empties() -> None:
+def test_a_table_shrinks_as_it_empties() -> None:
     table = IntTable(1, "I")
     for key in range(2, 10_000):
         table.put(key * 0x9E3779B97F4A7C15 % 2**64, 1)

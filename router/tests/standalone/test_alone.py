@@ -219,7 +219,7 @@ async def test_a_running_stream_is_finished_after_the_signal(alone, engines, cli
     assert await router.ended() == 0
 
 
-def test_it_imports_neither_redis_nor_django():
+def test_a_router_alone_imports_neither_redis_nor_django():
     code = (
         "import sys, json, router.process\n"
         "from router.options import arguments, source\n"

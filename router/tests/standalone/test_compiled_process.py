@@ -20,7 +20,7 @@ async def compiled(url, client):  # noqa: F811
     return "weir_router_compiled 1.0" in page
 
 
-async def test_it_serves_targets_with_and_without_a_query(alone, engines, client):  # noqa: F811
+async def test_a_compiled_router_serves_targets_with_and_without_a_query(alone, engines, client):  # noqa: F811
     """`url.query or b""` refused None: every request got a 400."""
     made = await engines(plain())
     router = alone("--instances", urls(made))

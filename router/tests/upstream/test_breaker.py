@@ -23,7 +23,7 @@ def opened(now=100.0):
     return breaker
 
 
-def test_it_stays_closed_below_the_number_of_failures():
+def test_a_breaker_stays_closed_below_the_number_of_failures():
     breaker = Breaker()
     breaker.failed(0, 3)
     breaker.failed(0, 3)

@@ -150,7 +150,7 @@ def test_proposing_in_an_emergency_needs_the_admin_scope(draft, ada, ada_api, ci
     assert ada_api.post(DELIVER, body).json()["state"] == "ready"
 
 
-def test_it_is_started_steered_and_aborted(draft, ci):
+def test_a_delivery_is_started_steered_and_aborted(draft, ci):
     made = ci.post(DELIVER, {"plan": plan(*STEPS[1:]), "reason": WHY}).json()
     path = f"/deliveries/{made['id']}"
 

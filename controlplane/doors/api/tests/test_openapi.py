@@ -25,13 +25,13 @@ def test_a_copy_that_is_not_current_is_reported(tmp_path, monkeypatch):
     call_command("openapi_export", check=True)
 
 
-def test_it_is_served(db, client):
+def test_the_document_is_served(db, client):
     answer = client.get("/api/v1/openapi.json")
     assert answer.status_code == 200
     assert answer.json()["paths"].keys() == SCHEMA["paths"].keys()
 
 
-def test_it_is_made_once():
+def test_the_document_is_made_once():
     assert api.get_openapi_schema(path_params={}) is api.get_openapi_schema()
 
 

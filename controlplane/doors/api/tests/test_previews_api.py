@@ -80,7 +80,7 @@ def test_a_viewer_reads_and_does_not_start_or_cancel(draft, vera, ci):
     assert viewer.post(f"{PREVIEWS}/{made['id']}/cancel").status_code == 403
 
 
-def test_they_are_listed_newest_first_page_by_page(draft, ci):
+def test_previews_are_listed_newest_first_page_by_page(draft, ci):
     ids = [ci.post(PREVIEW, {"seeds": [seed]}).json()["id"] for seed in (1, 2, 3)]
     assert [row["id"] for row in ci.get(f"{PREVIEWS}?limit=2").json()] == [ids[2], ids[1]]
     assert [row["id"] for row in ci.get(f"{PREVIEWS}?before={ids[1]}").json()] == [ids[0]]

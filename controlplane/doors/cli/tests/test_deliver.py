@@ -175,7 +175,7 @@ def test_a_refusal_is_status_3_with_its_reason(run, file, words, error):
     assert not Delivery.objects.exists()
 
 
-def test_it_is_paused_resumed_advanced_and_aborted(run, file, plan):
+def test_a_delivery_is_paused_resumed_advanced_and_aborted(run, file, plan):
     assert run("deliver", file, "--plan", plan())[0] == 0
     number = Delivery.objects.get().pk
     ARMED()

@@ -35,7 +35,7 @@ def test_a_changed_file_is_shown_tried_and_published_once(run, default_file):
     assert live().number == 2
 
 
-def test_it_is_refused_when_the_server_moved_on_and_says_what_differs(run, default_file):
+def test_a_stale_document_is_refused_with_what_differs(run, default_file):
     path = default_file(classes__heavy_new_tokens=12_000)
     policy, actor = selectors.policy("default"), Actor("user", "otto")
     services.open_draft(policy, actor)
@@ -76,7 +76,7 @@ def test_a_refusal_leaves_no_draft_that_it_opened_and_an_earlier_one_stays(run, 
     assert selectors.open_draft(policy) is not None
 
 
-def test_it_can_be_proposed_as_a_delivery(run, default_file, demo):
+def test_a_document_can_be_proposed_as_a_delivery(run, default_file, demo):
     path = default_file(classes__heavy_new_tokens=12_000)
     status, told, error = run("policy", "apply", path, "--deliver", "--reason", "a canary first")
     assert status == 0, error

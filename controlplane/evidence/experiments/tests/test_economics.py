@@ -48,7 +48,7 @@ def test_prefill_instances_may_span_more_gpus() -> None:
         (fleet("vllm", device="cpu"), 4, 1_000.0),
     ],
 )
-def test_it_is_unknown_without_gpus_tokens_or_a_known_fleet(
+def test_the_cost_is_unknown_without_gpus_tokens_or_a_known_fleet(
     found: RecordedFleet | None, count: int, tokens_s: float | None
 ) -> None:
     assert of_arm(found, instances(count), tokens_s, Prices()) == UNKNOWN

@@ -64,7 +64,7 @@ def test_more_than_one_page_of_entries_is_counted_and_read(ci, record, monkeypat
     assert row["recorded"]["requests"] == row["summary"]["requests"] == 5
 
 
-def test_it_can_be_looked_at_before_it_is_played(ci, record):
+def test_recorded_traffic_can_be_summarized_before_it_is_played(ci, record):
     record(*lines(4))
     answer = ci.get("/traces/recorded:demo").json()
     assert answer["summary"]["requests"] == 4
@@ -146,7 +146,7 @@ def test_entries_that_cannot_be_read_are_left_out(record):
     assert library.entry("recorded:demo").summary.requests == 2
 
 
-def test_it_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):
+def test_recorded_traffic_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):
     shared = base64.b64encode(b"abcdefgh12345678").decode()
     record(*lines(8, blocks=shared, input_tokens=1100, output_tokens=4))
     asked = body(trace="recorded:demo", duration_s=10, time_scale=100)

@@ -62,7 +62,7 @@ def runs_by(found, status):
     return [run for run in found["runs"] if run["status"] == status]
 
 
-def test_it_runs_to_its_end_in_the_worker(weir):
+def test_an_experiment_runs_to_its_end_in_the_worker(weir):
     number = start(weir, duration_s=120, seeds=[1, 2])
     found, _ = watch(weir, number, lambda found: found["status"] not in ("queued", "running"))
     assert (found["status"], found["cause"]) == ("done", "")

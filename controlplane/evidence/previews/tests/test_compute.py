@@ -19,6 +19,6 @@ def not_modelled(model: EngineModel) -> tuple[str, ...]:
     return compute(job, lambda _: None).not_modelled
 
 
-def test_it_says_which_load_the_calibration_of_its_engines_does_not_know() -> None:
+def test_a_preview_names_loads_outside_its_engines_calibration() -> None:
     (text,) = set(not_modelled(NARROW)) - set(not_modelled(MODEL))
     assert "new tokens in a prompt; the calibration did not" in text

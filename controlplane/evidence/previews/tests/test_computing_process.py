@@ -85,7 +85,7 @@ def test_a_killed_subprocess_is_reported(processes):
     assert ended(processes)
 
 
-def test_it_ends_by_itself_when_nobody_waits_any_more(monkeypatch):
+def test_a_computing_process_ends_once_nobody_waits_for_it(monkeypatch):
     monkeypatch.setattr(computation.os, "nice", lambda _: None)
     ours, theirs = Pipe()
     ours.send((compute, job()))

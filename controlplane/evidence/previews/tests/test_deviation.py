@@ -22,7 +22,7 @@ def simulated(count: int, ttft_s: float = 0.25):
     return [request(i, ttft_s=ttft_s) for i in range(count)]
 
 
-def test_it_is_the_median_ratio_over_the_later_half():
+def test_the_deviation_is_the_median_ratio_over_the_later_half():
     """The first half warms the twin's caches up."""
     requests = [played(i, ttft_ms=1.0 if i < 30 else 200.0) for i in range(60)]
     found = compared(requests, simulated(60), "demo", LIVE)

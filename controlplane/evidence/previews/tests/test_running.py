@@ -50,7 +50,7 @@ def run(preview):
     return as_dict(preview)
 
 
-def test_it_ends_with_what_the_draft_would_change(preview, in_this_process):
+def test_a_preview_ends_with_what_the_draft_would_change(preview, in_this_process):
     found = run(preview)
     assert (found["status"], found["cause"], found["done"]) == (DONE, "", found["total"])
     assert found["result"]["changed"]["of"] == found["result"]["classes"]["all"]["n"] == 40

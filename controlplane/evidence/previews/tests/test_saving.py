@@ -47,7 +47,7 @@ def test_a_draft_that_computes_more_costs_more() -> None:
     assert "$" in saving(found)
 
 
-def test_it_is_unknown_without_answers_and_has_no_price_without_gpus() -> None:
+def test_a_saving_is_unknown_without_answers_and_has_no_price_without_gpus() -> None:
     assert saving_of({"live": None, "draft": 1.0}, COST, 5.0) is None
     assert saving(None) == "–"
     found = saving_of({"live": 2.0, "draft": 1.0}, replace(COST, has_gpus=False), 5.0)

@@ -79,7 +79,7 @@ def test_one_of_another_policy_is_not_found(policy, draft):
             policy_job.numbered(Preview, other, number)
 
 
-def test_it_grows_old(policy, draft, record):
+def test_a_preview_becomes_outdated(policy, draft, record):
     record(200)
     made = done(policy)
     assert codes(made, NOW + 86_000) == []

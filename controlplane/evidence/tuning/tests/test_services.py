@@ -24,7 +24,7 @@ from router.contract.problem import InvalidInput
 pytestmark = pytest.mark.usefixtures("sent")
 
 
-def test_it_is_sent_and_audited(policy, sent):
+def test_a_tuning_is_sent_and_audited(policy, sent):
     made = started(policy)
     assert sent == [("tuning.run", [made.pk], "control")]
     entry = AuditEntry.objects.get(action="tuning.start")
@@ -70,7 +70,7 @@ def test_without_optuna_the_install_command_is_the_answer(policy, monkeypatch):
         started(policy)
 
 
-def test_it_ends_with_trials_winners_and_what_was_not_tested(done):
+def test_a_tuning_ends_with_trials_winners_and_what_was_not_tested(done):
     found = with_trials(done)
     assert (found["done"], [each["number"] for each in found["trials"]]) == (3, [1, 2, 3])
     assert (found["trials"][0]["n"], found["result"]["winners"][0]["check"]["n"]) == (70, 30)
@@ -150,7 +150,7 @@ def test_a_resumed_tuning_continues_after_its_finished_trials(interrupted, sent,
     assert interrupted.result["winners"]
 
 
-def test_it_does_not_go_on_with_another_fleet(interrupted):
+def test_a_tuning_is_not_resumed_on_a_changed_fleet(interrupted):
     Pool.objects.update(replicas=3)
     services.resume(interrupted, OTTO)
     running.run_tuning(interrupted.pk)
@@ -188,7 +188,7 @@ def test_a_winner_becomes_a_draft_with_its_evidence_and_is_not_published(done):
     assert AuditEntry.objects.get(action="tuning.draft").reason == f"trial {winner['trial']}"
 
 
-def test_it_does_not_touch_an_open_draft_and_says_whose_it_is(done):
+def test_a_winner_leaves_an_open_draft_alone_and_names_its_owner(done):
     edit(done.policy, heavy_new_tokens=9_000)
     before = Draft.objects.get()
     with pytest.raises(Conflict, match="has a draft of default open") as raised:

@@ -17,7 +17,7 @@ def test_dollars_per_million_and_tokens_per_gpu_second() -> None:
 @pytest.mark.parametrize(
     "columns", [[[None], [1], [5.0]], [[0.0], [1], [5.0]], [[600.0], [None], [None]], [[], [], []]]
 )
-def test_it_is_unknown_without_tokens_or_gpus(columns: list[list[float | None]]) -> None:
+def test_the_cost_is_unknown_without_tokens_or_gpus(columns: list[list[float | None]]) -> None:
     assert economics(*columns) == (None, None)
 
 

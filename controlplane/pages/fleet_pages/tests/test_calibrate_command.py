@@ -30,7 +30,7 @@ def calibrate(*words: str) -> str:
     return out.getvalue()
 
 
-def test_it_says_what_it_does_to_the_instance_and_shows_what_was_measured_beside_what_was_fitted() -> None:
+def test_the_command_warns_of_its_load_and_shows_measured_beside_fitted_times() -> None:
     instance()
     said = calibrate("chat-0", "--seconds", "30", "--reason", "new driver")
     assert said.startswith("chat-0 is measured with test requests for up to 30 s")

@@ -32,7 +32,7 @@ def ask(client: Client, **body: Any) -> Any:
     return client.post(f"{PATH}/calibrate", body, content_type="application/json")
 
 
-def test_it_is_taken_done_by_the_worker_of_the_instances_node_and_then_read(operator: Client, sent: list[Any]) -> None:
+def test_a_calibration_is_accepted_performed_by_the_nodes_worker_and_read(operator: Client, sent: list[Any]) -> None:
     instance(node="gpu-1")
     answer = ask(operator, seconds=30, reason="new driver", anyway=True)
     assert answer.status_code == 202, answer.content

@@ -40,7 +40,7 @@ def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:
     assert replace(found, costs=0.1).pays
 
 
-def test_it_is_unknown_without_tiers_or_gpus() -> None:
+def test_a_saving_is_unknown_without_tiers_or_gpus() -> None:
     plain = TwinFleet({"p-0": replace(ENGINE, tiers=None)})
     assert saving(READ, plain, COST, Hardware(1), Prices()) is None
     assert saving(READ, FLEET, replace(COST, has_gpus=False), Hardware(0), Prices()) is None

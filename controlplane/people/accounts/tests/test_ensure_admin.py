@@ -59,7 +59,7 @@ def test_up_says_so_in_one_line(monkeypatch):
         prepare(Options(demo=False))
 
 
-def test_it_is_looked_at_only_when_the_user_is_made(monkeypatch):
+def test_a_password_is_checked_only_when_the_user_is_created(monkeypatch):
     ensure_admin()
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
     assert ensure_admin().password is None

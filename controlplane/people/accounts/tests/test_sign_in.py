@@ -26,12 +26,12 @@ def test_the_right_password_leads_to_the_live_page(live_redis, nora, client):
     assert client.session["_auth_user_id"] == str(nora.pk)
 
 
-def test_it_leads_to_the_page_that_was_asked_for(live_redis, nora, client):
+def test_a_sign_in_leads_to_the_page_that_was_asked_for(live_redis, nora, client):
     assert sign_in(client, next="/policies/default/").headers["Location"] == "/policies/default/"
 
 
 @pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example/x", "javascript:alert(1)"])
-def test_it_never_leads_to_another_site(live_redis, nora, client, target):
+def test_a_sign_in_never_leads_to_another_site(live_redis, nora, client, target):
     assert sign_in(client, next=target).headers["Location"] == "/live"
 
 

@@ -55,7 +55,7 @@ def test_a_deactivated_persons_session_and_tokens_stop_working(ada_client, otto,
     assert caller.get("/policies").status_code == 401
 
 
-def test_they_can_be_activated_again(ada_client, otto):
+def test_deactivated_users_can_be_activated_again(ada_client, otto):
     ada_client.post(f"/users/{otto.pk}", {"active": "no"})
     ada_client.post(f"/users/{otto.pk}", {"active": "yes"})
     assert fresh(otto).is_active

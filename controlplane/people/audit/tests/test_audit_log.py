@@ -25,7 +25,7 @@ def test_an_entry_survives_the_person(otto):
     assert AuditEntry.objects.get().actor_name == "otto"
 
 
-def test_it_carries_the_request_it_came_from(otto_client):
+def test_an_entry_names_the_request_that_caused_it(otto_client):
     answer = otto_client.post(
         "/tokens/", {"name": "x", "scopes": ["policy:read"]}, headers={"X-Request-ID": "request-12345"}
     )

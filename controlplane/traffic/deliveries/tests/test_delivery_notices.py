@@ -40,7 +40,7 @@ def test_the_history_of_a_delivery_names_who_caused_each_step(policy) -> None:
     assert (facts["policy"], facts["version"], facts["base"], facts["by"]) == ("default", 2, 1, "ada")
 
 
-def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_on_commit_callbacks) -> None:
+def test_a_deliverys_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_on_commit_callbacks) -> None:
     marks = []
     monkeypatch.setattr(notices, "announce", lambda *given: marks.append(given[2]))
     with django_capture_on_commit_callbacks(execute=True):

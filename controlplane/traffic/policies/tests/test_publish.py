@@ -24,7 +24,7 @@ def test_publishing_makes_the_next_version_and_ends_the_draft(redis_away, policy
     assert not Draft.objects.exists()
 
 
-def test_it_is_audited_with_before_and_after(redis_away, policy):
+def test_a_publication_is_audited_with_before_and_after(redis_away, policy):
     published(policy, heavy_new_tokens=9000)
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.subject, entry.reason) == ("policy.publish", "policy default v2", WHY)
@@ -87,7 +87,7 @@ def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
     assert value["rollout"] == {"mode": "full"}
 
 
-def test_it_is_announced(policy, pool, live_redis, django_capture_on_commit_callbacks):
+def test_a_publication_is_announced(policy, pool, live_redis, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         published(policy, heavy_new_tokens=9000)
     ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)

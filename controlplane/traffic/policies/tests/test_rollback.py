@@ -10,7 +10,7 @@ from router.contract.problem import InvalidInput
 pytestmark = pytest.mark.usefixtures("redis_away")
 
 
-def test_it_makes_a_new_version_with_the_old_document(policy):
+def test_a_rollback_makes_a_new_version_with_the_old_document(policy):
     published(policy, heavy_new_tokens=9000)
     version = services.rollback(policy, 1, ADA, WHY).version
     assert (version.number, version.rollback_of, version.based_on) == (3, 1, 2)
@@ -18,13 +18,13 @@ def test_it_makes_a_new_version_with_the_old_document(policy):
     assert AuditEntry.objects.first().action == "policy.rollback"
 
 
-def test_it_keeps_the_versions_in_between(policy):
+def test_a_rollback_keeps_the_versions_in_between(policy):
     published(policy, heavy_new_tokens=9000)
     services.rollback(policy, 1, ADA, WHY)
     assert [v.number for v in selectors.history(policy)] == [3, 2, 1]
 
 
-def test_it_is_refused_when_another_version_went_live_since_it_was_looked_at(policy):
+def test_a_rollback_is_refused_if_another_version_went_live_meanwhile(policy):
     seen = published(policy, heavy_new_tokens=9000).version.etag
     published(policy, ADA, heavy_new_tokens=7000)
     with pytest.raises(Conflict, match="v3 was published by ada") as conflict:

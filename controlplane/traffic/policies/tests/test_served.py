@@ -50,21 +50,21 @@ def refused(error: pytest.ExceptionInfo[InvalidInput], version: int) -> None:
     assert Policy.objects.get(name="chat").live == version
 
 
-def test_it_is_not_published(pool: Pool, policy: Policy) -> None:
+def test_an_unsuitable_policy_is_not_published(pool: Pool, policy: Policy) -> None:
     drafted(policy, NEVER)
     with pytest.raises(InvalidInput) as error:
         services.publish(policy, ADA, WHY)
     refused(error, 1)
 
 
-def test_it_is_not_delivered_step_by_step(pool: Pool, policy: Policy) -> None:
+def test_an_unsuitable_policy_is_not_delivered(pool: Pool, policy: Policy) -> None:
     drafted(policy, NEVER)
     with pytest.raises(InvalidInput) as error:
         propose(policy, {"steps": [{"mode": "full", "bake_s": 600}]}, ADA, WHY)
     refused(error, 1)
 
 
-def test_it_does_not_come_back(pool: Pool, policy: Policy) -> None:
+def test_an_unsuitable_policy_is_not_rolled_back_to(pool: Pool, policy: Policy) -> None:
     Pool.objects.update(engine={})
     drafted(policy, NEVER)
     services.publish(policy, ADA, WHY)
@@ -76,7 +76,7 @@ def test_it_does_not_come_back(pool: Pool, policy: Policy) -> None:
     refused(error, 3)
 
 
-def test_it_is_not_made_for_a_pool_that_waits_for_it(pool: Pool) -> None:
+def test_an_unsuitable_policy_is_not_created_for_a_waiting_pool(pool: Pool) -> None:
     Pool.objects.update(policy="day")
     with pytest.raises(InvalidInput):
         services.create_policy("day", NEVER, ADA, WHY)

@@ -26,7 +26,7 @@ def played(*models: EngineModel) -> TwinOutcome:
     return simulate(fleet, document.parse(document.default("round_robin")), TRACE.requests, pacing="timestamps", seed=1)
 
 
-def test_it_is_among_the_doubts_about_a_run() -> None:
+def test_a_load_outside_the_calibration_is_among_the_doubts_about_a_run() -> None:
     narrow = replace(MODEL, calibrated=LoadRange((1, 500), (1, 20)))
     outcome = played(narrow, narrow)
     (text,) = outcome.outside

@@ -41,7 +41,7 @@ def test_only_the_last_half_minute_counts() -> None:
     assert breaker([*earlier, at(60, 2_100, 30, (500, 5))], at(95, 2_200, 60, (900, 5))).n == (100, 400)
 
 
-def test_it_says_over_which_time_it_counted() -> None:
+def test_the_breaker_says_over_which_time_it_counted() -> None:
     first = at(7, 100, 20)
     assert breaker([], first).text == "20 of 100 requests failed since the split began, 10 of 1000 in control"
     assert breaker([first], at(42, 300, 60)).text == "40 of 200 requests failed in 35 s, 0 of 0 in control"

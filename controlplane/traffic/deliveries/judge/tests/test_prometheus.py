@@ -97,7 +97,7 @@ def test_a_failure_and_an_error_count_once_they_last(answers: list[QueryResult],
     assert found == verdicts
 
 
-def test_it_may_fail_below_and_pause() -> None:
+def test_a_prometheus_guard_may_fail_below_its_limit_and_pause() -> None:
     finding, _ = judge(guard("below", 1, "pause"), QueryResult(0.4), None)
     assert (finding.verdict, finding.effect) == ("fail", "pause")
     assert judge(guard("below", 1), QueryResult(0.5), None)[0].verdict == "fine"
