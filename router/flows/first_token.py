@@ -28,7 +28,8 @@ class Chunk:
     def __init__(self, made: dict[str, Any]) -> None:
         self.made = made
         choices = made.get("choices")
-        self.choices: list[dict[str, Any]] = [c for c in choices if isinstance(c, dict)] if choices else []
+        listed = choices if isinstance(choices, list) else []
+        self.choices: list[dict[str, Any]] = [c for c in listed if isinstance(c, dict)]
 
     def written(self) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(self.made)

@@ -14,7 +14,7 @@ from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
 BLOCK_SPANS = 16_384  # 32 million tokens, at about 1.2 KB a span with blocks of 16 tokens
-ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)  # tokens
+ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)  # tokens, up to the longest prompts
 
 
 @dataclass(slots=True)

@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from router.contract import answers
 from router.flows import first_token
 from router.upstream.beginning import Beginning
-from router.upstream.usage import Strip
+from router.upstream.stream_tail import StreamTail
+from router.upstream.usage import Strip, parse
 
 QUIET = [
     {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
@@ -178,6 +181,31 @@ def test_an_error_of_any_shape_is_one_of_the_engine(error):
         sign, found = answers.sign(written(document))
         assert (sign, found.status, found.is_clients) == ("error", None, False)
     assert answers.sign(answers.payload(b"event: error\ndata: " + written(error)))[0] == "error"
+
+
+FIELDS = (
+    *("type", "object", "id", "choices", "delta", "error", "response", "message", "code", "status", "usage", "text"),
+    *("finish_reason", "index", "content", "tool_calls", "prompt_tokens", "prompt_tokens_details", "cached_tokens"),
+)
+VALUES = (None, True, 0, -1, 10**30, float("nan"), "", "x", "error", "response.failed", "message_delta", "abort", "²²²")
+SHAPES = st.recursive(
+    st.sampled_from(VALUES),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(FIELDS), SHAPES, max_size=4))
+def test_an_answer_of_any_shape_is_read_without_a_fault_of_the_router(document):
+    data = written(document)
+    stream = b"data: %b\n\ndata: [DONE]\n\n" % data
+    answers.wrong_with(answers.said(data), data, generates=True)
+    Beginning().feed(stream)
+    tail = StreamTail(reports_twice=True)
+    tail.add(stream)
+    parse(tail.ended().usage or {})
+    first_token.Without(first_token.first_token(stream)).feed(stream)
 
 
 def test_an_event_of_an_unknown_kind_may_be_nested_however_deeply():

@@ -123,6 +123,7 @@ def test_the_usage_of_a_stream_is_that_of_its_usage_event() -> None:
 @pytest.mark.parametrize(
     "event",
     [
+        b'data: {"choices":7}\n\n',
         b'data: {"choices":[7,null]}\n\n',
         b'data: {"choices":{"a":1}}\n\n',
         b'data: {"choices":[{"index":[],"delta":7}]}\n\n',
