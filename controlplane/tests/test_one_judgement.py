@@ -1,5 +1,6 @@
 """A replay, a batch and a gateway come to the result of the router's receipt, whatever engines answer."""
 
+import itertools
 from typing import Any
 
 import orjson
@@ -67,8 +68,17 @@ async def test_replays_and_lines_of_batches_end_as_the_receipt_says(world: Any, 
     client.close()
 
 
-async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again(world: Any) -> None:  # noqa: F811
-    w: World = await world(*[fails("closes"), fails(500)] * 2)
+@pytest.mark.parametrize("second", [500, 503])
+async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again(
+    world: Any,  # noqa: F811
+    second: int,
+) -> None:
+    turns = itertools.cycle((fails("closes"), fails(second)))
+
+    async def in_turn(engine: Engine, request: Received, writer: Writer) -> None:
+        await next(turns)(engine, request, writer)
+
+    w: World = await world(in_turn, in_turn)
     response = await w.client.post(plans.CHAT, json={"model": "llama", **BODIES[plans.CHAT], "stream": False})
     answer = answer_of(response, "r")
     assert (answer.status, meaning(answer).outcome) == (502, "failed")

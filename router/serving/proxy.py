@@ -301,7 +301,7 @@ class Proxy:
             status = attempt.status if attempt.status != 200 else None
             raise ErrorResponse(status or 502, condition, f"{endpoint.id} {attempt.error}", result=result)
         elif result == "refused" and fault.was_sent_on(call):
-            raise _not_again(call, answer.connection.status, "saturated", f"{endpoint.id} {attempt.error}")
+            raise _not_again(call, f"{endpoint.id} {attempt.error}")
         return able
 
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
@@ -504,7 +504,7 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
         raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
     if isinstance(error, PrefillBusy):  # as all are that could take over
         if fault.was_sent_on(call):
-            raise _not_again(call, 503, "saturated", str(error)) from None
+            raise _not_again(call, str(error)) from None
         raise ErrorResponse(503, "saturated", f"no instance takes the prompt now: {error}", retry_after_s=1) from None
     if fault.is_spent(call):
         raise _spent(call, code) from None
@@ -528,11 +528,11 @@ def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
     return ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
 
 
-def _not_again(call: Call, status: int, code: str, why: str) -> ErrorResponse:
-    """Return the refusal of a request that may have crashed an engine, and that no other one takes now."""
+def _not_again(call: Call, why: str) -> ErrorResponse:
+    """Return the error of a request that may have crashed an engine, and that no other one takes now."""
     ended = ", ".join(one.endpoint.id for one in call.outcome.failures if one.kind == fault.BROKEN)
     message = f"{why}; {ended}: {_KINDS[fault.BROKEN]}"
-    return ErrorResponse(503 if status == 200 else status, code, message, should_retry=False)
+    return ErrorResponse(502, "upstream_failed", message, should_retry=False, result="failed_before_content")
 
 
 _KINDS = {
@@ -544,7 +544,7 @@ _KINDS = {
 
 def _refusal_error(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
     if fault.was_sent_on(call):
-        return _not_again(call, refusal.status, refusal.code, refusal.reason)
+        return _not_again(call, refusal.reason)
     if tried and refusal.code == "no_instance_ready":
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
         return _bad_gateway(call, f"every instance that was tried failed: {why}")

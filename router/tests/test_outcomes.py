@@ -219,11 +219,12 @@ async def test_a_request_that_may_have_ended_an_engine_is_not_to_be_repeated_tho
 
     w = await world(in_turn, in_turn)
     response = await w.ask(stream=streams)
-    assert (response.status_code, response.headers["x-should-retry"]) == (status, "false")
+    assert (response.status_code, response.headers["x-should-retry"]) == (502, "false")
     assert "retry-after" not in response.headers
     error = response.json()["error"]
-    assert (error["code"], "its process may have ended" in error["message"]) == ("saturated", True)
-    assert (await w.receipt(response))["result"] == "refused"
+    assert (error["code"], "its process may have ended" in error["message"]) == ("upstream_failed", True)
+    receipt = await w.receipt(response)
+    assert (receipt["result"], receipt["attempts"][1]["result"]) == ("failed_before_content", "refused")
 
 
 async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):

@@ -225,7 +225,8 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
     died = [place for place, tried in enumerate(attempts) if any(map(_died, _logs(asked, tried["instance"])[-1:]))]
     after = [attempt for attempt in attempts[died[0] + 1 :] if attempt["result"] != "refused"] if died else []
     assert len(after) <= 1, f"it ended {attempts[died[0]]['instance']}, and was sent to {len(after)} others"
-    assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or asked.got.has_left, (
+    is_full = bool(died) and (last, result) == ("refused", BEFORE)
+    assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or is_full or asked.got.has_left, (
         f"{result}, where the last attempt is {last}"
     )
 
