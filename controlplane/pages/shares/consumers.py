@@ -15,6 +15,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from controlplane.live.dashboard import history
 from controlplane.live.dashboard.bridge import DeflatedText, bridge
 from controlplane.live.dashboard.frame.folding import unfolded
+from controlplane.live.dashboard.frame.types import Frame
 from controlplane.live.dashboard.step import current, rows
 from controlplane.pages.shares import view
 from controlplane.pages.shares.services import share_of
@@ -95,13 +96,26 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
     now = time.time()
     try:
         client = connect()
-        frame = current(client, now)
-        shown = view.frame_of(frame, pool) if frame is not None else None
+        shown = _shown_frame(client, pool, now)
         kept = view.history_of(rows(client, now, seconds), shown) if shown is not None else []
         return {"sent_at": now, "frame": shown, "history": history.charted(kept, now, seconds), "trouble": ""}
     except redis.RedisError as error:
         log.warning("live.redis_down", error=str(error))
         return {"sent_at": now, "frame": None, "history": history.charted((), now, seconds), "trouble": "redis"}
+
+
+def frame_now(pool: str) -> Frame | None:
+    """Return the newest frame as the share shows it; None without one, or when Redis is away."""
+    try:
+        return _shown_frame(connect(), pool, time.time())
+    except redis.RedisError as error:
+        log.warning("live.redis_down", error=str(error))
+        return None
+
+
+def _shown_frame(client: redis.Redis, pool: str, now: float) -> Frame | None:
+    frame = current(client, now)
+    return view.frame_of(frame, pool) if frame is not None else None
 
 
 def _shown(message: DeflatedText, pool: str) -> DeflatedText:
