@@ -2,6 +2,7 @@
 
 import json
 import time
+import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_of_a_long_range_no_more_is_read_than_its_charts_show(
 ) -> None:
     with live_redis.pipeline() as pipe:
         for second in range(-kept_s, 1 if ends == "now" else 90):
-            fields = {"f": b'{"at":%d,"classes":{},"kv":{}}' % second}
+            fields = {"z": zlib.compress(b'{"at":%d,"classes":{},"kv":{}}' % second)}
             pipe.xadd(redis_keys.FRAMES, fields, id=f"{int((NOW + second) * 1000)}-0")
         pipe.execute()
     kept = [row["at"] for row in rows(live_redis, NOW, seconds, end=None if ends == "now" else NOW)]
@@ -119,7 +120,9 @@ def test_of_a_long_range_no_more_is_read_than_its_charts_show(
 
 
 def test_a_long_range_has_what_was_kept_since_the_clock_was_read(live_redis: redis.Redis) -> None:
-    live_redis.xadd(redis_keys.FRAMES, {"f": b'{"at":7,"classes":{},"kv":{}}'}, id=f"{int((NOW + 2) * 1000)}-0")
+    live_redis.xadd(
+        redis_keys.FRAMES, {"z": zlib.compress(b'{"at":7,"classes":{},"kv":{}}')}, id=f"{int((NOW + 2) * 1000)}-0"
+    )
     assert [row["at"] for row in rows(live_redis, NOW, 3_600)] == [7]
     assert rows(live_redis, NOW, 3_600, end=NOW) == []
 
