@@ -16,6 +16,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import PolicyVersion
 from fleet import selectors
+from fleet.counted import counted
 from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import build
@@ -124,17 +125,30 @@ def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
     return max(latest, plan.ended_at or latest)
 
 
+def _alike(pool: Pool, answer: planned.Answer, rows: list[tuple[int, planned.Row]]) -> str:
+    """Say what else the pool needs to be as in the nearest row with its engines; empty if it has other engines."""
+    spec, live, needs = pool_spec(pool), _live(pool), list[tuple[int, str]]()
+    count, strategy = scale_of(pool, timezone.now()).replicas, _parsed(live)["strategy.name"] if live else "none"
+    for at, row in rows:
+        if _has_engine(spec, answer, row):
+            texts = [f"{counted(row['replicas'], 'instance')} instead of {count}"] * (count != row["replicas"])
+            texts += [f"the strategy {row['policy']} published instead of {strategy}"] * (strategy != row["policy"])
+            needed = " and ".join(texts) or f"{row['engine'].get('prefill_instances')} prefill instances"
+            needs.append((len(texts), f"{pool.name} has the engines of row {at}; it needs {needed}."))
+    return min(needs)[1] if needs else ""
+
+
 def _never(answer: planned.Answer) -> str:
     """Say which pool is or was nearly as in a row."""
     rows = list(enumerate(answer["rows"], start=1))
     for pool in _pools(answer):
+        if alike := _alike(pool, answer, rows):
+            return alike
         later: PoolVersion | None = None
         for version in pool.versions.filter(config__kind=pool.kind):
             row = next((at for at, row in rows if _has_engine(spec_of(version), answer, row)), 0)
             if row and later is not None:
                 until = f"version {later.number}, {later.at:%Y-%m-%d %H:%M} UTC"
                 return f"Another fleet since: {pool.name} had the engines of row {row} until {until}."
-            if row:
-                return f"{pool.name} has the engines of row {row}, and not its number of instances and policy."
             later = version
     return "No pool is as in a row: its engines, number of instances and policy."

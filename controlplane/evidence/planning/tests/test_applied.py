@@ -173,7 +173,7 @@ def test_a_pool_that_is_not_as_in_a_row_says_what_is_missing(
     receive()
     before = pool_spec(pool)
     Pool.objects.update(replicas=3)
-    assert said(ci, plan)["reason"].startswith("No pool is as in a row")
+    assert said(ci, plan)["reason"] == "demo has the engines of row 1; it needs 2 instances instead of 3."
     Pool.objects.update(replicas=2, engine={**ENGINE, "max_num_seqs": 8})
     pool.refresh_from_db()
     record_version(pool, before, pool_spec(pool), "otto", "")
@@ -188,7 +188,9 @@ def test_a_pool_that_is_not_as_in_a_row_says_what_is_missing(
     FleetPlan.objects.update(result={**ANSWER, "rows": [{**ROW, "predicted": {}}]})
     assert "plan again" in said(ci, plan)["reason"]
     FleetPlan.objects.update(result={**ANSWER, "rows": [{**ROW, "policy": "lpwl"}]})
-    assert "and not its number of instances and policy" in said(ci, plan)["reason"]
+    assert said(ci, plan)["reason"].endswith("it needs the strategy lpwl published instead of priced.")
+    FleetPlan.objects.update(result={**ANSWER, "rows": [{**ROW, "engine": {**ENGINE, "tp": 2}}]})
+    assert said(ci, plan)["reason"].startswith("No pool is as in a row")
     FleetPlan.objects.update(result=None, status="failed")
     assert said(ci, plan)["reason"] == "The plan has no rows; it is failed."
     assert ci.get("/plans/99/actual").status_code == 404
