@@ -1,9 +1,13 @@
 """A real process of the compiled router: what compiling broke once, each seen only in a real request."""
 
 import json
+import runpy
+import tomllib
+import zipfile
 
 import pytest
 
+from router.compiled import ROOT
 from router.request_path import ROUTER
 from router.tests.plain_engine import plain
 from router.tests.standalone.test_alone import alone, client, engines, urls  # noqa: F401 - fixtures
@@ -58,6 +62,23 @@ async def test_probes_whose_connection_is_a_subclass_find_the_engines(alone, eng
     health = await router.until(lambda health: health["pools"]["default"]["ready"] == 2)
     assert health["pools"]["default"]["ready"] == 2
     assert await compiled(router.url, client)
+
+
+async def test_a_wheel_brings_the_copy(alone, engines, client, tmp_path, monkeypatch):  # noqa: F811
+    """It is left once a source of the installation differs."""
+    packing = runpy.run_path(str(ROOT / "deploy" / "wheel.py"))
+    project = packing["router_alone"](tomllib.loads((ROOT / "pyproject.toml").read_text()))
+    packing["build"](tmp_path, ("router",), {"pyproject.toml": project}, compiled=True)
+    (wheel,) = tmp_path.glob("weir_router-*-cp3*-none-linux_*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(tmp_path)
+    monkeypatch.chdir(tmp_path)  # where `python -m router` looks first
+    for is_compiled in (True, False):
+        router = alone("--instances", urls(await engines(plain())))
+        await router.ready()
+        assert (await client.post(f"{router.url}/v1/completions", json=BODY)).status_code == 200
+        assert await compiled(router.url, client) is is_compiled
+        (tmp_path / "router" / "source.py").open("a").write("\n")
 
 
 async def test_switched_off_the_sources_run(alone, engines, client, monkeypatch):  # noqa: F811
