@@ -23,6 +23,7 @@ ROUTER = CompiledCopy(
         "policy.rules.classify",
         "policy.rules.filters",
         "policy.strategies.priced",
+        "policy.view",
         "pool.admission",
         "pool.affinity",
         "pool.endpoint",

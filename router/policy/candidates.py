@@ -7,8 +7,8 @@ from typing import Any, overload
 
 from router.policy.columns import PACE, PULLS, columns, rounded
 from router.policy.fleet import FleetColumns
-from router.policy.types import UNKNOWN, Candidate, InstanceState, Rates, RoutingRequest
-from router.policy.view import Pick, cached_tokens
+from router.policy.types import UNKNOWN, Candidate, InstanceState, Pick, Rates, RoutingRequest
+from router.policy.view import cached_tokens
 
 # Fields that few requests set, with their usual values, compared in one step
 SELDOM = {"indivisible": "", "generates": True, "band": 0}

@@ -120,6 +120,22 @@ class Decision(Value, frozen=True):
     pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
 
 
+class Pick(Value, frozen=True):
+    """What a strategy chose."""
+
+    instance: InstanceState
+    request_class: RequestClass
+    rule: str
+    reasons: InWords
+    ranked: Sequence[InstanceState] = ()  # the compared instances
+    scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
+    prefill: InstanceState | None = None  # instance that computes the prompt, if not `instance`
+    refused: bool = False  # True if no instance may take the request now; `instance` would have been the best
+    pull_ms: float | None = None  # predicted time of a pull (rules/pull.py), until the KV has come from `prefill`
+    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
+    weighed: bool = False  # True if a pull was weighed against computing
+
+
 # A parsed, valid policy document: {"classes.heavy_new_tokens": 20000, …}, every parameter that the strategy uses by
 # dotted path. Immutable; a plain dict, as a subclass would take three times as long for each of a request's look-ups.
 ParsedPolicy = NewType("ParsedPolicy", dict[str, Any])

@@ -1,47 +1,55 @@
-"""Input and result of a strategy, and computations that strategies share. Instances are named by index."""
+"""Input of a strategy, and computations that strategies share. Instances are named by index."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from operator import add, truediv
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from router.policy.fleet import FleetColumns, dropped
 from router.policy.held import HeldByLevel
-from router.policy.reasons import InWords
-from router.policy.types import InstanceState, ParsedPolicy, RequestClass, RoutingRequest
-from router.policy.value import Value
+from router.policy.types import InstanceState, ParsedPolicy, RoutingRequest
 
-T = TypeVar("T")
 SPARSE = 4  # least ratio of instances to holders of a prompt
 
 
-class kept(Generic[T]):
-    """functools.cached_property without its lock, which costs as much as the value itself."""
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-        self._name = make.__name__
-
-    def __get__(self, view: Any, owner: type) -> T:
-        made = view.__dict__[self._name] = self._make(view)
-        return made
-
-
-@dataclass  # no slots, as the lists below are built on first use and kept
 class View:
-    """A request and the instances that may take it (at least one)."""
+    """A request and the instances that may take it (at least one). Lists are made when they are first read."""
 
-    request: RoutingRequest
-    instances: FleetColumns
-    policy: ParsedPolicy
-    draw: float  # [0, 1): decides between instances that are equally good
-    fleet: FleetColumns  # every instance, including those that can only prefill for others
-    paced: bool = False  # True if instances differ in speed and the policy considers it
+    __slots__ = (
+        *("_cached", "_new", "_new_at_pace", "_ongoing", "_work"),
+        *("draw", "fleet", "instances", "paced", "policy", "request"),
+    )
 
-    @kept
+    def __init__(
+        self,
+        request: RoutingRequest,
+        instances: FleetColumns,
+        policy: ParsedPolicy,
+        draw: float,
+        fleet: FleetColumns,
+        paced: bool = False,
+    ) -> None:
+        self.request = request
+        self.instances = instances
+        self.policy = policy
+        self.draw = draw  # [0, 1): decides between instances that are equally good
+        self.fleet = fleet  # every instance, including those that can only prefill for others
+        self.paced = paced  # True if instances differ in speed and the policy considers it
+        self._cached: Sequence[int] | None = None
+        self._new: list[int] | None = None
+        self._new_at_pace: list[float] | None = None
+        self._ongoing: list[float] | None = None
+        self._work: list[float] | None = None
+
+    @property
     def cached(self) -> Sequence[int]:
         """h_i, at most the prompt's length. Tokens below the device count less, as they have to be loaded."""
+        made = self._cached
+        if made is None:
+            made = self._cached = self._held()
+        return made
+
+    def _held(self) -> Sequence[int]:
         request, ids = self.request, self.instances.ids
         held_by, tiers = request.held, request.held_tiers
         # A plain dict, for all but the largest pools, is read in one step
@@ -57,9 +65,15 @@ class View:
     def _tier_weights(self) -> tuple[float, float]:
         return self.policy["cache.host_weight"], self.policy["cache.disk_weight"]
 
-    @kept
+    @property
     def new(self) -> list[int]:
         """n_i = L − h_i"""
+        made = self._new
+        if made is None:
+            made = self._new = self._missing()
+        return made
+
+    def _missing(self) -> list[int]:
         prompt, cached = self.request.prompt_tokens, self.cached
         if not is_sparse(self.request, self.instances):
             return [prompt - tokens for tokens in cached]
@@ -70,21 +84,30 @@ class View:
                 new[position] = prompt - cached[position]
         return new
 
-    @kept
+    @property
     def new_at_pace(self) -> list[float]:
         """n_i/pace_i"""
-        return self.at_pace(self.new)
+        made = self._new_at_pace
+        if made is None:
+            made = self._new_at_pace = self.at_pace(self.new)
+        return made
 
-    @kept
+    @property
     def ongoing(self) -> list[float]:
         """PP_i + request_tokens · R_i: prefill still to be computed, and a fixed number of tokens per request."""
-        return self.instances.column(ongoing, self.policy["load.request_tokens"])
+        made = self._ongoing
+        if made is None:
+            made = self._ongoing = self.instances.column(ongoing, self.policy["load.request_tokens"])
+        return made
 
-    @kept
+    @property
     def work(self) -> list[float]:
         """(n_i + ongoing_i)/pace_i: the instance's work with this request, in tokens of the pool's median instance.
         Losing the cache counts as work."""
-        return self.at_pace(list(map(add, self.new, self.ongoing)))
+        made = self._work
+        if made is None:
+            made = self._work = self.at_pace(list(map(add, self.new, self.ongoing)))
+        return made
 
     def at_pace(self, tokens: list[Any]) -> list[Any]:
         """Divide tokens by pace: the tokens that the pool's median instance would compute in the same time."""
@@ -109,9 +132,12 @@ class View:
         if position is None:
             return self
         rest = self.of(self.instances.without(position))
-        for name in ("cached", "new", "new_at_pace", "ongoing", "work"):  # keeps the computed columns
-            if name in self.__dict__:
-                rest.__dict__[name] = dropped(self.__dict__[name], position)
+        # Keeps the computed columns
+        rest._cached = None if self._cached is None else dropped(list(self._cached), position)
+        rest._new = None if self._new is None else dropped(self._new, position)
+        rest._new_at_pace = None if self._new_at_pace is None else dropped(self._new_at_pace, position)
+        rest._ongoing = None if self._ongoing is None else dropped(self._ongoing, position)
+        rest._work = None if self._work is None else dropped(self._work, position)
         return rest
 
     def only(self, stays: Sequence[bool]) -> "View":
@@ -119,20 +145,6 @@ class View:
 
     def of(self, instances: FleetColumns) -> "View":
         return View(self.request, instances, self.policy, self.draw, self.fleet, self.paced)
-
-
-class Pick(Value, frozen=True):
-    instance: InstanceState
-    request_class: RequestClass
-    rule: str
-    reasons: InWords
-    ranked: Sequence[InstanceState] = ()  # the compared instances
-    scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
-    prefill: InstanceState | None = None  # instance that computes the prompt, if not `instance`
-    refused: bool = False  # True if no instance may take the request now; `instance` would have been the best
-    pull_ms: float | None = None  # predicted time of a pull (rules/pull.py), until the KV has come from `prefill`
-    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
-    weighed: bool = False  # True if a pull was weighed against computing
 
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:

@@ -5,9 +5,9 @@ from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
 from router.policy.rules.roles import prefills, sends_to
-from router.policy.types import InstanceState
+from router.policy.types import InstanceState, Pick
 from router.policy.value import replace
-from router.policy.view import Pick, View, by_turn, least
+from router.policy.view import View, by_turn, least
 
 
 def offloaded(view: View, pick: Pick) -> Pick:

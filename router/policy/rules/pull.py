@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from router.contract.connectors import CONNECTORS
 from router.policy.rules.offload import able_to_prefill
-from router.policy.types import InstanceState
+from router.policy.types import InstanceState, Pick
 from router.policy.value import replace
-from router.policy.view import Pick, View
+from router.policy.view import View
 
 PULL = "flow.pull_gb_per_s"
 SHARED = frozenset(name for name, connector in CONNECTORS.items() if connector.is_shared)

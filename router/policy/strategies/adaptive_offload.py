@@ -3,8 +3,8 @@
 from router.policy.rules.offload import prefiller, serving
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode
 from router.policy.strategies.strategy import Strategy
-from router.policy.types import InstanceState
-from router.policy.view import Pick, View
+from router.policy.types import InstanceState, Pick
+from router.policy.view import View
 
 
 def rank(view: View) -> Pick:

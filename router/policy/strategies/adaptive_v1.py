@@ -8,8 +8,8 @@ from router.policy.rules.offload import serving
 from router.policy.rules.overload import most_work, overloaded
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
-from router.policy.types import InstanceState, RequestClass
-from router.policy.view import Pick, View, least
+from router.policy.types import InstanceState, Pick, RequestClass
+from router.policy.view import View, least
 
 # Choice for a request that is heavy on this instance
 Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]

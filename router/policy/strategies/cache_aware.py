@@ -4,7 +4,8 @@ from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
-from router.policy.view import Pick, View, least
+from router.policy.types import Pick
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:

@@ -6,8 +6,8 @@ from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode
 from router.policy.strategies.strategy import Strategy, always
-from router.policy.types import InstanceState, Rates
-from router.policy.view import Pick, View
+from router.policy.types import InstanceState, Pick, Rates
+from router.policy.view import View
 
 
 def rank(view: View) -> Pick:

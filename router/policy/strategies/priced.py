@@ -17,9 +17,9 @@ from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
 from router.policy.strategies.peers.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights, always
-from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingRequest
+from router.policy.types import InstanceState, ParsedPolicy, Pick, Rates, RoutingRequest
 from router.policy.value import replace
-from router.policy.view import Pick, View, least
+from router.policy.view import View, least
 
 CONTEXT_COST = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
 MISSED = 0.5  # cost of a late first token, in times the limit
@@ -74,6 +74,12 @@ def _colocated(
     prices, beside = [], context * prompt
     loads = fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens
     columns = zip(*loads, lates, strict=False)  # `lates` may be endless
+    queued: int
+    held: int
+    requests: int
+    used: float
+    tokens: int
+    late: float
     for queued, held, requests, used, tokens, late in columns:
         new = prompt - held
         cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_loss`, `_context`

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from router.policy.schema.parameter import Parameter
-from router.policy.types import ParsedPolicy, RoutingRequest
-from router.policy.view import Pick, View
+from router.policy.types import ParsedPolicy, Pick, RoutingRequest
+from router.policy.view import View
 
 REQUESTS_FIRST = 100_000_000  # weight of a request that makes requests compare before tokens
 TOKENS_FIRST = 1

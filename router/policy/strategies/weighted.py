@@ -7,7 +7,8 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import SCORERS, explained, missing, scored
 from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
-from router.policy.view import Pick, View, by_turn, least
+from router.policy.types import Pick
+from router.policy.view import View, by_turn, least
 
 Filter = Callable[[View], Sequence[bool]]  # remaining instances; empty if all remain
 Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)

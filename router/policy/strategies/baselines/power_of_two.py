@@ -2,7 +2,8 @@
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
-from router.policy.view import Pick, View
+from router.policy.types import Pick
+from router.policy.view import View
 
 
 def rank(view: View) -> Pick:

@@ -6,8 +6,8 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Shortlisting, Strategy
-from router.policy.types import RoutingRequest
-from router.policy.view import Pick, View
+from router.policy.types import Pick, RoutingRequest
+from router.policy.view import View
 
 
 def rank(view: View) -> Pick:

@@ -3,7 +3,8 @@
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.offload import prefiller_in_turn
 from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
-from router.policy.view import Pick, View, by_turn
+from router.policy.types import Pick
+from router.policy.view import View, by_turn
 
 
 def rank(view: View) -> Pick:

@@ -5,8 +5,8 @@ from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.strategies.baselines.least_requests import fewest_requests
 from router.policy.strategies.strategy import FEWER, REQUESTS_FIRST, Shortlisting, Strategy
-from router.policy.types import RoutingRequest
-from router.policy.view import Pick, View
+from router.policy.types import Pick, RoutingRequest
+from router.policy.view import View
 
 
 def rank(view: View) -> Pick:

@@ -5,8 +5,8 @@ from operator import add
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy, always
-from router.policy.types import InstanceState
-from router.policy.view import Pick, View, least
+from router.policy.types import InstanceState, Pick
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:

@@ -4,7 +4,8 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import explained, missing, scored
 from router.policy.schema.parameter import weight
 from router.policy.strategies.strategy import Strategy
-from router.policy.view import Pick, View, least
+from router.policy.types import Pick
+from router.policy.view import View, least
 
 WEIGHTS = {"prefix": "strategy.match_weight", "kv_free": "strategy.kv_weight", "queue": "strategy.queue_weight"}
 

@@ -4,7 +4,8 @@ from operator import add, mul
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.strategies.strategy import Strategy
-from router.policy.view import Pick, View, least
+from router.policy.types import Pick
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:

@@ -4,7 +4,8 @@ from operator import add
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.strategies.strategy import FEWER, TOKENS_FIRST, Shortlisting, Strategy
-from router.policy.view import Pick, View, by_turn
+from router.policy.types import Pick
+from router.policy.view import View, by_turn
 
 
 def rank(view: View) -> Pick:

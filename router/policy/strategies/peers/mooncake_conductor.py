@@ -7,8 +7,8 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.pull import SHARED
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import TOKENS_FIRST, Shortlisting, Strategy
-from router.policy.types import RequestClass
-from router.policy.view import Pick, View, least
+from router.policy.types import Pick, RequestClass
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:

@@ -6,8 +6,8 @@ from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.baselines.least_requests import fewest_requests
 from router.policy.strategies.strategy import Strategy
-from router.policy.types import InstanceState, RequestClass
-from router.policy.view import Pick, View, least
+from router.policy.types import InstanceState, Pick, RequestClass
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:

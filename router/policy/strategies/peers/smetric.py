@@ -5,8 +5,8 @@ from operator import add, mul
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
-from router.policy.types import InstanceState
-from router.policy.view import Pick, View, least
+from router.policy.types import InstanceState, Pick
+from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
