@@ -41,7 +41,6 @@ from router.policy.rules.classify import classify
 from router.policy.schema import document
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
-from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies, ShadowCounts
 from router.telemetry.shadow import ShadowDecider
 from router.tests.pool.splits import candidate, split
@@ -70,7 +69,9 @@ def request_call(number: int) -> Call:
     call.request = SimpleNamespace(prompt=SimpleNamespace(stream=True))  # type: ignore[assignment]
     call.prediction.prompt_tokens = 3_000 + number
     usage = Usage(prompt_tokens=3_000, cached_tokens=1_000, output_tokens=90)
-    call.outcome = Outcome(label="ok", ttft_ms=123.4, tpot_ms=11.3, usage=usage, e2e_ms=900.0, begun=True)
+    outcome = call.outcome
+    outcome.label, outcome.usage, outcome.begun = "ok", usage, True
+    outcome.ttft_ms, outcome.tpot_ms, outcome.e2e_ms = 123.4, 11.3, 900.0
     return call
 
 

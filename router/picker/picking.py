@@ -246,7 +246,7 @@ def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:
 
 
 def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
-    return Attempt(endpoint.id, None, "", call.pool.name, call.outcome.deciding, call.outcome.decided)
+    return Attempt(endpoint.id, call.pool.name, call.outcome.deciding, call.outcome.decided)
 
 
 def _changed_body(call: Call) -> bytes | None:

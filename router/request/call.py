@@ -5,7 +5,6 @@ Fields are grouped by the module that writes them.
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
@@ -17,7 +16,7 @@ from router.pool.pool import Pool
 from router.pool.rollout import Assignment
 from router.prefix.belief import Index, Reason
 from router.prefix.exact.stretches import Tokens
-from router.request.bands import NOT_ASKED, AskedBand
+from router.request.bands import NOT_ASKED
 from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.request.request import NOT_READ, ProxiedRequest
@@ -27,88 +26,108 @@ from router.request.tracing import Tracing
 NO_POOL = Pool("")  # placeholder for a request refused before its pool was known
 
 
-@dataclass(slots=True)
 class Prediction:
     """A prompt's tokens, and where its prefix is cached, as far as known before an engine has answered."""
 
-    prompt_tokens: int = 0  # L
-    kind: str = ""  # kind of the request (router/prefix/request_kind.py)
-    reads_cache: bool = True
-    # (tokens in a block, hashes), if engines publish KV events
-    block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
-    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # exact index's tokens by instance
-    asked_at: float = 0.0  # s, monotonic: time of that look-up
-    looked_up: LookedUp | None = None  # answer of an index process
-    under_way: UnderWay | None = None  # entry at the instance that computes the prompt
-    # Cached tokens on the chosen instance
-    exact_tokens: int | None = None  # None if the exact index was not asked
-    tiers: Tokens | None = None  # exact index's tokens by tier, if in force and some are below the device
-    shortened: int = 0  # tokens deducted from what its blocks allow
-    store_tokens: int = 0  # tokens from the pool's shared store
-    approximate_tokens: int = 0
-    index: Index = "none"  # the index in force
-    reason: Reason = ""  # why no exact index is in force
-    why: str = ""  # the reason in words
-    untokenized: str = ""  # why the prompt cannot be tokenised as its engine does
-    engine_renders: bool = False  # True: its engine can be asked for the tokens (serving/rendering.py)
+    __slots__ = (
+        *("approximate_tokens", "asked_at", "block_hashes", "engine_renders", "exact_tokens", "exactly", "index"),
+        *("kind", "looked_up", "prompt_tokens", "reads_cache", "reason", "shortened", "store_tokens", "tiers"),
+        *("under_way", "untokenized", "why"),
+    )
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0  # L
+        self.kind = ""  # kind of the request (router/prefix/request_kind.py)
+        self.reads_cache = True
+        # (tokens in a block, hashes), if engines publish KV events
+        self.block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
+        self.exactly: Mapping[str, Tokens] = {}  # exact index's tokens by instance
+        self.asked_at = 0.0  # s, monotonic: time of that look-up
+        self.looked_up: LookedUp | None = None  # answer of an index process
+        self.under_way: UnderWay | None = None  # entry at the instance that computes the prompt
+        # Cached tokens on the chosen instance
+        self.exact_tokens: int | None = None  # None if the exact index was not asked
+        self.tiers: Tokens | None = None  # exact index's tokens by tier, if in force and some are below the device
+        self.shortened = 0  # tokens deducted from what its blocks allow
+        self.store_tokens = 0  # tokens from the pool's shared store
+        self.approximate_tokens = 0
+        self.index: Index = "none"  # the index in force
+        self.reason: Reason = ""  # why no exact index is in force
+        self.why = ""  # the reason in words
+        self.untokenized = ""  # why the prompt cannot be tokenised as its engine does
+        self.engine_renders = False  # True: its engine can be asked for the tokens (serving/rendering.py)
 
 
-@dataclass(slots=True)
 class Call:
-    # serving/proxy.py, on arrival
-    id: str
-    api_path: str
-    at: float  # s, Unix
-    started: float  # s, clock of all other times
-    tenant: str = ""  # unit of fairness in the queue: API key, else client address (limits/)
-    own_id: str = ""  # drawn by the router; `id` may be the client's
-    deadline: float | None = None
-    asked_band: AskedBand = NOT_ASKED
-    band: int = 0  # granted priority band
-    # serving/prepare.py
-    pool: Pool = NO_POOL
-    request: ProxiedRequest = NOT_READ  # until the request has ended
-    session: str | None = None  # client's name, else derived from the prompt (serving/sessions.py)
-    session_by: str = ""  # what named the session, or why nothing did
-    adapter: str = ""  # adapter of the pool's model
-    alias: Chosen | None = None  # target chosen by the document Models
-    # picker/picking.py
-    # Instances beyond its gateway, or without the response that it continues; None: none
-    outside: Mapping[str, str] | None = None
-    sidecars: bool = False  # True: beside each decoder one carries an offload out, for a gateway
-    # serving/stored.py
-    owner: StoredResponse | None = None  # owner of that response
-    # limits/api_key_auth.py
-    key: PublishedKey | None = None
-    most: int | None = None  # tokens that it may need, if the key has limits or budgets
-    charged: float | None = None  # tokens charged to the key's limit
-    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # reserved from the budgets of key and pool
-    limits: bytes = b""  # header lines with the remaining limits
-    # serving/sessions.py
-    session_key: str | None = None  # hash of pool and session, for policies and receipts
-    pause_s: float | None = None  # pause since the session's previous request
-    # serving/delivery.py
-    assigned: Assignment | None = None  # arm of the pool's delivery
-    candidate: ParsedPolicy | None = None  # deciding candidate; None: the live version decides
-    # telemetry/shadow.py
-    shadow: ShadowDecision | None = None
-    # telemetry/tracer.py
-    tracing: Tracing | None = None  # None: no spans
-    # serving/proxy.py
-    admission: Admission | None = None  # admission to the pool
-    decision: Decision | None = None
-    version: int = 0  # deciding version of the policy
-    policy: str = ""
-    prediction: Prediction = field(default_factory=Prediction)
-    outcome: Outcome = field(default_factory=Outcome)
-    # `end`
-    blocks: bytes = b""  # hashes that end a block of recorded traffic, eight bytes each
-    token_ids: bool = False  # the prompt came as token ids
-    # telemetry/recorder.py
-    number: int = 0  # sequence number of ended requests
+    __slots__ = (
+        *("adapter", "admission", "alias", "api_path", "asked_band", "assigned", "at", "band", "blocks", "candidate"),
+        *("charged", "deadline", "decision", "id", "key", "limits", "most", "number", "outcome", "outside", "own_id"),
+        *("owner", "pause_s", "policy", "pool", "prediction", "request", "reserved", "session", "session_by"),
+        *("session_key", "shadow", "sidecars", "started", "tenant", "token_ids", "tracing", "version"),
+    )
 
-    def __post_init__(self) -> None:
-        self.own_id = self.own_id or self.id
+    def __init__(
+        self,
+        id: str,
+        api_path: str,
+        at: float,
+        started: float,
+        tenant: str = "",
+        own_id: str = "",
+        pool: Pool = NO_POOL,
+        request: ProxiedRequest = NOT_READ,
+    ) -> None:
+        # serving/proxy.py, on arrival
+        self.id = id
+        self.api_path = api_path
+        self.at = at  # s, Unix
+        self.started = started  # s, clock of all other times
+        self.tenant = tenant  # unit of fairness in the queue: API key, else client address (limits/)
+        self.own_id = own_id or id  # drawn by the router; `id` may be the client's
+        self.deadline: float | None = None
+        self.asked_band = NOT_ASKED
+        self.band = 0  # granted priority band
+        # serving/prepare.py
+        self.pool = pool
+        self.request = request  # until the request has ended
+        self.session: str | None = None  # client's name, else derived from the prompt (serving/sessions.py)
+        self.session_by = ""  # what named the session, or why nothing did
+        self.adapter = ""  # adapter of the pool's model
+        self.alias: Chosen | None = None  # target chosen by the document Models
+        # picker/picking.py
+        # Instances beyond its gateway, or without the response that it continues; None: none
+        self.outside: Mapping[str, str] | None = None
+        self.sidecars = False  # True: beside each decoder one carries an offload out, for a gateway
+        # serving/stored.py
+        self.owner: StoredResponse | None = None  # owner of that response
+        # limits/api_key_auth.py
+        self.key: PublishedKey | None = None
+        self.most: int | None = None  # tokens that it may need, if the key has limits or budgets
+        self.charged: float | None = None  # tokens charged to the key's limit
+        self.reserved: list[tuple[Spending, int]] = []  # reserved from the budgets of key and pool
+        self.limits = b""  # header lines with the remaining limits
+        # serving/sessions.py
+        self.session_key: str | None = None  # hash of pool and session, for policies and receipts
+        self.pause_s: float | None = None  # pause since the session's previous request
+        # serving/delivery.py
+        self.assigned: Assignment | None = None  # arm of the pool's delivery
+        self.candidate: ParsedPolicy | None = None  # deciding candidate; None: the live version decides
+        # telemetry/shadow.py
+        self.shadow: ShadowDecision | None = None
+        # telemetry/tracer.py
+        self.tracing: Tracing | None = None  # None: no spans
+        # serving/proxy.py
+        self.admission: Admission | None = None  # admission to the pool
+        self.decision: Decision | None = None
+        self.version = 0  # deciding version of the policy
+        self.policy = ""
+        self.prediction = Prediction()
+        self.outcome = Outcome()
+        # `end`
+        self.blocks = b""  # hashes that end a block of recorded traffic, eight bytes each
+        self.token_ids = False  # the prompt came as token ids
+        # telemetry/recorder.py
+        self.number = 0  # sequence number of ended requests
 
     @property
     def engine_id(self) -> str:

@@ -1,6 +1,5 @@
 """The outcome of one request: attempts, times, status and usage."""
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from router.contract.verdict import VERDICTS, Fault, Label, Result
@@ -20,52 +19,61 @@ class Failure(NamedTuple):
     among: frozenset[str] = frozenset()  # instances of which any may be the cause
 
 
-@dataclass(slots=True)
 class Attempt:
-    instance: str
-    status: int | None = None  # None without an answer
-    error: str = ""
-    pool: str = ""
-    # Times as in `Outcome`
-    deciding: float = 0.0  # start of admission and decision
-    began: float = 0.0  # time of decision and sending
-    ended: float = 0.0  # end of an attempt followed by another
-    code: str = ""  # code of a failure without an answer
-    result: Result | None = None  # None while running
+    __slots__ = ("began", "code", "deciding", "ended", "error", "instance", "pool", "result", "status")
+
+    def __init__(self, instance: str, pool: str = "", deciding: float = 0.0, began: float = 0.0) -> None:
+        self.instance = instance
+        self.pool = pool
+        self.status: int | None = None  # None without an answer
+        self.error = ""
+        # Times as in `Outcome`
+        self.deciding = deciding  # start of admission and decision
+        self.began = began  # time of decision and sending
+        self.ended = 0.0  # end of an attempt followed by another
+        self.code = ""  # code of a failure without an answer
+        self.result: Result | None = None  # None while running
 
 
-@dataclass(slots=True)
 class Outcome(GpuSpent):
     """The outcome of a request. Times are seconds of the clock of `Call.started`."""
 
-    # serving/proxy.py
-    result: Result | None = None  # None until the end, like the next two
-    label: Label = ""
-    fault: Fault = ""
-    code: str = ""
-    error: str = ""
-    attempts: list[Attempt] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    queued_s: float = 0.0
-    held_s: float = 0.0  # part of the wait for the pool's wake
-    deciding: float = 0.0  # latest attempt's, like the next
-    decided: float = 0.0
-    alone: bool = False  # no other request of this router there until the first content
-    first_byte: float | None = None
-    first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
-    # flows/
-    offload: Offload | None = None  # offload that the policy wanted
-    # serving/relay.py
-    status: int = 0  # a refusal's is set by serving/proxy.py
-    streamed: bool = False
-    begun: bool = False  # something was sent to the client
-    streamed_tokens: int = 0  # approximate, streams only; counted if a token limit is charged
-    last_byte: float | None = None
-    usage: Usage | None = None
-    # `end`
-    e2e_ms: float = 0.0
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
+    __slots__ = (
+        *("alone", "attempts", "begun", "code", "decided", "deciding", "e2e_ms", "error", "failures", "fault"),
+        *("first_byte", "first_content", "held_s", "label", "last_byte", "offload", "queued_s", "result", "status"),
+        *("streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
+    )
+
+    def __init__(self) -> None:
+        self.gpu_s = self.dollars = 0.0  # inlined GpuSpent
+        # serving/proxy.py
+        self.result: Result | None = None  # None until the end, like the next two
+        self.label: Label = ""
+        self.fault: Fault = ""
+        self.code = ""
+        self.error = ""
+        self.attempts: list[Attempt] = []
+        self.failures: list[Failure] = []
+        self.queued_s = 0.0
+        self.held_s = 0.0  # part of the wait for the pool's wake
+        self.deciding = 0.0  # latest attempt's, like the next
+        self.decided = 0.0
+        self.alone = False  # no other request of this router there until the first content
+        self.first_byte: float | None = None
+        self.first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
+        # flows/
+        self.offload: Offload | None = None  # offload that the policy wanted
+        # serving/relay.py
+        self.status = 0  # a refusal's is set by serving/proxy.py
+        self.streamed = False
+        self.begun = False  # something was sent to the client
+        self.streamed_tokens = 0  # approximate, streams only; counted if a token limit is charged
+        self.last_byte: float | None = None
+        self.usage: Usage | None = None
+        # `end`
+        self.e2e_ms = 0.0
+        self.ttft_ms: float | None = None
+        self.tpot_ms: float | None = None
 
     def close(self, result: Result, code: str = "", error: str = "") -> None:
         """Set the request's result."""

@@ -15,7 +15,6 @@ from router.policy.replay import situation
 from router.policy.rules.classify import classify
 from router.pool.rollout import Assignment, SplitState, cell_of, hashed, is_candidate
 from router.request.call import Call
-from router.request.outcome import Outcome
 from router.telemetry import delivery_tallies
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.tests.conftest import running
@@ -259,8 +258,9 @@ def call(number, *, label="ok", ttft_ms=100.0, has_session=True, request_class="
     made.request = SimpleNamespace(prompt=SimpleNamespace(stream=True))
     made.prediction.prompt_tokens = 3_000 + number
     usage = Usage(prompt_tokens=3_000 + number, cached_tokens=1_700, output_tokens=90)
-    made.outcome = Outcome(ttft_ms=ttft_ms, tpot_ms=11.3 + number / 7, usage=usage, e2e_ms=900.0)
-    made.outcome.close(RESULTS[label])
+    outcome = made.outcome
+    outcome.ttft_ms, outcome.tpot_ms, outcome.e2e_ms, outcome.usage = ttft_ms, 11.3 + number / 7, 900.0, usage
+    outcome.close(RESULTS[label])
     made.assigned = Assignment(7, 3, arm, cell, number, has_session, request_class)
     return made
 

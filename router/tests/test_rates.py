@@ -9,7 +9,6 @@ from router.pool.load.pace import FORGET, PROMPTS, LinearFit, Pace
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
-from router.request.outcome import Outcome
 from router.telemetry.rates import RateEstimates, lone_prefill
 from router.tests.conftest import fleet, instance
 from router.upstream.used import Usage
@@ -29,7 +28,7 @@ def answered(
     call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
     if foreseen is not None:
         call.decision = Decision("demo-0", "warm", "colocated", "lpwl", "", (), foreseen, tokens - foreseen, ())
-    call.outcome = Outcome(alone=alone, ttft_ms=ttft_ms, usage=Usage(tokens, cached, 10))
+    call.outcome.alone, call.outcome.ttft_ms, call.outcome.usage = alone, ttft_ms, Usage(tokens, cached, 10)
     return call
 
 

@@ -13,7 +13,6 @@ from router.contract.redis import redis_keys
 from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
 from router.request.call import Call
-from router.request.outcome import Outcome
 from router.request.request import NOT_READ
 from router.telemetry.traffic import TrafficRecorder
 from router.tests.conftest import entry, running
@@ -226,7 +225,7 @@ def test_traffic_dropped_while_redis_is_away_is_counted(monkeypatch):
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome())
+        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name))
         call.outcome.close("served")
         call.end(1.0)
         recorder.ended(call)

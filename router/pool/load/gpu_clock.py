@@ -5,20 +5,19 @@ request is charged its weight times the clock's advance, so charges add up to th
 (processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
 """
 
-from dataclasses import dataclass
-
 from router.contract.redis.router_status import Load
 
 PREFILL_TOKENS = 256  # new tokens that weigh as much as one decode: about a step's worth of compute
 HOUR_S = 3600
 
 
-@dataclass(slots=True)
 class GpuSpent:
     """The GPU time of one request over all attempts and its prefill, part of its outcome."""
 
-    gpu_s: float = 0.0
-    dollars: float = 0.0
+    __slots__ = ("dollars", "gpu_s")
+
+    def __init__(self) -> None:
+        self.gpu_s = self.dollars = 0.0
 
 
 def prefill_weight(tokens: int) -> float:

@@ -208,8 +208,8 @@ async def answered(served: TimedProxy, pool: Pool, number: int, one: Asked) -> F
     loop = asyncio.get_running_loop()
     await asyncio.sleep(one.at_s - loop.time())
     deadline = None if one.deadline_s is None else one.at_s + one.deadline_s
-    call = Call(str(number), "/v1/completions", loop.time(), loop.time(), one.tenant, deadline=deadline, pool=pool)
-    call.asked_band = AskedBand(one.band)
+    call = Call(str(number), "/v1/completions", loop.time(), loop.time(), one.tenant, pool=pool)
+    call.asked_band, call.deadline = AskedBand(one.band), deadline
     call.prediction.prompt_tokens, call.request = one.tokens, replace(NOT_READ, turn=number)
     code = ""
     try:
