@@ -3,9 +3,10 @@
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from math import ceil
+from typing import Any, Literal
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
@@ -48,6 +49,8 @@ from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
 JITTER_S = 0.02  # longest wait before the first retry; doubles with each retry
+
+Step = Decision | Wait | Refusal  # of an admission
 
 
 class Proxy:
@@ -159,34 +162,41 @@ class Proxy:
             pool.queue, call.started, call.tenant, call.deadline, call.band, limit
         )  # keywords cost more
         call.admission, left = admission, rules["failure.retries"]
+        outcome = call.outcome
         while True:
-            decision = await self._admit(call, admission, tried)
+            if (shared := pool.kv_event_state.shared) is not None:
+                await predict.ask(call, shared)
+            outcome.deciding = time.perf_counter()
+            # Only the first attempt must meet the deadline
+            begins = outcome.attempts or call.deadline is not None
+            late = admission.begin(outcome.deciding) if begins else None
+            step = self._step(call, admission, tried) if late is None else late
+            decision = step if type(step) is Decision else await self._admit(call, admission, tried, step)
             if await self._attempt(call, decision, tried, left, client):
                 return
-            if call.outcome.offload is not None:
-                tried |= call.outcome.offload.failed
+            if outcome.offload is not None:
+                tried |= outcome.offload.failed
             left -= 1
             _end_attempt(call)
-            await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.outcome.attempts) - 1))  # noqa: S311 - jitter
+            await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(outcome.attempts) - 1))  # noqa: S311 - jitter
 
-    async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
+    def _step(self, call: Call, admission: Admission, tried: dict[str, str]) -> Step:
+        """Return the decision if an instance has capacity."""
+        decision = self._decide(call, tried)
+        decided = call.outcome.decided = time.perf_counter()
+        if admission.admits(decision, decided):
+            return decision
+        able, hold = partial(_is_servable, call, tried), partial(_hold, call, tried)
+        return admission.put_off(decision, call.rules, decided, able, hold)
+
+    async def _admit(self, call: Call, admission: Admission, tried: dict[str, str], step: Step) -> Decision:
         """Return the decision once an instance has capacity."""
-        outcome, shared = call.outcome, call.pool.kv_event_state.shared
-        if shared is not None:
-            await predict.ask(call, shared)
-        outcome.deciding = time.perf_counter()
-        # Only the first attempt must meet the deadline
-        begins = outcome.attempts or call.deadline is not None
-        refusal = admission.begin(outcome.deciding) if begins else None
-        while refusal is None:
-            decision = self._decide(call, tried)
-            outcome.decided = time.perf_counter()
-            if admission.admits(decision, outcome.decided):
-                return decision
-            able, hold = partial(_is_servable, call, tried), partial(_hold, call, tried)
-            step = admission.put_off(decision, call.rules, outcome.decided, able, hold)
-            refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
-        raise _refusal_error(call, refusal, tried)
+        while not isinstance(step, Decision):
+            if isinstance(step, Refusal):
+                raise _refusal_error(call, step, tried)
+            refusal = await self._wait(call, admission, step)
+            step = self._step(call, admission, tried) if refusal is None else refusal
+        return step
 
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
@@ -221,7 +231,7 @@ class Proxy:
         rules = call.candidate or pool.policy  # as `Call.rules` has it
         endpoint = pool.endpoints[decision.instance]
         outcome = call.outcome
-        attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
+        attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
         lease.expect_no_token() if call.api_path in UNCOMPUTED else None
@@ -231,9 +241,11 @@ class Proxy:
             connection = await serve(call, decision, endpoint, lease)
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
-            content_s = rules["failure.first_byte_timeout_s"] if call.request.prompt.stream else 0.0
+            asks_stream = call.request.prompt.stream
+            content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
             self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
-            answer = await relay.begin(connection, call.api_path, asks_stream=call.request.prompt.stream)
+            answer = relay.begin(connection, call.api_path, asks_stream=asks_stream)
+            answer = await relay.wait(answer, call.api_path, asks_stream=asks_stream) if answer.is_early else answer
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
                     endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
@@ -243,8 +255,8 @@ class Proxy:
             answer.on_content = partial(came, call, endpoint, lease, streams=answer.streams) if begins else None
             if answer.result == "served" and not begins:
                 came(call, endpoint, lease, streams=answer.streams)
-            await self._pass_on(call, endpoint, answer, client)
-            return True
+            rest = self._pass_on(call, endpoint, answer, client)
+            return True if rest is None else await rest
         except PrefillFailed as failed:
             attempt.error = str(failed)
             _rule_out(call, failed, tried)
@@ -304,7 +316,10 @@ class Proxy:
             raise _not_again(call, f"{endpoint.id} {attempt.error}")
         return able
 
-    async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
+    def _pass_on(
+        self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection
+    ) -> Coroutine[Any, Any, Literal[True]] | None:
+        """Send a whole answer to the client, or begin another one; return what is left to await, if anything."""
         if answer.error is not None:
             raise _reported(call, endpoint, answer, answer.error)
         if answer.result == "failed_alike":
@@ -313,16 +328,26 @@ class Proxy:
         if answer.result == "client_error" and (code := relay.code_of_event(call, status, answer.body)):
             relay.fail_in_stream(call, code, _said(answer), client)
             self._judge_end(call, endpoint, answer)
-            return
+            return None
         if self.responses is not None and call.api_path == stored.PATH and status == 200:
             client = self.responses.noting(call, endpoint, client, streams=answer.streams)
+        rest = relay.forward(call, answer, client)
+        if rest is not None:
+            return self._pass_rest(call, endpoint, answer, rest)
+        self._judge_end(call, endpoint, answer)
+        return None
+
+    async def _pass_rest(
+        self, call: Call, endpoint: Endpoint, answer: BegunAnswer, rest: Coroutine[Any, Any, None]
+    ) -> Literal[True]:
         try:
-            await relay.forward(call, answer, client)
+            await rest
         except asyncio.CancelledError:
             ended = answer.ended
             if ended is None or not ended.is_whole or answer.error is not None:
                 raise  # else the client has left with the last event
         self._judge_end(call, endpoint, answer)
+        return True
 
     def _judge_end(self, call: Call, endpoint: Endpoint, answer: BegunAnswer) -> None:
         outcome, attempt, result = call.outcome, call.outcome.attempts[-1], answer.result

@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
@@ -33,40 +32,60 @@ CUT = "the answer ended without its last event"
 ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
 
 
-@dataclass(slots=True)
 class BegunAnswer:
-    connection: EngineResponse
-    body: bytes  # read so far
-    streams: bool
-    result: Result = "served"  # so far
-    error: AnswerError | None = None  # error inside an answer of status 200
-    beginning: Beginning | None = None  # beginning of a stream that has had no content yet
-    ended: Ended | None = None  # end of an answer that is whole
-    on_content: Callable[[], None] | None = None  # called at the first later content
+    __slots__ = ("beginning", "body", "connection", "ended", "error", "is_early", "on_content", "result", "streams")
+
+    def __init__(self, connection: EngineResponse, body: bytes, streams: bool, result: Result = "served") -> None:
+        self.connection = connection
+        self.body = body  # read so far
+        self.streams = streams
+        self.result = result  # so far
+        self.is_early = False  # `wait` must be awaited
+        self.error: AnswerError | None = None  # error inside an answer of status 200
+        self.beginning: Beginning | None = None  # beginning of a stream that has had no content yet
+        self.ended: Ended | None = None  # end of an answer that is whole
+        self.on_content: Callable[[], None] | None = None  # called at the first later content
 
 
-async def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> BegunAnswer:
-    """Wait for a stream's first content, or for a whole answer: until then another instance can be tried.
-
-    Raise UpstreamError.
-    """
+def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> BegunAnswer:
+    """Judge what has come of the answer. Raise UpstreamError."""
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     kind = headers.value_of(connection.headers, b"content-type").lower()
     if kind.startswith(b"text/event-stream") and connection.status == 200:
-        answer = await _begin_stream(connection)
-        if answer.error is None and not asks_stream and api_path not in MEDIA:  # speech has another field
-            answer.error, answer.result, answer.beginning = AnswerError(STREAM), "failed_before_content", None
-        return answer
-    body = connection.read_now()
-    is_whole = connection.done
-    if not is_whole and not kind.startswith(b"audio/"):  # speech is played while it is generated
-        body = await _read_on(connection, body)
-        is_whole = connection.done
+        answer = _begin_stream(connection)
+        return answer if asks_stream or answer.is_early else _unasked(answer, api_path)
     result: Result = "served" if connection.status < 400 else verdict.of_status(connection.status)
-    answer = BegunAnswer(connection, body, False, result)
-    if is_whole:
+    answer = BegunAnswer(connection, connection.read_now(), False, result)
+    if connection.done:
         _judge_whole(answer, kind, api_path)
+    else:
+        answer.is_early = not kind.startswith(b"audio/")  # speech is played while it is generated
+    return answer
+
+
+async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> BegunAnswer:
+    """Wait for the stream's first content, or for the whole answer: until then another instance can be tried.
+
+    Raise UpstreamError.
+    """
+    connection, beginning = answer.connection, answer.beginning
+    if beginning is None:
+        answer.body = await _read_on(connection, answer.body)
+        if connection.done:
+            _judge_whole(answer, headers.value_of(connection.headers, b"content-type").lower(), api_path)
+        return answer
+    answer.body = await _hold(connection, beginning, answer.body)
+    if beginning.sign != "quiet" or connection.done:
+        answer.beginning = None
+        _judge_beginning(answer, beginning)
+    return answer if asks_stream else _unasked(answer, api_path)
+
+
+def _unasked(answer: BegunAnswer, api_path: str) -> BegunAnswer:
+    """Judge a stream that nobody asked for."""
+    if answer.error is None and api_path not in MEDIA:  # speech has another field
+        answer.error, answer.result, answer.beginning = AnswerError(STREAM), "failed_before_content", None
     return answer
 
 
@@ -116,20 +135,20 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
     return AnswerError(TEXT if answer.body else answers.EMPTY)
 
 
-async def _begin_stream(connection: EngineResponse) -> BegunAnswer:
+def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     beginning = Beginning()
-    body = connection.read_now()
-    sign = beginning.feed(body)
-    if sign == "quiet" and not connection.done:
-        body = await _hold(connection, beginning, body)
-        sign = beginning.sign
-    answer = BegunAnswer(connection, body, True)
-    if sign == "quiet" and not connection.done:
-        answer.beginning = beginning
-    elif sign == "error" or sign == "quiet":
+    answer = BegunAnswer(connection, connection.read_now(), True)
+    if beginning.feed(answer.body) == "quiet" and not connection.done:
+        answer.beginning, answer.is_early = beginning, True
+    else:
+        _judge_beginning(answer, beginning)
+    return answer
+
+
+def _judge_beginning(answer: BegunAnswer, beginning: Beginning) -> None:
+    if beginning.sign == "error" or beginning.sign == "quiet":
         answer.error = beginning.error or AnswerError(answers.NO_CONTENT)
         answer.result = verdict.of_error(answer.error, has_content=False)
-    return answer
 
 
 async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -> bytes:
@@ -172,8 +191,8 @@ def fail_in_stream(call: Call, code: str, message: str, client: ClientConnection
         client.end(errors.event(call.api_path, code, message, call.id).lstrip())
 
 
-async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
-    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry."""
+def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> Coroutine[Any, Any, None] | None:
+    """Send a whole answer to the client, or begin another one; return what is left to await, if anything."""
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
@@ -188,7 +207,13 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     if answer.ended is not None and not changes:
         _take_end(call, answer, answer.ended)  # before the client can request the receipt
         client.end(answer.body)
-        return
+        return None
+    return _pour(call, answer, client, changes)
+
+
+async def _pour(call: Call, answer: BegunAnswer, client: ClientConnection, changes: tuple["_Change", ...]) -> None:
+    """Pass the answer on as it comes. An UpstreamError comes after the first byte: no retry."""
+    connection = answer.connection
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes)
     if answer.body and not connection.done:
         passing.take(answer.body)

@@ -70,11 +70,10 @@ def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
     """Nobody follows them, and the client is sent elsewhere."""
 
-    async def begin(connection: Any, api_path: str, *, asks_stream: bool) -> Any:
-        real_status = connection.status
-        if 300 <= real_status < 400:
-            return relay.BegunAnswer(connection, await connection.read(), streams=False)
-        return await real(connection, api_path, asks_stream=asks_stream)
+    def begin(connection: Any, api_path: str, *, asks_stream: bool) -> Any:
+        if 300 <= connection.status < 400:
+            return relay.BegunAnswer(connection, connection.read_now(), streams=False)
+        return real(connection, api_path, asks_stream=asks_stream)
 
     real = relay.begin
     patch.setattr(relay, "begin", begin)
