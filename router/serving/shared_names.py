@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+import xxhash
+
 from router.tokenize import Prompt
 
 MOST = 64  # beginnings per session and period: an agent starts subagents and truncates its history
@@ -68,7 +70,7 @@ def _beginning(read: Prompt) -> int | None:
         if type(turn) is dict and turn.get("role") == "user":
             content = turn.get("content")
             text = content if isinstance(content, str) else "".join(_texts(content))
-            return hash((len(text), text[-SIGN_CHARS:]))
+            return xxhash.xxh3_64_intdigest(text[-SIGN_CHARS:].encode(), len(text))
     return None
 
 
