@@ -73,12 +73,13 @@ async def test_a_wheel_brings_the_copy(alone, engines, client, tmp_path, monkeyp
     with zipfile.ZipFile(wheel) as files:
         files.extractall(tmp_path)
     monkeypatch.chdir(tmp_path)  # where `python -m router` looks first
+    source = tmp_path / "router" / "source.py"
     for is_compiled in (True, False):
         router = alone("--instances", urls(await engines(plain())))
         await router.ready()
         assert (await client.post(f"{router.url}/v1/completions", json=BODY)).status_code == 200
         assert await compiled(router.url, client) is is_compiled
-        (tmp_path / "router" / "source.py").open("a").write("\n")
+        source.write_text(f"{source.read_text()}\n")
 
 
 async def test_switched_off_the_sources_run(alone, engines, client, monkeypatch):  # noqa: F811
