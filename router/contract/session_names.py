@@ -5,10 +5,8 @@ A name that says "this conversation" comes before one that may say less, a perso
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import orjson
-from msgspec import Struct
 
 from router.contract.json_value import JsonObject
 
@@ -17,22 +15,18 @@ ALLOWED = "header:NAME or body:FIELD.FIELD, separated by commas"
 MOST_NAMES = 64
 
 
-@dataclass(frozen=True, slots=True)
 class NameRow:
-    place: str  # header, body
-    path: str  # path of a field, by dots; JSON inside a text is read as if it were the field's value
-    beside: bytes = b""  # a header without which the name is another thing
-    of_many: bool = False  # a person or an application, who may hold several conversations at once
-    words: str = field(init=False)
+    __slots__ = ("beside", "of_many", "path", "place", "words")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", f"{self.place}:{self.path}")
+    def __init__(self, place: str, path: str, beside: bytes = b"", of_many: bool = False) -> None:
+        self.place = place  # header, body
+        self.path = path  # path of a field, by dots; JSON inside a text is read as if it were the field's value
+        self.beside = beside  # a header without which the name is another thing
+        self.of_many = of_many  # a person or an application, who may hold several conversations at once
+        self.words = f"{place}:{path}"
 
 
-class Name(Struct, frozen=True, order=True, gc=False):
-    rank: int  # rank of its row; the lower, the more trusted, and no two have the same
-    text: str
-    row: NameRow
+Name = tuple[int, str, NameRow]  # rank of the row: the lower, the more trusted, and no two have the same; text; row
 
 
 NAMES = (
@@ -78,7 +72,7 @@ class SessionNames:
             return None
         for rank, row, name in self._headers:
             if (value := headers.get(name)) and (not row.beside or row.beside in headers):
-                return Name(rank, value[:LONGEST].decode("utf-8", "replace"), row)
+                return rank, value[:LONGEST].decode("utf-8", "replace"), row
         return None
 
     def of_body(self, document: JsonObject) -> Name | None:
@@ -90,7 +84,7 @@ class SessionNames:
                 value = document[first]
                 text = _text(document, path) if len(path) > 1 else value if isinstance(value, str) else ""
                 if text:
-                    return Name(rank, text[:LONGEST], row)
+                    return rank, text[:LONGEST], row
         return None
 
 

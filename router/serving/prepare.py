@@ -120,10 +120,11 @@ def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools
     """Return the session by the most trusted name; None if there is none, or many conversations share it."""
     table = pools.session_names
     header, field = table.of_headers(by_name), table.of_body(read.document)
-    name = min(header, field) if header is not None and field is not None else header or field
-    if name is None:
+    named = field if header is None or (field is not None and field[0] < header[0]) else header
+    if named is None:
         return None
-    session, row = _of_key(call.key, name.text), name.row
+    _, name, row = named
+    session = _of_key(call.key, name)
     most = MOST_OF_MANY if row.of_many else MOST
     if pools.shared_names.is_shared(session, read, most, call.at):
         call.session_by = f"the prompt: more than {most} conversations share {row.words}"

@@ -19,7 +19,7 @@ CODEX = {
 def named(headers=None, body=None, names=DEFAULT_NAMES):
     """The name, and where it stands."""
     both = [name for name in (names.of_headers(headers or {}), names.of_body(body or {})) if name is not None]
-    return (min(both).text, min(both).row.words) if both else None
+    return (min(both)[1], min(both)[2].words) if both else None
 
 
 @pytest.mark.parametrize("row", NAMES, ids=lambda row: row.words)
