@@ -20,11 +20,11 @@ ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that prevent read
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
-def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
-    """Return the API, and the fields by which two requests with the same words differ."""
-    turns = document.get("messages") or document.get("input")
-    if isinstance(turns, list) and _are_plain(turns) and _FIELDS.isdisjoint(document):
+def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) -> str:
+    """Return the API, and the fields by which two requests with the same words differ. `plain`: as in Prompt."""
+    if plain and _FIELDS.isdisjoint(document):
         return api_path
+    turns = document.get("messages") or document.get("input")
     try:  # all message fields in one step, as a call for each would cost more than the decision
         named: set[str] = set().union(*turns) if isinstance(turns, list) else set()
     except TypeError:  # not a message; the engine refuses it
@@ -32,13 +32,6 @@ def kind_of(api_path: str, document: Mapping[str, Any]) -> str:
     if _BRANCHES.isdisjoint(named) and _FIELDS.isdisjoint(document):
         return api_path
     return " ".join((api_path, *sorted(_FIELDS.intersection(document) | _BRANCHES & named)))
-
-
-def _are_plain(turns: list[Any]) -> bool:
-    for turn in turns:
-        if type(turn) is not dict or len(turn) != 2 or "role" not in turn or "content" not in turn:
-            return False
-    return True
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:

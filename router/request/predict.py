@@ -5,6 +5,7 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Final
 
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
@@ -18,7 +19,7 @@ from router.request.call import Call
 from router.tokenize import salt
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
-LONGEST_WHY = 200  # characters
+LONGEST_WHY: Final = 200  # characters
 SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
 LATE = Belief("approximate", "the index process did not answer in time", "index_process")
 _APPROXIMATE = ("approximate",)
@@ -29,7 +30,7 @@ def read_tokens(call: Call) -> bool:
     """Tokenise the prompt if instances publish KV events; False if that takes long: then call `read_slowly`."""
     reader = call.pool.kv_event_state.reader
     prompt, prediction = call.request.prompt, call.prediction
-    prediction.kind = kind_of(call.api_path, prompt.document)
+    prediction.kind = kind_of(call.api_path, prompt.document, plain=prompt.plain)
     prediction.reads_cache = ASKS_PROMPT.isdisjoint(prompt.document) or reads_cache(prompt.document)
     if reader is None or not call.pool.kv_event_state.sizes or not prompt.rendered:
         return True

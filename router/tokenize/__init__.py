@@ -13,3 +13,4 @@ class Prompt(Value, frozen=True):
     document: JsonObject = {}  # the body
     priority: object = None  # value in the body
     rewritten: bool = False  # `document` differs from what the client sent
+    plain: bool = False  # `messages` have a role and a text each, and nothing else

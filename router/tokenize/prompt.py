@@ -4,7 +4,7 @@ import array
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 import xxhash
@@ -20,8 +20,8 @@ from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
-ROUTERS = frozenset({"priority", "request_id", "rid"})
-_LOOKED_AT = ROUTERS.union(salt.FIELDS)
+ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
+_LOOKED_AT: Final = ROUTERS.union(salt.FIELDS)
 _APART = "\0"  # ends a key's id, which does not contain it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
@@ -51,13 +51,13 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Pro
     if not isinstance(model, str):
         raise InvalidBody("model: must be text")
     try:
-        rendered, token_ids = RENDERERS[api_path](document)
+        rendered, token_ids, plain = RENDERERS[api_path](document)
     except orjson.JSONEncodeError:  # the writer supports less depth than the parser
         raise TooComplex(TOO_DEEP) from None
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
     stream = "stream" in document and lax.is_true(document["stream"])
-    return Prompt(model, rendered, token_ids, stream, usage_asked, document)
+    return Prompt(model, rendered, token_ids, stream, usage_asked, document, None, False, plain)
 
 
 def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
@@ -141,6 +141,8 @@ def is_for_engine(read: Prompt, key_id: str) -> bool:
     document = read.document
     if not _LOOKED_AT.isdisjoint(document) and not (ROUTERS.isdisjoint(document) and salt.is_apart(document, key_id)):
         return False
+    if read.plain:
+        return True
     messages = document.get("messages")
     for message in messages if isinstance(messages, list) else ():  # a generator would cost a call per message
         # isinstance takes longer, and the parser makes no subclasses
@@ -226,40 +228,46 @@ _ASKS_USAGE = b'"stream_options":{"include_usage":true},'
 _MODEL_FIRST = re.compile(rb'\s*\{(?:%b)?\s*"model"\s*:\s*' % re.escape(_ASKS_USAGE))
 _MODEL = rb'"model"\s*:\s*(%b)'
 
-Rendered = tuple[bytes, int | None]  # prompt, and number of its token ids if it has any
+Ids = int | None  # number of a prompt's token ids if it has any
+Rendered = tuple[bytes, Ids, bool]  # prompt, and `Prompt.plain`
 
 
 def _chat(document: JsonObject) -> Rendered:
-    messages = _messages(document.get("messages"))
-    if "tools" in document:
-        messages = [*_tools(document), *messages]
-    return "".join(messages).encode(), None  # as `_joined` does
+    parts: list[str] = _tools(document) if "tools" in document else []
+    plain = _add_messages(parts, document.get("messages"))
+    return "".join(parts).encode(), None, plain  # as `_joined` does
 
 
 def _messages_api(document: JsonObject) -> Rendered:
     system = without_billing(document.get("system"))
     head = [MESSAGE % ("system", _content(system))] if system else ()
-    return _joined([*_tools(document), *head, *_messages(document.get("messages"))]), None
+    parts = [*_tools(document), *head]
+    plain = _add_messages(parts, document.get("messages"))
+    return _joined(parts), None, plain
 
 
 def _responses(document: JsonObject) -> Rendered:
     instructions = document.get("instructions")
     head = [MESSAGE % ("system", _content(instructions))] if instructions else ()
     given = document.get("input")
-    turns = [MESSAGE % ("user", given)] if isinstance(given, str) else _messages(given)
-    return _joined([*_tools(document), *head, *turns]), None
+    parts = [*_tools(document), *head]
+    if isinstance(given, str):
+        parts.append(MESSAGE % ("user", given))
+    else:
+        _add_messages(parts, given)
+    return _joined(parts), None, False
 
 
 def _decisions(document: JsonObject) -> Rendered:
     """Render an input, then the questions about it."""
-    return _responses(document)[0] + _written(document.get("questions")).encode(), None
+    return _responses(document)[0] + _written(document.get("questions")).encode(), None, False
 
 
 def _scores(document: JsonObject) -> Rendered:
     """Render one text and several others, under any name of the rerank and score APIs."""
     sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
     texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
-    return _joined([f"{_content(text)}\n" for text in texts]), None
+    return _joined([f"{_content(text)}\n" for text in texts]), None, False
 
 
 def _pooled(document: JsonObject) -> Rendered:
@@ -275,20 +283,20 @@ RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
     **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
     "/v1/decisions": _decisions,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
-    **dict.fromkeys((*UNCOMPUTED, *MEDIA), lambda document: (b"", 0)),
+    **dict.fromkeys((*UNCOMPUTED, *MEDIA), lambda document: (b"", 0, False)),
 }
 
 
 def _text_or_ids(prompt: object) -> Rendered:
     """Render one prompt or several."""
     if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
-        return _one_prompt(prompt)
+        return *_one_prompt(prompt), False
     parts = [_one_prompt(part) for part in prompt]
     counts = [count for _, count in parts if count is not None]
-    return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None
+    return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None, False
 
 
-def _one_prompt(prompt: object) -> Rendered:
+def _one_prompt(prompt: object) -> tuple[bytes, Ids]:
     if isinstance(prompt, str):
         return prompt.encode(), None
     if not isinstance(prompt, list) or not prompt:
@@ -315,18 +323,22 @@ def _tools(document: JsonObject) -> list[str]:
     return [_written(tools)] if tools else []
 
 
-def _messages(messages: object) -> list[str]:
-    parts: list[str] = []
+def _add_messages(parts: list[str], messages: object) -> bool:
+    """Add the rendered messages to the parts; return whether they are plain."""
+    plain = True
     for message in messages if isinstance(messages, list) else ():
         if type(message) is not dict:  # isinstance takes longer
+            plain = False
             parts.append(_written(message))
             continue
         role, content = message.get("role"), message.get("content")
         text = content if type(content) is str else _content(content)
         parts += "<|", role if type(role) is str else "", "|>\n", text, "\n"  # as MESSAGE, in pieces
-        if content is None or "tool_calls" in message:
-            parts += _besides(message)
-    return parts
+        if text is not content or role is None or len(message) != 2:
+            plain = False
+            if content is None or "tool_calls" in message:
+                parts += _besides(message)
+    return plain and bool(messages)
 
 
 def _besides(message: JsonObject) -> list[str]:

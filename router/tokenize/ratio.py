@@ -1,9 +1,12 @@
 """Estimates the tokens of a prompt from its bytes, by the usage that engines report."""
 
+from typing import Final
+
 INITIAL = 0.25  # tokens per byte
-LEARNING = 0.1  # weight of one answer
-SHORTEST = 64  # bytes; in shorter prompts the chat template outweighs the text
-LEAST, MOST = 0.01, 2.0
+LEARNING: Final = 0.1  # weight of one answer
+SHORTEST: Final = 64  # bytes; in shorter prompts the chat template outweighs the text
+LEAST: Final = 0.01
+MOST: Final = 2.0
 
 
 class TokenRatio:
