@@ -26,8 +26,9 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         policy = of_low_bands(policy)
     strategy = STRATEGIES[policy["strategy.name"]]
     fleet = instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
-    by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
-    refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)
+    offloads = strategy.offloads
+    by_policy = not offloads and policy["flow.heavy"] == "offload"
+    refused = refusals(fleet, request, policy, offloads=by_policy or offloads, picks_prefill=offloads)
     if len(refused) == len(fleet.instances):
         return _no_instance(request, fleet, policy, refused, draw)
     able = fleet.only([position not in refused for position in range(len(fleet.instances))]) if refused else fleet
@@ -37,12 +38,13 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
         # A decode-only instance implies an offload; the filters made sure that another can prefill
         pick = offloaded(view, pick)
-    elif not strategy.offloads and policy[PULL] and not pick.refused:
+    elif not offloads and policy[PULL] and not pick.refused:
         pick = pulled(view, pick)
-    prefill = None if pick.refused else pick.prefill
-    cached = view.held_on(pick.instance)
+    instance, is_refused = pick.instance, pick.refused
+    prefill = None if is_refused else pick.prefill
+    cached = view.held_on(instance)
     return Decision(  # positional, as keywords would take more than twice as long
-        "" if pick.refused else pick.instance.id,
+        "" if is_refused else instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",
         policy["strategy.name"],

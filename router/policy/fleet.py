@@ -144,27 +144,16 @@ class FleetColumns(Sequence[InstanceState]):
 
 
 class _FleetPart(FleetColumns):
-    """Some instances of a fleet, for one decision: a column is made of the fleet's when it is first read."""
+    """Some instances of a fleet, for one decision: a further column is made of the fleet's."""
 
     __slots__ = ("_part_of", "_whole")
 
     def __init__(self, whole: FleetColumns, part_of: Callable[[list[Any]], list[Any]]) -> None:
         self._whole, self._part_of = whole, part_of
         self._set(part_of(whole.instances))
-
-    def __getattr__(self, name: str) -> Any:
-        """Compute the value of a slot on first access."""
-        made: bool | list[Any]
-        if name in _PLAIN:
-            made = self._part_of(getattr(self._whole, name))
-        elif name == "is_paced":
-            made = self._whole.is_paced
-        elif name == "is_divided":
-            made = _some_divided(self.role)
-        else:
-            raise AttributeError(name)
-        setattr(self, name, made)
-        return made
+        for name in _PLAIN:
+            setattr(self, name, part_of(getattr(whole, name)))
+        self.is_paced, self.is_divided = whole.is_paced, _some_divided(self.role)
 
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
         return self._part_of(self._whole.column(*key))

@@ -1,6 +1,6 @@
 """Input of a strategy, and computations that strategies share. Instances are named by index."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import add, truediv
 from typing import Any
@@ -51,7 +51,8 @@ class View:
 
     def _held(self) -> Sequence[int]:
         request, ids = self.request, self.instances.ids
-        held_by, tiers = request.held, request.held_tiers
+        held_by = request.held
+        tiers: Mapping[str, Sequence[int]] | None = request.held_tiers
         # A plain dict, for all but the largest pools, is read in one step
         held: Sequence[int] = list(map(held_by.get, ids, repeat(0))) if type(held_by) is dict else ()
         if not held or max(held) > request.prompt_tokens:
@@ -118,7 +119,8 @@ class View:
 
     def cached_on(self, instance: InstanceState) -> int:
         """Return h_i of one instance."""
-        held, tiers = self.held_on(instance), self.request.held_tiers
+        held = self.held_on(instance)
+        tiers: Mapping[str, Sequence[int]] | None = self.request.held_tiers
         return held if tiers is None else weighted(held, tiers.get(instance.id), self._tier_weights)
 
     def held_on(self, instance: InstanceState) -> int:
@@ -151,7 +153,7 @@ def ongoing(instance: InstanceState, request_tokens: float) -> float:
     return instance.prefill_tokens + request_tokens * instance.running
 
 
-def weighted(held: int, tiers: tuple[int, int, int] | None, weights: tuple[float, float]) -> int:
+def weighted(held: int, tiers: Sequence[int] | None, weights: tuple[float, float]) -> int:
     """Return `held` tokens, weighted in host memory and on disk; `tiers` is None if all are on the device."""
     if tiers is None:
         return held
