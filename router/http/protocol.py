@@ -261,7 +261,8 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, exchange: HttpExchange) -> None:
         self._running = exchange
         tasks = self._server.tasks
-        task = exchange.task = self._server.loop.create_task(exchange.run(tasks))
+        # Named, as counting them into names takes longer
+        task = exchange.task = asyncio.Task(exchange.run(tasks), loop=self._server.loop, name="request")
         tasks.add(task)
 
     def _abandon(self, exchange: HttpExchange) -> None:
