@@ -7,15 +7,16 @@ Not the ddsketch package: its sketches are objects with a format of their own, t
 
 from collections.abc import Iterable, Mapping
 from math import ceil, log2
+from typing import Final
 
 RELATIVE_ERROR = 0.02
-SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
+SMALLEST: Final = 0.001  # what is smaller counts as zero, in the unit of the sketch
 
 Sketch = dict[int, int]
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-_PER_LOG = 1 / log2(_GAMMA)
-ZERO = ceil(log2(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
+_PER_LOG: Final = 1 / log2(_GAMMA)
+ZERO: Final = ceil(log2(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
 
 
 def bucket(value: float) -> int:

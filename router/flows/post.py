@@ -1,6 +1,7 @@
 """Sends a request to an engine, or to one of its data-parallel ranks."""
 
 from collections.abc import Awaitable
+from typing import Final
 
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -9,7 +10,7 @@ from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
 # Path of the engine, target, authority, header of the rank, the other header lines, length of the body
-_HEAD = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n"
+_HEAD: Final = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n"
 
 
 def post(

@@ -9,7 +9,7 @@ import http
 import logging
 from collections.abc import Callable, Coroutine
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from router.http import errors
 from router.http.body import MAX_BODY, ClientGone, too_large, too_many
@@ -18,12 +18,14 @@ from router.http.clients import SHARED_FROM, ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.half_closed import COMMENT, CONTINUE
 
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
-BODILESS = (204, 304)
+STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
+}
+BODILESS: Final = (204, 304)
 BROKEN = ErrorResponse(500, "internal_error", "the router failed: its log says why")
-CHUNKED = b"transfer-encoding: chunked\r\n"
-_LENGTH = b"content-length: "
-_LENGTH_LATER = b"\n" + _LENGTH
+CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+_LENGTH: Final = b"content-length: "
+_LENGTH_LATER: Final = b"\n" + _LENGTH
 
 log = logging.getLogger("weir.router")
 

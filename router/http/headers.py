@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from router.contract.engine_fields import HEADERS as INSIDE
 
@@ -22,7 +23,7 @@ _HOP_BY_HOP = {
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
 # expect: the server has answered it.
 # x-vllm-priority: the router orders requests. x-cache-salt: goes into the body, made distinct per key.
-NOT_FORWARDED = frozenset(
+NOT_FORWARDED: Final = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
     | {b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", b"x-cache-salt"}
@@ -32,7 +33,7 @@ _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", 
 # The router decides what pages of other origins may do (router/http/cors.py).
 _OF_CORS = ("allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age")
 _CORS = {f"access-control-{name}".encode() for name in _OF_CORS}
-_NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN | _CORS)
+_NOT_RETURNED: Final = frozenset(_HOP_BY_HOP | _OWN | _CORS)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 
 

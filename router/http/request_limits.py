@@ -1,6 +1,6 @@
 """Limits on the time and size of a request's head and body."""
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from router.http.errors import ErrorResponse
 from router.timers import Deadlines
@@ -13,7 +13,10 @@ MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are ignored
 MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without body bytes in between
 
-NOTHING, HEAD, BODY = range(3)  # the part that is due from the client
+# The part that is due from the client
+NOTHING: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
 
 Connection = TypeVar("Connection")
 

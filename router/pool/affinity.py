@@ -4,11 +4,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Final
 
 KEPT = 100_000  # sessions per pool
 UNNAMED = "~"  # prefix of session ids derived from the prompt
 CONTINUED = ""  # replaces the session of a prompt's last chunk once a later prompt has continued it
-REFRESH_SHARE = 4  # an unchanged binding is rewritten after a quarter of its time to live
+REFRESH_SHARE: Final = 4  # an unchanged binding is rewritten after a quarter of its time to live
 
 
 @dataclass(slots=True)

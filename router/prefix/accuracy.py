@@ -2,9 +2,10 @@
 
 from array import array
 from collections import deque
+from typing import Final
 
-KEPT = 1_000  # requests
-JUDGED = 64  # latest requests that `recent_error` covers
+KEPT: Final = 1_000  # requests
+JUDGED: Final = 64  # latest requests that `recent_error` covers
 FEWEST = 16  # least requests for `recent_error`
 
 

@@ -11,14 +11,15 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from sys import maxsize
+from typing import Final
 
 from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
 MASKS_KEPT = 256
-FEW = 64  # instances; for fewer a dict of tokens is cheaper than levels
+FEW: Final = 64  # instances; for fewer a dict of tokens is cheaper than levels
 SPARE_SHARE = 16  # evict to 1/16 below the limit: in batches
-SLACK_SHARE = 8  # reports up to 1/8 below the prediction are rounding (blocks, bytes per token), not eviction
+SLACK_SHARE: Final = 8  # reports up to 1/8 below the prediction are rounding (blocks, bytes per token), not eviction
 
 
 class _Stretch:
@@ -82,7 +83,7 @@ class _EvictionOrder:
             del self.starts[stretch.first]
 
 
-_NOBODY = SharedRun(0, array("Q"), 0, None), 0  # ends every path
+_NOBODY: Final = SharedRun(0, array("Q"), 0, None), 0  # ends every path
 
 
 class PrefixIndex:

@@ -4,13 +4,14 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 import xxhash
 
-CHUNK_BYTES = 256
-SPAN_BYTES = 32 * CHUNK_BYTES
-FEW = 8  # chunks per span in short prompts
-_CHUNKS = Struct(f"{CHUNK_BYTES}s")
+CHUNK_BYTES: Final = 256
+SPAN_BYTES: Final = 32 * CHUNK_BYTES
+FEW: Final = 8  # chunks per span in short prompts
+_CHUNKS: Final = Struct(f"{CHUNK_BYTES}s")
 
 
 def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -> list[int]:

@@ -6,13 +6,14 @@ else by the request's API key; never above what the key allows, nor, without a k
 
 import reprlib
 from dataclasses import dataclass
+from typing import Final
 
 from router.contract.redis.api_keys import BAND_MAX, PublishedKey
 from router.http.errors import ErrorResponse
 from router.policy.types import ParsedPolicy
 from router.tokenize import Prompt
 
-HEADER = b"x-weir-priority"
+HEADER: Final = b"x-weir-priority"
 TIERS = {"priority": 10, "flex": -10}  # values of OpenAI's service_tier; auto, default and scale ask for no band
 LONGEST = 20  # characters of a number
 
@@ -23,7 +24,7 @@ class AskedBand:
     by: str = ""  # empty: nobody asked
 
 
-NOT_ASKED = AskedBand()
+NOT_ASKED: Final = AskedBand()
 
 
 def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None) -> AskedBand:

@@ -1,7 +1,7 @@
 """Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
 
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import xxhash
 
@@ -23,7 +23,7 @@ class SharedSessions(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
-PREFIX_CHUNKS = 4  # chunks of 256 bytes that must be equal for prompts with the same beginning
+PREFIX_CHUNKS: Final = 4  # chunks of 256 bytes that must be equal for prompts with the same beginning
 
 
 class Sessions:

@@ -5,17 +5,17 @@ It counts different beginnings of prompts per name over a period: a session has 
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
 from router.tokenize import Prompt
 
-MOST = 64  # beginnings per session and period: an agent starts subagents and truncates its history
-MOST_OF_MANY = 16  # the same for names that may stand for a person or an application
-STRETCH_S = 600
+MOST: Final = 64  # beginnings per session and period: an agent starts subagents and truncates its history
+MOST_OF_MANY: Final = 16  # the same for names that may stand for a person or an application
+STRETCH_S: Final = 600
 KEPT = 1_024  # names; the busiest stay
-SIGN_CHARS = 1_024  # last characters of a beginning, which distinguish it, as instructions come first
+SIGN_CHARS: Final = 1_024  # last characters of a beginning, which distinguish it, as instructions come first
 PLAIN_BYTES = 256  # bytes of a prompt without messages
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter, defaultdict, deque
-from typing import Any
+from typing import Any, Final
 
 from router.contract.api_paths import CLASSLESS
 from router.contract.redis.router_status import Window
@@ -19,7 +19,7 @@ from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
 
-PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
+PENDING: Final = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
 KEPT_GENERATIONS = 4  # besides the newest: switchback blocks last 30 s or more, answers may last minutes
 NO_CLASS = "unknown"  # request rejected before classification, or without model work
 

@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from router.contract import ranks, sketch
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
 from router.policy.types import Decision
 from router.request.call import Call
 
-SLOT_S = 10.0
+SLOT_S: Final = 10.0
 OUTCOMES = ("ok", "error", "client_error", "refused", "cancelled")
 COUNTS = (*OUTCOMES, "retries")
 SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap", "queued")

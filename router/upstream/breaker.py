@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
+from typing import Final
 
-NO_PROBE = 0
+NO_PROBE: Final = 0
 MOST_DISPUTED = 3  # failures taken back until an answer is served, as a multiple of the breaker's
 DOUBTED_AFTER = 3  # consecutive rejections of requests
 

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from router.contract.net.engine_tls import PLAIN
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
@@ -20,7 +20,7 @@ from router.upstream.errors import (
 )
 from router.upstream.keep_alive import has_content
 
-JUST_SENT = b"\n"  # replaces the latest bytes, as earlier time is no silence
+JUST_SENT: Final = b"\n"  # replaces the latest bytes, as earlier time is no silence
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`

@@ -2,6 +2,7 @@
 
 import asyncio
 from math import inf
+from typing import Final
 from urllib.parse import urlsplit
 
 from router.contract.net.addresses import ENGINES
@@ -13,7 +14,7 @@ from router.timers import Deadlines
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed, ConnectionBroken, KeyMissing, RouterExhausted
 
-MAX_IDLE = 512  # connections kept per instance
+MAX_IDLE: Final = 512  # connections kept per instance
 IDLE_S = 30.0
 
 

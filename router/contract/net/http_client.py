@@ -7,15 +7,15 @@ An answer is bounded: its head and its trailers together by MAX_HEAD and MAX_HEA
 """
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 import httptools
 
 from router.contract.net.tls_refusal import HINT
 
 Headers = list[tuple[bytes, bytes]]  # names in lower case
-MAX_HEAD = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
-MAX_HEADERS = 256
+MAX_HEAD: Final = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
+MAX_HEADERS: Final = 256
 _TOO_LARGE = f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"
 
 

@@ -8,6 +8,7 @@ tokens. docs/policies.md derives each term.
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from math import inf
+from typing import Final
 
 from router.policy.fleet import FleetColumns
 from router.policy.reasons import Reasons
@@ -21,9 +22,9 @@ from router.policy.types import InstanceState, ParsedPolicy, Pick, Rates, Routin
 from router.policy.value import replace
 from router.policy.view import View, least
 
-CONTEXT_COST = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
-MISSED = 0.5  # cost of a late first token, in times the limit
-MOST = 2.0  # wait after which there is nothing left to lose, in times the limit
+CONTEXT_COST: Final = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
+MISSED: Final = 0.5  # cost of a late first token, in times the limit
+MOST: Final = 2.0  # wait after which there is nothing left to lose, in times the limit
 
 _NOBODY = FleetColumns(())
 Helpers = Sequence[InstanceState | None]  # for each instance, the other one that computes the prompt, if any

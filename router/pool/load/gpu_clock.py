@@ -5,9 +5,11 @@ request is charged its weight times the clock's advance, so charges add up to th
 (processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
 """
 
+from typing import Final
+
 from router.contract.redis.router_status import Load
 
-PREFILL_TOKENS = 256  # new tokens that weigh as much as one decode: about a step's worth of compute
+PREFILL_TOKENS: Final = 256  # new tokens that weigh as much as one decode: about a step's worth of compute
 HOUR_S = 3600
 
 

@@ -1,7 +1,9 @@
 """Estimate of a request's output tokens from the latest answers of its pool. Pure."""
 
+from typing import Final
+
 UNKNOWN = 512  # output tokens expected before any answer has ended
-WEIGHT = 1 / 64  # weight of one answer in the mean
+WEIGHT: Final = 1 / 64  # weight of one answer in the mean
 
 
 class OutputGuess:

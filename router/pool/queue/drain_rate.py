@@ -6,8 +6,10 @@ taken for halfway. So the rate is known before the queue has moved, and falls wh
 of slots at once: an instance that comes or goes changes how many requests are in flight, not how long each takes.
 """
 
-LEAST = 16  # least number of ended requests remembered
-SLOTS = 3.0  # times the number in flight, as requests sent together end together
+from typing import Final
+
+LEAST: Final = 16  # least number of ended requests remembered
+SLOTS: Final = 3.0  # times the number in flight, as requests sent together end together
 LONGER = 1.5  # most by which one of the two estimates below may exceed the other
 
 
