@@ -211,7 +211,7 @@ def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> Corout
     return _pour(call, answer, client, changes)
 
 
-async def _pour(call: Call, answer: BegunAnswer, client: ClientConnection, changes: tuple["_Change", ...]) -> None:
+async def _pour(call: Call, answer: BegunAnswer, client: ClientConnection, changes: tuple[ByteChange, ...]) -> None:
     """Pass the answer on as it comes. An UpstreamError comes after the first byte: no retry."""
     connection = answer.connection
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes)
