@@ -167,7 +167,7 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
 def code_of_event(call: Call, status: int, body: bytes, code: str = "engine_refused") -> str:
     """Return the code of the event in place of an error with `code`; empty where the client gets the error itself.
 
-    Codex repeats a request up to thirty times and Qwen Code seven times, whatever the answer's header says, unless the
+    Codex repeats a request up to thirty times and Qwen Code six times, whatever the answer's header says, unless the
     error has another status or comes by an event. Codex compacts a conversation that no longer fits for an event alone.
     """
     lines = call.request.forwarded
