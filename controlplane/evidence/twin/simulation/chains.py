@@ -35,6 +35,7 @@ class TraceChains:
     def __init__(self, prompts: TracePrompts) -> None:
         self.block_size, self.prompts = prompts.block_size, prompts.chains
         self._fresh = count(-1, -1)  # numbers of blocks that are never shared
+        self._scaled: tuple[EngineModel, EngineModel] | None = None  # the latest, as equal instances share a model
 
     def whole(self, request: TraceRequest) -> list[int]:
         """Return the full blocks of prompt and answer together."""
@@ -47,8 +48,13 @@ class TraceChains:
         """Return the same engine with blocks of that size, for the same number of tokens."""
         if self.block_size == model.limits.block_size:
             return model
-        blocks = max(model.kv_tokens // self.block_size, 1)
-        return replace(model, kv_blocks=blocks, limits=replace(model.limits, block_size=self.block_size))
+        if self._scaled is None or self._scaled[0] is not model:
+            blocks, limits = (
+                max(model.kv_tokens // self.block_size, 1),
+                replace(model.limits, block_size=self.block_size),
+            )
+            self._scaled = model, replace(model, kv_blocks=blocks, limits=limits)
+        return self._scaled[1]
 
 
 def _is_linked(chains: Iterable[list[int]]) -> bool:
