@@ -50,7 +50,7 @@ from router.upstream.stalls import Stalls
 
 JITTER_S = 0.02  # longest wait before the first retry; doubles with each retry
 
-Step = Decision | Wait | Refusal  # of an admission
+Step = Decision | Wait | Refusal  # what an admission says next
 
 
 class Proxy:
