@@ -66,6 +66,24 @@ class Call:
         *("session_key", "shadow", "sidecars", "started", "tenant", "token_ids", "tracing", "version"),
     )
 
+    deadline: float | None
+    session: str | None  # client's name, else derived from the prompt (serving/sessions.py)
+    alias: Chosen | None  # target chosen by the document Models
+    # Instances beyond its gateway, or without the response that it continues; None: none
+    outside: Mapping[str, str] | None
+    owner: StoredResponse | None  # owner of that response
+    key: PublishedKey | None
+    most: int | None  # tokens that it may need, if the key has limits or budgets
+    charged: float | None  # tokens charged to the key's limit
+    session_key: str | None  # hash of pool and session, for policies and receipts
+    pause_s: float | None  # pause since the session's previous request
+    assigned: Assignment | None  # arm of the pool's delivery
+    candidate: ParsedPolicy | None  # deciding candidate; None: the live version decides
+    shadow: ShadowDecision | None
+    tracing: Tracing | None  # None: no spans
+    admission: Admission | None  # admission to the pool
+    decision: Decision | None
+
     def __init__(
         self,
         id: str,
@@ -84,49 +102,27 @@ class Call:
         self.started = started  # s, clock of all other times
         self.tenant = tenant  # unit of fairness in the queue: API key, else client address (limits/)
         self.own_id = own_id or id  # drawn by the router; `id` may be the client's
-        self.deadline: float | None = None
+        self.deadline = self.session = self.alias = self.outside = self.owner = self.key = self.most = None
+        self.charged = self.session_key = self.pause_s = self.assigned = self.candidate = self.shadow = None
+        self.tracing = self.admission = self.decision = None
         self.asked_band = NOT_ASKED
         self.band = 0  # granted priority band
         # serving/prepare.py
         self.pool = pool
         self.request = request  # until the request has ended
-        self.session: str | None = None  # client's name, else derived from the prompt (serving/sessions.py)
         self.session_by = ""  # what named the session, or why nothing did
         self.adapter = ""  # adapter of the pool's model
-        self.alias: Chosen | None = None  # target chosen by the document Models
-        # picker/picking.py
-        # Instances beyond its gateway, or without the response that it continues; None: none
-        self.outside: Mapping[str, str] | None = None
         self.sidecars = False  # True: beside each decoder one carries an offload out, for a gateway
-        # serving/stored.py
-        self.owner: StoredResponse | None = None  # owner of that response
-        # limits/api_key_auth.py
-        self.key: PublishedKey | None = None
-        self.most: int | None = None  # tokens that it may need, if the key has limits or budgets
-        self.charged: float | None = None  # tokens charged to the key's limit
+        # serving/stored.py, limits/api_key_auth.py
         self.reserved: list[tuple[Spending, int]] = []  # reserved from the budgets of key and pool
         self.limits = b""  # header lines with the remaining limits
-        # serving/sessions.py
-        self.session_key: str | None = None  # hash of pool and session, for policies and receipts
-        self.pause_s: float | None = None  # pause since the session's previous request
-        # serving/delivery.py
-        self.assigned: Assignment | None = None  # arm of the pool's delivery
-        self.candidate: ParsedPolicy | None = None  # deciding candidate; None: the live version decides
-        # telemetry/shadow.py
-        self.shadow: ShadowDecision | None = None
-        # telemetry/tracer.py
-        self.tracing: Tracing | None = None  # None: no spans
         # serving/proxy.py
-        self.admission: Admission | None = None  # admission to the pool
-        self.decision: Decision | None = None
-        self.version = 0  # deciding version of the policy
-        self.policy = ""
+        self.version, self.policy = 0, ""  # deciding version of the policy, its name
         self.prediction = Prediction()
         self.outcome = Outcome()
-        # `end`
+        # `end`, telemetry/recorder.py
         self.blocks = b""  # hashes that end a block of recorded traffic, eight bytes each
         self.token_ids = False  # the prompt came as token ids
-        # telemetry/recorder.py
         self.number = 0  # sequence number of ended requests
 
     @property
