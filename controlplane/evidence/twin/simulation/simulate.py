@@ -81,10 +81,8 @@ class Simulation:
         on_progress: Progress | None = None,
         draws: Mapping[int, float] | None = None,
     ) -> None:
-        self._seed = seed
-        self._total = len(requests)
+        self._seed, self._total, self._on_progress = seed, len(requests), on_progress
         self._awaited = {request.index for request in requests}  # requests whose end is awaited
-        self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
         self._draws = draws or {request.index: draw.random() for request in requests}  # equal under every policy
         self._chains = TraceChains(prompts or prompts_of(requests))
@@ -101,15 +99,12 @@ class Simulation:
         self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._transfers = SimTransfers(self._post, self._schedule)
         self._arrivals = Arrivals(requests, pacing, duration_s)
-        self._now = 0.0
-        self._ended_s = 0.0
-        self._turns = 0
+        self._now, self._ended_s, self._turns = 0.0, 0.0, 0
         self._over: list[Simulated] = []
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
         first = [(at, number, request) for number, (at, request) in enumerate(self._arrivals.first(), start=1)]
-        self._posted = len(first)
-        self._open = len(first)  # requests scheduled or in flight
+        self._posted = self._open = len(first)  # `_open`: requests scheduled or in flight
         self._first = iter(sorted(first, key=itemgetter(0)))  # a heap of them all would slow down every event
         self._post_first()
         self._post(0.0, self._sample, None)
