@@ -4,8 +4,6 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from django.template.defaultfilters import filesizeformat
-
 from fleet.counted import UNKNOWN as UNKNOWN
 from fleet.counted import percent as in_percent
 from fleet.counted import significant as significant
@@ -19,6 +17,9 @@ def whole(value: float | str | None) -> str:
 
 def size(value: float | None, per: str = "") -> str:
     """Say bytes; `per`: "/s" of a rate."""
+    # Imported here: processes that compute without Django say other numbers.
+    from django.template.defaultfilters import filesizeformat
+
     return filesizeformat(value) + per if isinstance(value, int | float) else UNKNOWN
 
 

@@ -1,9 +1,9 @@
 """What counts for a point, which points no other beats, which are checked, and their effects."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane.evidence.tuning import goals
 from controlplane.evidence.tuning.goals import Goals, GoodputLimits

@@ -1,12 +1,12 @@
 """What holds of every trace, fleet and policy."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
