@@ -395,8 +395,15 @@ def _full_and_killed(world: World) -> None:
 def _read_only(world: World) -> None:
     """What is opened by its path from now on cannot be written."""
     folder = str(world.weir.folder)
-    subprocess.run(["mount", "--bind", folder, folder], check=True)
-    subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+
+    def is_mounted() -> bool:
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        if not subprocess.run(["mount", "-o", "remount,ro,bind", folder], capture_output=True).returncode:
+            return True
+        _writable(world)  # A file was opened for writing in between.
+        return False
+
+    world.weir.until(is_mounted, "a mount that nothing has written to")
 
 
 def _writable(world: World) -> None:
