@@ -105,7 +105,7 @@ compiled: $(STAMP)
 
 COMPILED_TESTS := $(addprefix router/tests/,http/test_protocol.py http/test_forwarding.py http/test_request_limits.py \
 	http/test_trailers.py http/test_own_errors.py upstream/test_retries.py upstream/test_connections.py \
-	policy/test_golden.py test_receipts.py test_sessions.py)
+	policy/test_golden.py test_deadlines.py test_receipts.py test_sessions.py)
 
 # What compiling breaks shows only where it runs.
 test-compiled: $(TESTS_STAMP)

@@ -81,5 +81,9 @@ class Deadlines(Generic[Item]):
         for item in [item for item, due in self._due.items() if due <= at]:
             if self._due.pop(item, None) is not None:  # not stopped by an earlier item
                 self._expire(item)
+        self._arm_if_needed()
+
+    def _arm_if_needed(self) -> None:
+        """Arm the timer, unless a deadline that began meanwhile has done so."""
         if self._due and self._timer is None:
             self._arm(max(min(self._due.values()), self._running_loop().time() + GRAIN_S))

@@ -63,6 +63,26 @@ def test_names_of_exceptions_have_one_type_in_a_function():
     assert wrong == []
 
 
+def test_a_field_that_a_function_empties_is_not_read_again_in_it():
+    """Compiled, it is still None there, whatever a call in between has put in: the read raised TypeError."""
+    wrong = []
+    for name, tree in TREES.items():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                nodes = list(ast.walk(function))
+                emptied = {
+                    ast.unparse(target): node.lineno
+                    for node in nodes
+                    if isinstance(node, ast.Assign) and ast.unparse(node.value) == "None"
+                    for target in node.targets
+                    if isinstance(target, ast.Attribute)
+                }
+                read = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+                late = [ast.unparse(node) for node in read if node.lineno > emptied.get(ast.unparse(node), node.lineno)]
+                wrong += [f"{name}.{function.name}: {field}" for field in late]
+    assert wrong == []
+
+
 def test_nothing_refers_weakly_to_what_may_be_compiled():
     """Compiled, the subclasses of a library's class end with their weak references in place: the process crashed."""
     wrong = [path for path in ROUTERS.rglob("*.py") if "tests" not in path.parts and "weakref" in path.read_text()]

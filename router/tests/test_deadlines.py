@@ -101,6 +101,16 @@ def test_a_shorter_limit_is_kept_beside_longer_ones_and_there_is_one_timer():
     assert len(expired) == 1001
 
 
+def test_an_expired_item_may_start_another_deadline():
+    clock, expired = Clock(), []
+    deadlines = Deadlines(clock, lambda item: (expired.append(item), item == "a" and deadlines.start("b", 1.0)))
+    deadlines.start("a", 1.0)
+    clock.pass_to(1.0)
+    assert (expired, clock.pending) == (["a"], 1)
+    clock.pass_to(3.0)
+    assert (expired, clock.pending) == (["a", "b"], 0)
+
+
 async def test_deadlines_run_on_a_real_loop():
     over = asyncio.Event()
     deadlines = Deadlines(asyncio.get_running_loop(), lambda item: over.set())
