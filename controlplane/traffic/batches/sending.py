@@ -31,7 +31,7 @@ class Sender:
             "content-type": "application/json",
         }
         self._turn = itertools.count()
-        transport = PinnedTransport(ENGINES, limits=httpx.Limits(max_connections=None, max_keepalive_connections=64))
+        transport = PinnedTransport(ENGINES)
         self._client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="lines of batches", daemon=True)
