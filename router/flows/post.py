@@ -36,8 +36,8 @@ def post(
     if rank_line:
         return _post_to_rank(call, endpoint, lines, body, connect_s, limit_s)
     upstream = endpoint.upstream
-    request = _HEAD % (upstream.base, call.request.target, upstream.authority, b"", lines, len(body)) + body
-    return upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+    head = _HEAD % (upstream.base, call.request.target, upstream.authority, b"", lines, len(body))
+    return upstream.open(head, body, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
 
 
 async def _post_to_rank(
@@ -45,11 +45,11 @@ async def _post_to_rank(
 ) -> Connection:
     upstream = endpoint.upstream
     target = call.request.target
-    request = _HEAD % (upstream.base, target, upstream.authority, endpoint.rank_line, lines, len(body)) + body
-    connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+    head = _HEAD % (upstream.base, target, upstream.authority, endpoint.rank_line, lines, len(body))
+    connection = await upstream.open(head, body, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     if why := await rank_refusal(connection, limit_s):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
-        request = _HEAD % (upstream.base, target, upstream.authority, b"", lines, len(body)) + body
-        connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+        head = _HEAD % (upstream.base, target, upstream.authority, b"", lines, len(body))
+        connection = await upstream.open(head, body, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     return connection

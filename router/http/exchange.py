@@ -8,7 +8,6 @@ import asyncio
 import http
 import logging
 from collections.abc import Callable, Coroutine
-from io import BytesIO
 from typing import Any, Final, Protocol
 
 from router.http import errors
@@ -23,6 +22,7 @@ STATUS_LINES: Final = {
 }
 BODILESS: Final = (204, 304)
 BROKEN = ErrorResponse(500, "internal_error", "the router failed: its log says why")
+PART = 1024  # bytes; shorter parts of a body are gathered, as each may be one byte long
 CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _LENGTH: Final = b"content-length: "
 _LENGTH_LATER: Final = b"\n" + _LENGTH
@@ -64,8 +64,7 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
-        self._body = b""  # first part, usually the whole body
-        self._rest: BytesIO | None = None  # later chunks; not a list, as each may be one byte long
+        self._parts: list[bytes | bytearray] = []  # of a body that does not come whole
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
         self._share = 0  # bytes that count as a client's
@@ -111,7 +110,7 @@ class HttpExchange:
         self._size += size
         self.request_complete = is_last
         if self._size > MAX_BODY or self.response_complete or self._crowded_out:
-            self._body, self._rest = b"", None
+            self._parts.clear()
         elif clients.body_bytes + size > clients.most_body_bytes or (
             (held > SHARED_FROM or not is_last) and not self._takes_share(held)
         ):
@@ -119,7 +118,7 @@ class HttpExchange:
         else:
             self._held = held
             clients.body_bytes += size
-            if is_last and not self._body:
+            if is_last and not self._parts:
                 self.received = data
             else:
                 self._keep(data, is_last=is_last)
@@ -145,17 +144,17 @@ class HttpExchange:
         return self._size <= MAX_BODY and not self._crowded_out
 
     def _keep(self, data: bytes, *, is_last: bool) -> None:
-        """Keep a part of the body; usually there is only one."""
-        if not self._body:
-            self._body = data
-        elif self._rest is None and data:
-            self._rest = BytesIO()
-            self._rest.write(data)
-        elif self._rest is not None:
-            self._rest.write(data)
+        """Keep a part of the body, and join the parts once: each copy of a long prompt takes as long as its hashes."""
+        parts = self._parts
+        if len(data) >= PART:
+            parts.append(data)
+        elif parts and isinstance(parts[-1], bytearray):
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
         if is_last:
-            self.received = self._body if self._rest is None else self._body + self._rest.getvalue()
-            self._body, self._rest = b"", None
+            self.received = b"".join(parts)
+            parts.clear()
 
     def client_left(self) -> None:
         if self.response_complete:

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from typing import Final
 
 from router.contract import engine_fields
 from router.contract.api_paths import MEDIA, UNCOMPUTED, WITH_FILES
@@ -25,6 +26,8 @@ from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import Prompt, prompt, salt
+
+AT_ONCE: Final = 512 * 1024  # bytes that are parsed without a thread; the parser keeps other threads waiting anyway
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
 # Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.
@@ -52,10 +55,16 @@ def _salt_of_header(value: bytes, path: str) -> str:
 
 
 def read(
-    body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
+    body: bytes,
+    api_path: str,
+    content_types: Sequence[bytes] = (),
+    key_id: str = "",
+    salted: str = "",
+    document: JsonObject | None = None,
 ) -> tuple[Prompt, bytes]:
-    """Return the prompt, and the body for the engine; `salted` replaces its own salt. Raise InvalidBody."""
-    parsed = prompt.read(body, api_path, content_types)
+    """Return the prompt, and the body for the engine; `salted` replaces its own salt, `document` is the body if it has
+    been parsed. Raise InvalidBody."""
+    parsed = prompt.read(body, api_path, content_types, document)
     if salted:
         parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
     if salted or not prompt.is_for_engine(parsed, key_id):
@@ -67,10 +76,14 @@ def read(
 async def read_large(
     body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
-    """Do the same as `read`, in a thread, for a body of more than bounds.SMALL bytes."""
-    return await asyncio.get_running_loop().run_in_executor(
-        _thread(), read, body, api_path, content_types, key_id, salted
-    )
+    """Do the same as `read` for a body of more than bounds.SMALL bytes, in a thread if it may take long."""
+    document = None
+    if len(body) <= AT_ONCE and not content_types:
+        document = prompt.parsed(body)
+        if not prompt.has_many(document):
+            return read(body, api_path, content_types, key_id, salted, document)
+    work = partial(read, body, api_path, content_types, key_id, salted, document)
+    return await asyncio.get_running_loop().run_in_executor(_thread(), work)
 
 
 def prepare(

@@ -61,7 +61,7 @@ async def _answer(call: Call, endpoint: Endpoint) -> tuple[int, bytes]:
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)
     head = _HEAD % (upstream.base, call.api_path.encode(), upstream.authority, lines, len(body))
-    connection = await upstream.open(head + body, connect_timeout_s=LIMIT_S, first_byte_timeout_s=LIMIT_S)
+    connection = await upstream.open(head, body, connect_timeout_s=LIMIT_S, first_byte_timeout_s=LIMIT_S)
     try:
         return connection.status, await whole(connection, LARGEST)
     finally:

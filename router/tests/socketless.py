@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -29,6 +29,8 @@ from router.upstream.connection import Connection
 CLIENTS = 16
 SESSIONS = 64
 CHUNKS = 64
+WHOLE = ("unary", "long")  # shapes that are answered at once
+READ = 256_000  # bytes that uvloop reads at once
 STREAMS = '"stream":true,'
 URL = "http://127.0.0.1:{}"
 _TESTS = os.path.dirname(__file__)
@@ -66,26 +68,29 @@ _END = _event(b'"choices":[],%b' % USAGE) + _chunk(b"data: [DONE]\n\n") + b"0\r\
 
 def answer(shape: str, chunks: int) -> list[bytes]:
     """The reads by which an answer comes from its engine."""
-    if shape == "unary":
+    if shape in WHOLE:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_BODY)
         return [head + _BODY]
     return [_HEAD + _TOKEN * chunks + _END] if shape == "burst" else [_HEAD, *[_TOKEN] * chunks, _END]
 
 
-def _turn(stream: bool, session: int, turn: int) -> bytes:
-    """A conversation's further turn: 3 KB of instructions and question, and 512 bytes for each turn."""
-    said = "alpha beta gamma delta " * 64
+def _turn(shape: str, session: int, turn: int) -> bytes:
+    """A conversation's further turn: 3 KB of instructions and question, and 512 bytes for each turn, or hundredfold."""
+    times = 100 if shape == "long" else 1
+    said = "alpha beta gamma delta " * 64 * times
     asked = f'{{"role":"user","content":"{session} {turn // 5} {said}"}}'
+    more = said[: 230 * times]
     for _ in range(turn % 5):
-        asked += f',{{"role":"assistant","content":"{said[:230]}"}},{{"role":"user","content":"{said[:230]}"}}'
-    body = f'{{"model":"bench","max_tokens":64,{STREAMS if stream else ""}"user":"s{session}-{turn // 5}",'
+        asked += f',{{"role":"assistant","content":"{more}"}},{{"role":"user","content":"{more}"}}'
+    streams = "" if shape in WHOLE else STREAMS
+    body = f'{{"model":"bench","max_tokens":64,{streams}"user":"s{session}-{turn // 5}",'
     whole = f'{body}"messages":[{{"role":"system","content":"{said}"}},{asked}]}}'.encode()
     return b"%bcontent-length: %d\r\n\r\n%b" % (_ASKS, len(whole), whole)
 
 
 def requests(shape: str, count: int, first: int = 0) -> list[bytes]:
     """Return requests that take turns between sessions."""
-    return [_turn(shape != "unary", number % SESSIONS, number // SESSIONS) for number in range(first, first + count)]
+    return [_turn(shape, number % SESSIONS, number // SESSIONS) for number in range(first, first + count)]
 
 
 class _Transport:
@@ -121,6 +126,9 @@ class _Transport:
 class _Engine(_Transport):
     def write(self, data: bytes) -> None:
         self.stage.loop.call_soon(self._answer, iter(self.stage.answer))
+
+    def writelines(self, data: Sequence[bytes]) -> None:
+        self.write(data[-1])
 
     def _answer(self, parts: Iterator[bytes]) -> None:
         part = next(parts, None)
@@ -194,7 +202,9 @@ class Stage:
 
     def _ask(self, client: _Client) -> None:
         if self._asked:
-            self.loop.call_soon(client.protocol.data_received, self._asked.pop())
+            asked = self._asked.pop()
+            for start in range(0, len(asked), READ):
+                self.loop.call_soon(client.protocol.data_received, asked[start : start + READ])
 
     def answered(self, client: _Client) -> None:
         self._left -= 1

@@ -22,6 +22,7 @@ MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS)
+MANY: Final = 4_096  # messages, parts and token ids, which take a millisecond
 _APART = "\0"  # ends a key's id, which does not contain it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
@@ -40,13 +41,14 @@ class BadParts(InvalidBody):
     code: ClassVar[str] = "invalid_multipart"
 
 
-def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Prompt:
-    """Read a body. `content_types` is given for paths that take files."""
+def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), document: JsonObject | None = None) -> Prompt:
+    """Read a body. `content_types` is given for paths that take files, `document` if the body has been parsed."""
     if content_types and any(map(multipart.is_multipart, content_types)):
         return _with_files(body, content_types)
     if content_types and any(map(multipart.is_urlencoded, content_types)):
         raise BadParts("content-type: send a form as multipart/form-data")
-    document = _parsed(body)
+    if document is None:
+        document = parsed(body)
     model = document.get("model", "")
     if not isinstance(model, str):
         raise InvalidBody("model: must be text")
@@ -77,7 +79,8 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
     return Prompt(model[0] if model is not None else "", b"", 0, streams, False, document)
 
 
-def _parsed(body: bytes) -> JsonObject:
+def parsed(body: bytes) -> JsonObject:
+    """Return the document of a body. Raise InvalidBody."""
     if len(body) > bounds.SMALL and (why := bounds.exceeded(body)):
         raise TooComplex(why)
     try:
@@ -87,6 +90,19 @@ def _parsed(body: bytes) -> JsonObject:
     if not isinstance(document, dict):
         raise InvalidBody("the body must be a JSON object")
     return document
+
+
+def has_many(document: JsonObject) -> bool:
+    """Tell whether the document has more than MANY values that are rendered one by one."""
+    count = 0
+    for value in document.values():
+        if type(value) is not list:
+            continue
+        count += len(value)
+        for item in value if count <= MANY else ():
+            if type(item) is dict and type(content := item.get("content")) is list:
+                count += len(content)
+    return count > MANY
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:

@@ -75,11 +75,11 @@ class Connection(HttpClientProtocol):
 
     # One exchange
 
-    def start(self, request: bytes, timeout_s: float) -> None:
+    def start(self, request: bytes, timeout_s: float, body: bytes = b"") -> None:
         self._expect_body()
         self._limit_s = timeout_s
         self._home.deadlines.start(self, timeout_s)
-        self.send(request)
+        self.send(request, body)
 
     def begun(self) -> asyncio.Future[None] | None:
         """Return None once the head and the body's first bytes, or a whole empty response, have come; else wait for

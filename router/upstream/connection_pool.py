@@ -34,12 +34,15 @@ class ConnectionPool:
         self.deadlines: Deadlines[Connection] = Deadlines(None, Connection.expire)  # for the first bytes of responses
         self._connects: Deadlines[asyncio.Timeout] = Deadlines(None, _end_now)
 
-    async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
-        """Send a request and return the connection once the response has begun. The caller releases it."""
+    async def open(
+        self, request: bytes, body: bytes = b"", *, connect_timeout_s: float, first_byte_timeout_s: float
+    ) -> Connection:
+        """Send a request, with `body` behind it, and return the connection once the response has begun. The caller
+        releases it."""
         reused = self._reuse()
         while True:
             connection = reused or await self._connect(connect_timeout_s)
-            connection.start(request, first_byte_timeout_s)
+            connection.start(request, first_byte_timeout_s, body)
             try:
                 while (more := connection.begun()) is not None:
                     await more

@@ -16,6 +16,7 @@ from router.contract.net.tls_refusal import HINT
 Headers = list[tuple[bytes, bytes]]  # names in lower case
 MAX_HEAD: Final = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
 MAX_HEADERS: Final = 256
+APART: Final = 64 * 1024  # bytes; a longer body is written from where it is, as a copy costs more than a second buffer
 _TOO_LARGE = f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"
 
 
@@ -53,13 +54,15 @@ class HttpClientProtocol(asyncio.Protocol):
     def invalid(self, why: str) -> Exception:
         raise NotImplementedError
 
-    def send(self, request: bytes) -> None:
+    def send(self, request: bytes, body: bytes = b"") -> None:
         self._reset()
         self.busy = True
         if self._transport is None:
             self._fail(self.lost(None))
+        elif len(body) < APART:
+            self._transport.write(request + body)
         else:
-            self._transport.write(request)
+            self._transport.writelines((request, body))
 
     async def whole(self) -> None:
         """Return when the answer is whole; raises the errors of `lost` and `invalid`."""

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from router.http.body import ANY_RATIO, MAX_RATIO
+from router.serving.prepare import AT_ONCE
 from router.tests.conftest import entry, key_entry
 from router.tests.http.test_own_errors import code_of
 from router.tests.http.test_request_limits import HEAD, code, connect  # noqa: F401 - a fixture
@@ -161,7 +162,8 @@ async def test_a_number_beyond_any_double_is_no_json(world):
     assert (response.status_code, code_of(response)) == (400, "invalid_json")
 
 
-async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch):
+@pytest.mark.parametrize("asked", [{"prompt": "x" * (AT_ONCE + 1)}, {"prompt": [10] * (bounds.SMALL // 3)}])
+async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch, asked):
     w = await world(None)
     may, read = threading.Event(), prompt.read
 
@@ -170,10 +172,24 @@ async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch):
         return read(body, *of)
 
     monkeypatch.setattr(prompt, "read", slowly)
-    large = asyncio.ensure_future(w.ask(prompt="x" * (bounds.SMALL + 1)))
+    large = asyncio.ensure_future(w.client.post("/v1/completions", json={"model": "llama", **asked}))
     await asyncio.sleep(0.05)
     assert (await w.client.get("/healthz")).status_code == 200
     assert (await w.ask()).status_code == 200
     assert not large.done()
     may.set()
     assert (await large).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("document", "many"),
+    [
+        ({"messages": [{"role": "user", "content": "x" * 400_000}] * 100}, False),
+        ({"messages": [1] * (prompt.MANY + 1)}, True),
+        ({"messages": [{"role": "user", "content": [{"text": "x"}] * prompt.MANY}]}, True),
+        ({"input": ["x"] * (prompt.MANY + 1)}, True),
+        ({"query": "x", "documents": ["x"] * (prompt.MANY + 1)}, True),
+    ],
+)
+def test_what_is_rendered_piece_by_piece_counts(document, many):
+    assert prompt.has_many(document) is many
