@@ -6,6 +6,7 @@ Python's `is_global` is not used, as its answer for 192.0.0.0/24 and others depe
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -95,6 +96,7 @@ def literal(host: str) -> Address | None:
         return None
 
 
+@lru_cache(maxsize=4_096)
 def network_of(host: str) -> str:
     """Return what counts as one client: an address of IPv4, also one within IPv6, or a /64 of IPv6, as whoever has one
     of its addresses has 2^64. A host without an address stays as it is: a Unix socket has none."""

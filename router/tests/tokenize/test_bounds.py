@@ -13,6 +13,7 @@ def small(monkeypatch):
     monkeypatch.setattr(bounds, "SMALL", 0)
     monkeypatch.setattr(bounds, "MAX_VALUES", 1000)
     monkeypatch.setattr(bounds, "MAX_CONTAINERS", 100)
+    monkeypatch.setattr(bounds, "FEW", 10)
 
 
 @pytest.fixture(params=[2, 3, 7, 64, 64 * 1024])
