@@ -295,12 +295,13 @@ def _busy(named: object) -> int | None:
 
 
 def usage_of(event: Said) -> JsonObject | None:
-    """Return the usage of the answer, or of the response or message inside the event."""
+    """Return the usage of the answer, or of the response or message inside the event. A message begins with it, so its
+    output tokens are not the answer's."""
     reported = event.usage
     if reported is None and event.response is not None:
         reported = event.response.usage
-    if reported is None and isinstance(event.message, dict):
-        reported = event.message.get("usage")
+    if reported is None and isinstance(event.message, dict) and isinstance(event.message.get("usage"), dict):
+        reported = {name: value for name, value in event.message["usage"].items() if name != "output_tokens"}
     return reported if isinstance(reported, dict) else None
 
 

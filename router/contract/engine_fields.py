@@ -8,6 +8,8 @@ has and no list here or there names.
 
 from collections.abc import Iterable, Mapping
 
+from router.contract import lax
+
 # Fields by engine. The last ones of vLLM are of versions before 0.33, which may still run.
 INSIDE: Mapping[str, frozenset[str]] = {
     "vLLM": frozenset(("kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode", "logits_processors")),
@@ -28,6 +30,8 @@ EXTRA = "vllm_xargs"  # a map that vLLM merges into what it passes to its core
 SESSION = "session_id"  # vLLM and SGLang repeat it in each KV event of the request
 LONGEST_SESSION = 4096  # characters
 LOOKED_AT = FIELDS | {EXTRA, SESSION}
+INTERVAL = "stream_interval"  # vLLM: tokens in each event of a stream
+MOST_PER_EVENT = 32  # a longer silence would be taken for the engine's
 
 # obeyed by llm-d's and SGLang's sidecars, gateways and engines
 HEADERS = frozenset(
@@ -60,6 +64,11 @@ def long_session(document: Mapping[str, object]) -> str:
 def _is_long(name: object) -> bool:
     """Tell whether a text is too long; objects and arrays always are, as writing a large one takes a second."""
     return len(name) > LONGEST_SESSION if isinstance(name, str) else isinstance(name, list | dict)
+
+
+def per_event(document: Mapping[str, object]) -> int:
+    """Return the most tokens in an event of the request's stream."""
+    return int(min(max(1.0, lax.number(document.get(INTERVAL))), MOST_PER_EVENT))
 
 
 def whose(paths: Iterable[str]) -> str:

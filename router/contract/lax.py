@@ -12,9 +12,10 @@ def is_true(value: object) -> bool:
 
 def number(value: object) -> float:
     """Return the positive number that an engine reads from `12`, `12.0` or `"12"`; 0 for anything else."""
-    if isinstance(value, str) and len(value) <= LONGEST:
+    if isinstance(value, str):
+        text = value.strip().lstrip("0")  # engines read any number of zeros
         try:
-            value = float(value)
+            value = float(text or "0") if len(text) <= LONGEST else 0.0
         except ValueError:
             return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -22,4 +23,4 @@ def number(value: object) -> float:
     return float(value) if 0 < value < float("inf") else 0.0
 
 
-LONGEST = 40  # characters of a number in text
+LONGEST = 40  # characters of a number in text, without zeros in front

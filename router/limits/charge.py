@@ -24,17 +24,18 @@ def output_limit(document: JsonObject, api_path: str) -> int | None:
 
 def answers(document: JsonObject) -> int:
     """Return the number of answers: `n` or `best_of` for each prompt."""
-    prompt = document.get("prompt")
+    prompt, embedded = document.get("prompt"), document.get("prompt_embeds")
     several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
-    each = max(1, _positive(document.get("n")), _positive(document.get("best_of")))
-    return each * len(prompt) if several else each  # type: ignore[arg-type]  # a list
+    prompts = len(prompt) if several else int(prompt is not None)  # type: ignore[arg-type]  # a list
+    prompts += len(embedded) if isinstance(embedded, list) else int(embedded is not None)
+    return max(1, _positive(document.get("n")), _positive(document.get("best_of"))) * max(1, prompts)
 
 
-def streamed(data: bytes, *, several: bool) -> int:
-    """Estimate the tokens in a part of a stream: one per event and answer that the event continues."""
+def streamed(data: bytes, *, several: bool, each: int = 1) -> int:
+    """Estimate the tokens in a part of a stream: `each` per event and answer that the event continues."""
     events = data.count(b"\ndata:") + data.startswith(b"data:")
     # Quotes inside a JSON string are escaped, so a match is a key and never generated text.
-    return max(events, data.count(b'"index":')) if several else events
+    return (max(events, data.count(b'"index":')) if several else events) * each
 
 
 def _positive(value: object) -> int:

@@ -86,6 +86,13 @@ class Outcome(GpuSpent):
         return self.first_content is not None or VERDICTS[self.result or "router_failed"].computes
 
     @property
+    def output_tokens(self) -> int:
+        """Return the tokens of the answer: as reported; of a stream that did not end whole at least those of its
+        events."""
+        told = self.usage.output_tokens if self.usage is not None else None
+        return told if told is not None and self.result == "served" else max(told or 0, self.streamed_tokens)
+
+    @property
     def retries(self) -> int:
         return len(self.attempts) - 1 if self.attempts else 0
 

@@ -43,7 +43,7 @@ def settle(call: Call) -> None:
             admission.settle(decision.new_tokens, call.outcome.streamed_tokens)
         return
     cached = usage.cached_tokens if usage.cached_tokens is not None else decision.cached_tokens
-    admission.settle(max(0, usage.prompt_tokens - cached), usage.output_tokens or 0)
+    admission.settle(max(0, usage.prompt_tokens - cached), call.outcome.output_tokens)
 
 
 async def until_woken(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from router.contract import answers, verdict
 from router.contract.answers import AnswerError
 from router.contract.api_paths import MEDIA
+from router.contract.engine_fields import per_event
 from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -359,7 +360,7 @@ def _take_end(call: Call, answer: BegunAnswer, ended: Ended) -> None:
 class _CountingRelay(_Relay):
     """A relay that counts tokens, which are charged if the stream ends before its usage."""
 
-    __slots__ = ("_several",)
+    __slots__ = ("_each", "_several")
 
     def __init__(
         self,
@@ -369,20 +370,21 @@ class _CountingRelay(_Relay):
         changes: tuple[ByteChange, ...],
     ) -> None:
         super().__init__(call, client, answer, changes)
-        self._several = charge.answers(call.request.prompt.document) > 1
+        document = call.request.prompt.document
+        self._several, self._each = charge.answers(document) > 1, per_event(document)
 
     def take(self, data: bytes) -> bool:
-        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several, each=self._each)
         return super().take(data)
 
     def take_event(self, chunk: bytes) -> bool | None:
         full = super().take_event(chunk)
         if full is not None:
-            self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several)
+            self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several, each=self._each)
         return full
 
     def finish(self, data: bytes) -> None:
-        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several, each=self._each)
         super().finish(data)
 
 

@@ -20,6 +20,7 @@ from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
 from router.tests.engine import USAGE, events, reply, write_chunk, write_head
 from router.tests.http.test_own_errors import code_of
+from router.tests.liar import plans
 from router.tests.test_keys import ALICE, bearer, keyed
 
 USED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
@@ -93,6 +94,10 @@ def calls(w):
         ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 100}, 100),
         ("/v1/completions", {"n": 10**12}, LARGEST_OUTPUT),
         ("/v1/completions", {"n": "8"}, 8 * DEFAULT_OUTPUT),
+        ("/v1/completions", {"n": " " + "0" * 99 + "8 "}, 8 * DEFAULT_OUTPUT),
+        ("/v1/completions", {"prompt": None, "prompt_embeds": ["a", "b"], "max_tokens": 100}, 200),
+        ("/v1/completions", {"prompt_embeds": ["a", "b"], "max_tokens": 100}, 300),
+        ("/v1/completions", {"prompt_embeds": "a", "max_tokens": 100}, 200),
     ],
 )
 async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, body, charged):
@@ -149,7 +154,12 @@ async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_e
     assert _used(ended[0]) == ended[0].prediction.prompt_tokens + 80
 
 
-async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world):
+@pytest.mark.parametrize(
+    ("interval", "sent", "tokens"), [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 0, 10)]
+)
+async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world, interval, sent, tokens):
+    """By events, which have as many tokens as vLLM is asked to put into each."""
+
     async def ten_events(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         for _ in range(10):
@@ -161,6 +171,7 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
     w = await keyed(world, key_entry(ALICE, tokens_per_min=100_000), engine=ten_events)
     ended = calls(w)
     body = {"model": "llama", "prompt": "x" * 400, "stream": True, "max_tokens": 5_000}
+    body |= {} if interval is None else {"stream_interval": interval}
     async with w.client.stream("POST", "/v1/completions", json=body, headers=bearer(ALICE)) as answer:
         seen = b""
         async for part in answer.aiter_raw():
@@ -169,11 +180,39 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
                 break
     await w.until(lambda: ended)
     (call,) = ended
-    assert (call.outcome.label, call.outcome.streamed_tokens) == ("cancelled", 10)
-    assert _used(call) == call.prediction.prompt_tokens + 10
+    assert w.engines[0].received[-1].document.get("stream_interval") == sent
+    assert (call.outcome.label, call.outcome.streamed_tokens) == ("cancelled", tokens)
+    assert _used(call) == call.prediction.prompt_tokens + tokens
     allowance = w.router.pools.auth.meters["alice"].allowances["tokens"]
     spent = 100_000 - allowance.remaining(asyncio.get_running_loop().time())
-    assert spent <= call.prediction.prompt_tokens + 10
+    assert spent <= call.prediction.prompt_tokens + tokens
+
+
+@pytest.mark.parametrize("path", plans.STREAMED)
+@pytest.mark.parametrize("counts", [False, True])
+async def test_a_stream_that_is_left_costs_its_events_whatever_usage_came_before_its_end(world, path, counts):
+    kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # of messages, the first one has a usage, too
+
+    async def never_ends(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for kind in kinds:
+            write_chunk(writer, plans.event(path, kind, (9, 0)) + b"\n\n")
+        await writer.drain()
+        await engine.release.wait()
+
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=100_000), engine=never_ends)
+    ended = calls(w)
+    body = {"model": "llama", "prompt": "x", "messages": [], "input": "x", "stream": True, "max_tokens": 5_000}
+    async with w.client.stream("POST", path, json=body, headers=bearer(ALICE)) as answer:
+        seen = b""
+        async for part in answer.aiter_raw():
+            seen += part
+            if seen.count("wört".encode()) == 10:
+                break
+    await w.until(lambda: ended)
+    prompt = 9 if ended[0].outcome.usage is not None else ended[0].prediction.prompt_tokens
+    assert ended[0].outcome.label == "cancelled"
+    assert prompt + 10 <= _used(ended[0]) <= prompt + len(kinds)
 
 
 async def test_tokens_beyond_the_limit_are_refused(world):

@@ -11,7 +11,7 @@ import xxhash
 
 from router.contract import lax, multipart
 from router.contract.api_paths import MEDIA, UNCOMPUTED
-from router.contract.engine_fields import FIELDS
+from router.contract.engine_fields import FIELDS, INTERVAL, MOST_PER_EVENT, per_event
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.policy.value import replace
@@ -21,7 +21,7 @@ from router.tokenize.billing import without_billing
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
-_LOOKED_AT: Final = ROUTERS.union(salt.FIELDS)
+_LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
 MANY: Final = 4_096  # messages, parts and token ids, which take a millisecond
 _APART = "\0"  # ends a key's id, which does not contain it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
@@ -155,7 +155,9 @@ def apart(key_id: str, name: str) -> str:
 def is_for_engine(read: Prompt, key_id: str) -> bool:
     """Tell whether the body goes to the engine unchanged."""
     document = read.document
-    if not _LOOKED_AT.isdisjoint(document) and not (ROUTERS.isdisjoint(document) and salt.is_apart(document, key_id)):
+    if not _LOOKED_AT.isdisjoint(document) and not (
+        ROUTERS.isdisjoint(document) and INTERVAL not in document and salt.is_apart(document, key_id)
+    ):
         return False
     if read.plain:
         return True
@@ -178,6 +180,8 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
     with one name an engine refuses the second, overwrites the first one's answer, or uses the other's KV.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
+    if per_event(document) == MOST_PER_EVENT:
+        document[INTERVAL] = MOST_PER_EVENT
     _set_apart(document, key_id)
     try:
         body = orjson.dumps(document)

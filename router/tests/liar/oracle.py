@@ -157,7 +157,7 @@ def _of_messages(ours: list[tuple[str, Any]]) -> tuple[int | None, int | None]:
     """The prompt's at the beginning, the answer's at the end."""
     prompt = output = None
     for kind, told in ours[:1] + ours[-1:]:
-        parts = (_count(told[0]), 1) if kind == "begin" else (None, _count(told[1]))
+        parts = (_count(told[0]), None) if kind == "begin" else (None, _count(told[1]))
         prompt, output = (new if new is not None else old for new, old in zip(parts, (prompt, output), strict=True))
     return prompt, output
 
@@ -243,13 +243,13 @@ def judge_charge(asked: Asked) -> None:
     prompt, output = told["actual_prompt_tokens"], told["output_tokens"]
     if not told["attempts"]:
         assert charged == 0, f"{charged} for a request that no engine had"
-    elif told["result"] == "served" and prompt is not None:
+    elif told["result"] == "served" and prompt is not None and (output is not None or not asked.got.streams):
         assert charged == prompt + (output or 0), f"{charged} for {prompt} and {output} tokens"
-    elif told["result"] in ("served", AFTER) and prompt is None:
-        least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
-        assert charged >= max(1, least), f"{charged} for {least} events"
+    elif told["result"] in ("served", AFTER) or (told["result"] == "cancelled" and least):
+        assert charged >= max(prompt is None, (prompt or 0) + least), f"{charged} for {prompt} and {least} events"
     elif told["result"] == BEFORE and not asked.got.body:
         assert charged == 0, f"{charged} for nothing"
+    least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
 
 
 def judge_client(asked: Asked, result: str) -> None:
