@@ -9,10 +9,10 @@ from urllib.parse import quote
 import orjson
 
 from router.contract import verdict
-from router.contract.net.retry_after import LONGEST_S, retry_after
+from router.contract.net.retry_after import LONGEST_S, retry_after, seconds
 from router.contract.verdict import Result
 
-_RETRY_AFTER = re.compile(rb"(?:^|\n)retry-after: *([^\r]*)")
+_RETRY_AFTER = re.compile(rb"(?:^|\n)retry-after(-ms)?: *([^\r]*)")
 _SHOULD_RETRY = re.compile(rb"(?<![^\n])x-should-retry:[^\n]*\n")
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _OPENAI_TYPES_BY_CODE = {"insufficient_quota": "insufficient_quota"}
@@ -95,11 +95,11 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 def saying_when(status: int, lines: bytes) -> bytes:
     """Add a missing retry-after to an engine's header lines; if it is far away, tell clients not to retry."""
-    named = _RETRY_AFTER.search(lines)
-    if named is None:
-        after = retry_after(status)
-        return lines if after is None else b"%bretry-after: %d\r\n" % (lines, after)
-    is_far = named[1].isdigit() and (len(named[1]) > 9 or int(named[1]) > LONGEST_S)
+    named = _RETRY_AFTER.findall(lines)
+    after = retry_after(status) if all(unit for unit, _ in named) else None
+    if after is not None:
+        lines = b"%bretry-after: %d\r\n" % (lines, after)
+    is_far = any(seconds(value) > LONGEST_S * (1000 if unit else 1) for unit, value in named)
     return _SHOULD_RETRY.sub(b"", lines) + b"x-should-retry: false\r\n" if is_far else lines
 
 

@@ -1,9 +1,13 @@
 """When to come back: every answer that says "not now" carries it, from routers and the control plane alike."""
 
+import time
+from email.utils import parsedate_to_datetime
+
 NOT_NOW = frozenset({429, 502, 503})
 DEFAULT_S = 5  # where nothing better is known
 # OpenAI's clients wait no longer; Anthropic's sleep for any time that they are told
 LONGEST_S = 120
+LONGEST_DATE = 60  # characters
 
 
 def retry_after(status: int, known_s: int | None = None) -> int | None:
@@ -11,3 +15,16 @@ def retry_after(status: int, known_s: int | None = None) -> int | None:
     if known_s is not None:
         return max(1, known_s)
     return DEFAULT_S if status in NOT_NOW else None
+
+
+def seconds(value: bytes) -> float:
+    """Read a `Retry-After`: a number or a date; 0 for anything else."""
+    text = value[:LONGEST_DATE].decode("latin-1")
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0

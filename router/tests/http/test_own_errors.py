@@ -47,6 +47,10 @@ def test_no_client_is_told_to_come_back_later_than_its_library_waits(after_s, to
     assert (sent[b"retry-after"], sent.get(b"x-should-retry")) == (b"%d" % after_s, told)
 
 
+PAST, FAR = (b"retry-after: Sat, 28 Nov %d 08:00:00 GMT\r\n" % year for year in (2026, 2099))
+NOT_AGAIN = b"x-should-retry: false\r\n"
+
+
 @pytest.mark.parametrize(
     ("status", "lines", "sent"),
     [
@@ -56,7 +60,10 @@ def test_no_client_is_told_to_come_back_later_than_its_library_waits(after_s, to
         (503, b"a: b\r\nretry-after: 121\r\n", b"a: b\r\nretry-after: 121\r\nx-should-retry: false\r\n"),
         (408, b"retry-after: 9999999999999\r\n", b"retry-after: 9999999999999\r\nx-should-retry: false\r\n"),
         (429, b"retry-after: 600\r\nx-should-retry: true\r\n", b"retry-after: 600\r\nx-should-retry: false\r\n"),
-        (429, b"retry-after: Sat, 28 Nov 2026 08:00:00 GMT\r\n", b"retry-after: Sat, 28 Nov 2026 08:00:00 GMT\r\n"),
+        *((429, line, line) for line in (PAST, b"retry-after: soon\r\n", b"retry-after: 1e1\r\n")),
+        *((503, line, line + NOT_AGAIN) for line in (FAR, b"retry-after: 1e9\r\n", b"retry-after: inf\r\n")),
+        (503, b"retry-after-ms: 900\r\n", b"retry-after-ms: 900\r\nretry-after: 5\r\n"),
+        (503, b"retry-after-ms: 121000\r\n" + FAR, b"retry-after-ms: 121000\r\n" + FAR + NOT_AGAIN),
     ],
 )
 def test_an_engine_that_says_when_is_passed_on_and_a_time_far_away_is_not_slept_through(status, lines, sent):

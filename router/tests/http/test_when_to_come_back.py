@@ -8,7 +8,7 @@ from router.contract.net.retry_after import DEFAULT_S, NOT_NOW, retry_after
 from router.http import errors
 from router.http.errors import ErrorResponse
 from router.http.exchange import BROKEN
-from router.tests.engine import reply
+from router.tests.engine import hang_up, reply
 
 
 @pytest.mark.parametrize("status", sorted(status.value for status in http.HTTPStatus if status >= 400))
@@ -45,11 +45,13 @@ async def test_an_engines_own_time_is_passed_on(world):
     assert (await w.ask()).headers.get_list("retry-after") == ["77"]
 
 
-async def test_engines_that_broke_are_tried_again_when_their_breakers_let_them(world):
-    async def hang_up(engine, request, writer):
-        writer.close()
-
-    w = await world(hang_up, failure__breaker_open_s=7.5)
-    answer = await w.ask()
-    assert (answer.status_code, answer.headers["retry-after"]) == (502, "8")
-    assert "retry in 8 s" in answer.json()["error"]["message"]
+@pytest.mark.parametrize(
+    ("open_s", "after", "again"), [(7.5, "8", None), (120.0, "120", None), (600.0, "600", "false")]
+)
+async def test_a_client_of_the_only_instance_comes_back_when_its_breaker_lets_it(world, open_s, after, again):
+    w = await world(hang_up, failure__breaker_open_s=open_s)
+    for stream in (False, True):
+        answer = await w.ask(stream=stream)
+        assert (answer.status_code, answer.headers["retry-after"]) == (502, after)
+        assert answer.headers.get("x-should-retry") == again
+        assert f"retry in {after} s" in answer.json()["error"]["message"]
