@@ -20,6 +20,8 @@ from router.kv_events.sources import discover
 from router.prefix.blocks import extra_keys, linked
 from router.prefix.exact.index import ExactIndex
 from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
+from router.tests.engines import surface
+from router.tests.engines.servers import SERVERS
 from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch, definitions
 from router.tokenize.tokenizer import packed
 
@@ -145,11 +147,17 @@ ROUTE = re.compile(r"@(?:router|app)\.(?:get|post|put|delete|api_route|websocket
 
 
 @contracts
-@pytest.mark.parametrize(("engine", "folder"), [("vllm", "vllm/entrypoints/"), ("sglang", "sglang/srt/entrypoints/")])
-def test_every_path_of_an_engines_server_is_in_the_table_of_paths(engine: str, folder: str) -> None:
-    found = {path for text in sources(engine, folder).values() for path in ROUTE.findall(text) if "{" not in path}
-    assert len(found) > 30
-    assert sorted(path for path in found if find(path) is None) == []
+@pytest.mark.parametrize("engine", SERVERS)
+def test_every_path_and_method_of_an_engines_server_is_in_the_table_of_paths(engine: str) -> None:
+    """With another version `python -m router.tests.engines.surface` and `….servers` write the tables anew."""
+    under = surface.SERVERS[engine]
+    server = surface.Sources({path: ast.parse(text) for path, text in sources(engine, under).items()})
+    found = {(route.path, method) for route in surface.routes(server, under) for method in route.methods}
+    paths = SERVERS[engine]["paths"].items()
+    known = {(path, method) for path, taken in paths if path not in surface.FASTAPI for method in taken["methods"]}
+    assert len(found) > 70
+    assert sorted(path for path, _ in found if find(path) is None) == []
+    assert found - {(path, "GET") for path in surface.FASTAPI} == known
 
 
 @contracts
