@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
+from router.contract.api_paths import MEDIA
 from router.contract.json_value import JsonObject
 
 # quiet: a sign of life without output; end: nothing follows
@@ -61,6 +62,18 @@ class AnswerError(msgspec.Struct, frozen=True):
     status: int | None = None  # HTTP, if the error names one
     is_clients: bool = False  # True if the request is wrong, as any engine would report
     body: bytes = b""  # the error as an answer's body; empty without an object
+
+
+STREAM = AnswerError("the answer is a stream where a whole one was asked for")
+# Judged like the refusal of an engine that cannot stream
+NO_STREAM = AnswerError("the answer is whole where a stream was asked for", 501, is_clients=True)
+
+
+def unlike_asked(kind: bytes, api_path: str, *, asks_stream: bool) -> AnswerError | None:
+    """Return why an answer of this content type, or one unknown, is not what was asked for."""
+    if kind.lower().startswith(b"text/event-stream"):
+        return None if asks_stream or api_path in MEDIA else STREAM
+    return NO_STREAM if kind and asks_stream and api_path in WHOSE_END else None
 
 
 def is_too_long(status: int, body: bytes) -> bool:

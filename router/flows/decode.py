@@ -10,6 +10,7 @@ from router.request.offload import Offload, PrefillFailed
 from router.upstream.beginning import Beginning
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed
+from router.upstream.response import EngineResponse
 
 
 async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, request_id: str = "") -> Connection:
@@ -48,12 +49,16 @@ def _is_lost(connection: Connection) -> bool:
     """Tell whether the engine failed before its first token: status 500, or a stream that begins with an error."""
     if connection.status == 500:
         return True
-    is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")
-    if not is_stream:
+    if not is_stream(connection):
         return False
     beginning = Beginning()
     beginning.feed(connection.peek())
     return beginning.error is not None and not beginning.error.is_clients
+
+
+def is_stream(connection: EngineResponse) -> bool:
+    kind = value_of(connection.headers, b"content-type").lower()
+    return connection.status == 200 and kind.startswith(b"text/event-stream")
 
 
 def _message(connection: Connection) -> str:

@@ -12,7 +12,7 @@ import orjson
 from router.contract import answers
 from router.contract.net.http_client import Headers
 from router.flows import bodies
-from router.flows.decode import decode
+from router.flows.decode import decode, is_stream
 from router.flows.first_token import Without, first_token, usage_of
 from router.flows.prefill import fetch, learn
 from router.flows.together import Together
@@ -89,7 +89,7 @@ class Spliced:
         if self._first:
             return self.read_now()
         decoder, data = await self._decoding(), b""
-        if decoder.status != 200:
+        if not is_stream(decoder):
             return await _refusal(decoder)
         while not data and not decoder.done:
             data = self._decoded(await decoder.read())
@@ -99,7 +99,7 @@ class Spliced:
         if self._first:
             sink(await self.read())
         decoder = await self._decoding()
-        if decoder.status != 200:
+        if not is_stream(decoder):
             return await _refusal(decoder)
         rest = await decoder.pour(lambda data: sink(self._decoded(data)))
         return self._decoded(rest) + self._cut.finish()
@@ -137,11 +137,15 @@ class Spliced:
 
 
 async def _refusal(decoder: EngineResponse) -> bytes:
-    """Turn the decoder's refusal into the stream's last event, since the first token has already been sent."""
+    """Turn what the decoder answers in place of a stream into the last event, as the first token has been sent."""
     raw = b""
     while not decoder.done and len(raw) < LARGEST:
         raw += await decoder.read()
     said = answers.said(raw)
     error = answers.error_of(said, raw) if said is not None else None
-    message = error.message if error is not None else f"the instance that decodes answered {decoder.status}"
-    return b"data: %b\n\n" % orjson.dumps({"error": {"message": message, "code": decoder.status}})
+    code: int | None = decoder.status
+    if code == 200:
+        error = error or answers.NO_STREAM
+        code = error.status
+    message = error.message if error is not None else f"the instance that decodes answered {code}"
+    return b"data: %b\n\n" % orjson.dumps({"error": {"message": message, "code": code}})

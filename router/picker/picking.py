@@ -12,9 +12,10 @@ from functools import lru_cache
 
 import orjson
 
-from router.contract import verdict
+from router.contract import answers, verdict
 from router.contract.api_paths import ROUTED, UNCOMPUTED, BehindGateway
 from router.contract.connectors import NIXL
+from router.contract.verdict import Result
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
@@ -287,16 +288,16 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
         outcome.attempts.append(_attempt(call, ranked[at + 1]))
     endpoint, status = ranked[served], answered.status
     if status is not None:
-        _judge(call, endpoint, status)
+        _judge(call, endpoint, status, answered.kind)
     return endpoint
 
 
-def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
+def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
     outcome = call.outcome
     outcome.status = outcome.attempts[-1].status = status
-    is_key = fault.is_about_the_engines_key(call, endpoint, status)
-    result = outcome.attempts[-1].result = "failed_before_content" if is_key else verdict.of_status(status)
-    outcome.close(result, error="" if result == "served" else f"{endpoint.id} answered {status}")
+    result, error, status = _judged(call, endpoint, status, kind)
+    outcome.attempts[-1].result = result
+    outcome.close(result, error=error)
     if result == "served":
         endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
         if call.api_path not in UNCOMPUTED:
@@ -312,6 +313,17 @@ def _judge(call: Call, endpoint: Endpoint, status: int) -> None:
         fault.failed(call, endpoint)
         if fault.forgive(call):
             outcome.close("failed_alike", error=outcome.error)
+
+
+def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[Result, str, int]:
+    """Return the result of an answer, what is wrong with it, and the status that says so."""
+    asks_stream = call.request.prompt.stream
+    error = answers.unlike_asked(kind, call.api_path, asks_stream=asks_stream) if status == 200 else None
+    if error is not None:
+        return verdict.of_error(error, has_content=False), f"{endpoint.id}: {error.message}", error.status or status
+    is_key = fault.is_about_the_engines_key(call, endpoint, status)
+    result = "failed_before_content" if is_key else verdict.of_status(status)
+    return result, "" if result == "served" else f"{endpoint.id} answered {status}", status
 
 
 def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:

@@ -59,6 +59,7 @@ class Answered:
 
     status: int | None = None
     served: str = ""  # ip:port
+    kind: bytes = b""  # content type
 
 
 class GatewayStream:
@@ -185,7 +186,8 @@ class GatewayStream:
                 own = dict(said.headers)
                 status = own.get(b":status", b"")
                 served = said.served or own.get(messages.SERVED.encode(), b"").decode("latin-1")
-                return Answered(int(status) if status.isdigit() else None, served)
+                kind = own.get(b"content-type", b"")
+                return Answered(int(status) if status.isdigit() else None, served, kind)
         return Answered()
 
     async def pass_on(self, headers: Headers) -> None:

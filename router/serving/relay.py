@@ -27,7 +27,6 @@ from router.upstream.stream_tail import Ended, StreamTail, WholeTail
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
-STREAM = "the answer is a stream where a whole one was asked for"
 _LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, with null
 CUT = "the answer ended without its last event"
 ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
@@ -62,7 +61,7 @@ def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> Be
         _judge_whole(answer, kind, api_path)
     else:
         answer.is_early = not kind.startswith(b"audio/")  # speech is played while it is generated
-    return answer
+    return _unstreamed(answer, api_path) if asks_stream and not answer.is_early else answer
 
 
 async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> BegunAnswer:
@@ -75,7 +74,7 @@ async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> Begu
         answer.body = await _read_on(connection, answer.body)
         if connection.done:
             _judge_whole(answer, headers.value_of(connection.headers, b"content-type").lower(), api_path)
-        return answer
+        return _unstreamed(answer, api_path) if asks_stream else answer
     answer.body = await _hold(connection, beginning, answer.body)
     if beginning.sign != "quiet" or connection.done:
         answer.beginning = None
@@ -86,7 +85,15 @@ async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> Begu
 def _unasked(answer: BegunAnswer, api_path: str) -> BegunAnswer:
     """Judge a stream that nobody asked for."""
     if answer.error is None and api_path not in MEDIA:  # speech has another field
-        answer.error, answer.result, answer.beginning = AnswerError(STREAM), "failed_before_content", None
+        answer.error, answer.result, answer.beginning = answers.STREAM, "failed_before_content", None
+    return answer
+
+
+def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
+    """Judge a whole answer where a stream was asked for: its client would read no event in it."""
+    if answer.result == "served" and api_path in answers.WHOSE_END:
+        answer.error = answers.NO_STREAM
+        answer.result = verdict.of_error(answer.error, has_content=False)
     return answer
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import events, first_then_wait, hang_up, reply, stream, write_head
+from router.tests.liar import plans
 
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 BODIES = {
@@ -199,6 +200,41 @@ async def test_a_stream_that_every_engine_gives_unasked_is_an_error_that_says_so
     told = stream([failure(CHAT, TOO_LONG)])
     w.engines[0].behaviour = told
     assert (await w.ask(CHAT, **BODIES[CHAT])).status_code == 400
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("size", [1, 3 << 20])
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_served_elsewhere(world, path, size):
+    whole = json.loads(plans.whole(path, plans.GOOD)) | {"metadata": "w" * size}
+    w = await world(reply(whole), None, failure__breaker_failures=2)
+    for value in (True, 1, "yes"):
+        response = await w.ask(path, **BODIES[path], stream=value)
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+        assert response.headers["content-type"].startswith("text/event-stream")
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+    receipt = await w.receipt(await w.ask(path, **BODIES[path], stream=True))
+    assert (receipt["outcome"], receipt["stream"]) == ("ok", True)
+
+
+@pytest.mark.parametrize("engines", [1, 3])
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_pool_that_never_streams_says_so_and_goes_on_with_whole_answers(world, path, engines):
+    whole = reply(json.loads(plans.whole(path, plans.GOOD)))
+    w = await world(*[whole] * engines, failure__breaker_failures=2)
+    for client in range(6):
+        response = await w.ask(path, **BODIES[path], stream=True, headers={"x-forwarded-for": f"10.0.0.{client}"})
+        assert (response.status_code, response.headers["x-should-retry"]) == (501, "false")
+        assert "whole where a stream was asked for" in response.json()["error"]["message"]
+        receipt = await w.receipt(response)
+        assert [receipt[name] for name in ("outcome", "fault")] == ["client_error", "client"]
+        assert (await w.ask(path, **BODIES[path])).status_code == 200
+    assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/images/generations"])
+async def test_an_api_without_streams_of_its_own_may_be_asked_for_one(world, path):
+    w = await world(reply({"object": "list", "data": [], "count": 1}))
+    assert (await w.ask(path, stream=True)).status_code == 200
 
 
 async def test_an_image_may_come_in_parts_as_forms_and_speech_ask_for_it_in_their_own_ways(world):

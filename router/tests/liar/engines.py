@@ -124,13 +124,14 @@ class _Answer:
         return made
 
     def _head(self, length: int) -> None:
-        kind = "text/event-stream" if self._attempt.streams else "application/json"
+        page = plans.PAGES.get(self._plan.page if self._plan.status == 200 else "")
+        kind = "text/event-stream" if self._attempt.streams else page[0] if page else "application/json"
         size = {"chunked": "transfer-encoding: chunked", "length": f"content-length: {length}"}
         lines = [f"content-type: {kind}", size.get(self._framing, "connection: close")]
         write_head(self._writer, self._plan.status, *lines)
 
     def _write(self, data: bytes) -> None:
-        size = self._plan.piece or len(data)
+        size = self._plan.piece or len(data) or 1
         for start in range(0, 0 if self._writer.is_closing() else len(data), size):
             piece = data[start : start + size]
             write_chunk(self._writer, piece) if self._framing == "chunked" else self._writer.write(piece)

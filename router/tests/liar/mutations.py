@@ -4,6 +4,7 @@ Not found in 600 programs, so not listed: an engine's 400 counted as its failure
 forgiven.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -63,8 +64,34 @@ def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(relay.answers, "error_of", lambda event, data=b"": None)
 
 
+def named_errors_not_read(patch: pytest.MonkeyPatch) -> None:
+    """An event is an error by its data alone."""
+    patch.setattr(answers, "_NAMED_ERROR", re.compile(rb"(?!)"))
+
+
+def any_event_is_content(patch: pytest.MonkeyPatch) -> None:
+    """An event of an unknown kind is content, though it says nothing."""
+    patch.setattr(answers, "_has_text", lambda data: True)
+
+
+def remarks_are_answers(patch: pytest.MonkeyPatch) -> None:
+    """A JSON object of status 200 is an answer, whatever it holds."""
+    patch.setattr(answers, "_is_empty", lambda event: False)
+    patch.setattr(answers, "_is_remark", lambda event, data: False)
+
+
 def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(answers, "_not_an_object", lambda data, *, may_be_list: None)
+
+
+def unasked_streams_passed_on(patch: pytest.MonkeyPatch) -> None:
+    """A client that asked for a whole answer gets events."""
+    patch.setattr(relay, "_unasked", lambda answer, api_path: answer)
+
+
+def whole_answers_in_place_of_streams(patch: pytest.MonkeyPatch) -> None:
+    """A client that reads events gets none."""
+    patch.setattr(relay, "_unstreamed", lambda answer, api_path: answer)
 
 
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
@@ -154,11 +181,11 @@ def events_not_counted(patch: pytest.MonkeyPatch) -> None:
 def usage_taken_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """The last thing in an answer that looks like a usage is one."""
 
-    def judge(answer: relay.BegunAnswer, *, is_json: bool) -> None:
-        real(answer, is_json=is_json)
+    def judge(answer: relay.BegunAnswer, kind: bytes, api_path: str) -> None:
+        real(answer, kind, api_path)
         at = answer.body.rfind(b'"usage": ') + 9
         looks = usage._loaded(answer.body[at : answer.body.find(b"}", at) + 1])
-        answer.ended = Ended(looks, None, answer.error, is_whole=True)
+        answer.ended = Ended(answer.error, is_whole=True, usage=looks)
 
     real = relay._judge_whole
     patch.setattr(relay, "_judge_whole", judge)
@@ -243,7 +270,12 @@ MUTATIONS: dict[str, TakeOut] = {
         only_the_last_event_read,
         cut_streams_are_whole,
         errors_of_whole_answers_not_read,
+        named_errors_not_read,
+        any_event_is_content,
+        remarks_are_answers,
         broken_json_is_an_answer,
+        unasked_streams_passed_on,
+        whole_answers_in_place_of_streams,
         redirects_passed_on,
         one_word_is_enough,
         never_doubted,
@@ -264,6 +296,8 @@ MUTATIONS: dict[str, TakeOut] = {
         usage_not_asked_for,
     )
 }
+
+ALL = MUTATIONS | OFFLOADS | STALLS
 
 # Found only after some hundreds of programs: tried where more than the usual number are.
 RARE = frozenset(

@@ -20,7 +20,10 @@ OF_STATUS = {
 }
 ONES_WORD = (401, 403, 404, 405, 422, 501)  # of one engine alone, which another one has to confirm
 DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # another engine may be asked
-OF_ERROR = {"error": BEFORE, "error_text": BEFORE, "abort": BEFORE, "error_client": CLIENTS, "error_busy": "refused"}
+OF_ERROR = {
+    **dict.fromkeys(("error", "error_text", "error_named", "abort"), BEFORE),
+    **{"error_client": CLIENTS, "error_busy": "refused"},
+}
 SEEN = 6  # events at the end of a stream that everybody has to look at
 LARGEST = 1_000_000_000  # tokens that may be true
 WORD = "wört"  # in each event with text
@@ -48,7 +51,7 @@ class Asked:
 
 
 def _content_kinds(path: str) -> set[str]:
-    kinds = {"text", "tool", "decoy", "long", "garbage"}
+    kinds = {"text", "thought", "tool", "decoy", "long", "garbage"}
     return kinds | ({"usage"} if path == MESSAGES else {"finish"})
 
 
@@ -59,9 +62,15 @@ def results(attempt: Attempt) -> set[str]:
         known = {OF_STATUS[plan.status]} | ({BEFORE} if plan.status in DOUBTED else set())
         return known if attempt.is_whole else {BEFORE} if not _may_be_whole(attempt) else known | {BEFORE}
     if not attempt.streams:
-        return _of_whole(attempt)
+        of = _of_whole(attempt)
+        return of - {"served"} | {BEFORE, CLIENTS} if "served" in of and is_whole_instead(attempt) else of
     of = _of_stream(attempt)
     return of if attempt.asks_stream else of - {"served", AFTER} | {BEFORE}  # a stream that nobody asked for
+
+
+def is_whole_instead(attempt: Attempt) -> bool:
+    """Tell whether the engine gave a whole answer where a stream was asked for."""
+    return attempt.asks_stream and not attempt.streams and attempt.path in plans.STREAMED
 
 
 def _may_be_whole(attempt: Attempt) -> bool:
@@ -69,7 +78,7 @@ def _may_be_whole(attempt: Attempt) -> bool:
     if attempt.state in ("left", "holds"):
         return True
     if attempt.plan.framing == "close":
-        return bool(attempt.sent)
+        return attempt.plan.at >= 0  # its end is that of the connection, behind a head alone, too
     return attempt.plan.framing == "length" and len(attempt.sent) == 2
 
 
@@ -241,6 +250,7 @@ def judge_charge(asked: Asked) -> None:
     told, charged = asked.outcomes[0], asked.charged
     assert charged is not None
     prompt, output = told["actual_prompt_tokens"], told["output_tokens"]
+    least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
     if not told["attempts"]:
         assert charged == 0, f"{charged} for a request that no engine had"
     elif told["result"] == "served" and prompt is not None and (output is not None or not asked.got.streams):
@@ -249,7 +259,6 @@ def judge_charge(asked: Asked) -> None:
         assert charged >= max(prompt is None, (prompt or 0) + least), f"{charged} for {prompt} and {least} events"
     elif told["result"] == BEFORE and not asked.got.body:
         assert charged == 0, f"{charged} for nothing"
-    least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
 
 
 def judge_client(asked: Asked, result: str) -> None:
@@ -260,7 +269,8 @@ def judge_client(asked: Asked, result: str) -> None:
         assert result != "served", f"{got.status} is no service"
         error = got.body
         assert b'"error"' in error or any(attempt.plan.status == got.status for attempt in asked.attempts), error
-    elif got.streams:
+    elif got.streams or asked.document.get("stream") in plans.TRUE:
+        assert got.streams, "a stream was asked for"
         _judge_stream(asked, result)
     elif got.is_over:
         assert result == "served", f"the client got a whole answer, which is {result}"
@@ -281,7 +291,7 @@ def _judge_stream(asked: Asked, result: str) -> None:
 
 def _is_error(payload: Any) -> bool:
     if not isinstance(payload, dict):
-        return False
+        return isinstance(payload, str) and payload != "[DONE]"
     aborted = any(choice.get("finish_reason") == "abort" for choice in payload.get("choices", ()))
     return aborted or "error" in payload or payload.get("type") in ("error", "response.failed")
 
@@ -293,6 +303,10 @@ def _is_end(payload: Any) -> bool:
         return False
     finished = any(choice.get("finish_reason") for choice in payload.get("choices", ()))
     return finished or payload.get("type") in ("message_stop", "response.completed")
+
+
+def _is_doubtful(attempt: Attempt) -> bool:
+    return attempt.plan.status in ONES_WORD or (attempt.plan.status == 200 and is_whole_instead(attempt))
 
 
 def hurts(asked: Asked, *, may_ask: bool) -> str:
@@ -311,7 +325,7 @@ def hurts(asked: Asked, *, may_ask: bool) -> str:
     true = results(lies[-1]) if lies else set()
     if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
         return ""
-    if may_ask and told["result"] == CLIENTS and lies and lies[-1].plan.status in ONES_WORD:
+    if may_ask and told["result"] == CLIENTS and lies and _is_doubtful(lies[-1]):
         return "one engine alone refused it"
     if told["result"] in (AFTER, CLIENTS) and told["result"] in true:
         return ""

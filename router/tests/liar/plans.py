@@ -16,14 +16,22 @@ Usage = tuple[Any, Any]  # tokens of the prompt and of the answer, as told
 End = Literal["whole", "closes", "resets", "holds", "stays"]
 HONEST = ("begin", "text", "text", "finish", "usage", "end")
 KINDS = (
-    *("begin", "ping", "text", "tool", "decoy", "long", "finish", "usage", "end"),
-    *("error", "error_client", "error_busy", "error_text", "abort", "garbage"),
+    *("begin", "ping", "alive", "text", "thought", "tool", "decoy", "long", "finish", "usage", "end"),
+    *("error", "error_client", "error_busy", "error_text", "error_named", "abort", "garbage"),
 )
 STATUSES = (200, 200, 400, 400, 400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 501, 502, 503, 504, 302)
 USAGES: tuple[Usage, ...] = ((9, 3), (40, 20), (0, 0), (10**12, 10**12), (-5, -1), ("9", None), (True, 1.5))
 TOLD = (777, 888)  # by a decoy
 TRUE = (True, True, 1, 1.0, "true", "True", "on", "yes", "1")  # what engines take for it
 FALSE = (None, None, False, 0, "false", "off", "no")  # None: left out
+# What comes in place of a whole answer: content type and body
+PAGES: dict[str, tuple[str, bytes]] = {
+    "html": ("text/html", b"<html>busy</html>"),
+    "text": ("", b"busy"),
+    "remark": ("application/json", b'{"detail": "busy"}'),
+    "null": ("application/json", b"null"),
+    "empty": ("application/json", b""),
+}
 
 
 @dataclass(frozen=True)
@@ -38,13 +46,14 @@ class Plan:
     piece: int = 0  # bytes of a chunk; 0: an event each
     streams: bool | None = None  # None: as it was asked
     slow: bool = False  # time passes between its events
+    page: str = ""  # one of PAGES, in place of a whole answer
     then: "Plan | None" = None  # of the next engine that lies to the same request; None: the same
 
 
 GOOD = Plan()
 HANGS = Plan(end="stays", at=-1)
 _EVENTS = st.sampled_from(KINDS)
-_FAILURES = st.sampled_from(KINDS[-6:])
+_FAILURES = st.sampled_from(KINDS[-7:])
 
 
 @st.composite
@@ -77,6 +86,7 @@ LIES: dict[str, st.SearchStrategy[Any]] = {
     "piece": st.sampled_from((0, 0, 1, 7, 64)),
     "streams": st.sampled_from((None, None, None, True, False)),
     "slow": st.booleans(),
+    "page": st.sampled_from(("", *PAGES)),
 }
 
 
@@ -91,6 +101,7 @@ _ONE = st.one_of(
     _lying("events", "framing", "crlf", "piece", "slow"),
     _lying("events", "usages"),
     _lying("status"),
+    _lying("page", "streams"),
     _lying("end", "at", "framing"),
     _lying("events", "end", "at"),
     _lying(*LIES),
@@ -155,6 +166,10 @@ def event(path: str, kind: str, told: Usage) -> bytes:
         return b"event: ping\ndata: " + _json({"type": "ping"}) if path == MESSAGES else b": ping"
     if kind == "garbage":
         return b'data: {"choices": [{"te\xc3'
+    if kind == "alive":  # of no API
+        return b'data: {"type": "keepalive", "model": "llama"}'
+    if kind == "error_named":
+        return b'event: error\ndata: "it failed"'
     if kind == "end" and path in CHUNKED:
         return b"data: [DONE]"
     document = (_of_chunks if path in CHUNKED else _of_messages if path == MESSAGES else _of_responses)(
@@ -182,6 +197,8 @@ def _of_chunks(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
     if kind == "tool" and path == CHAT:
         call = {"index": 0, "function": {"arguments": json.dumps(DECOY)}}
         return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    if kind == "thought" and path == CHAT:
+        return {"choices": [{"index": 0, "delta": {"reasoning": "wört"}}]}
     text = {"tool": json.dumps(DECOY), "long": "ü" * 9000}.get(kind, "wört")
     return _chunk(path, text) | ({"metadata": DECOY} if kind == "decoy" else {})
 
@@ -198,6 +215,8 @@ def _of_messages(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
     part = {"type": "text_delta", "text": "ü" * 9000 if kind == "long" else "wört"}
     if kind == "tool":
         part = {"type": "input_json_delta", "partial_json": json.dumps(DECOY)}
+    if kind == "thought":
+        part = {"type": "thinking_delta", "thinking": "wört"}
     return {"type": "content_block_delta", "delta": part} | ({"metadata": DECOY} if kind == "decoy" else {})
 
 
@@ -215,13 +234,15 @@ def _of_responses(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
         return None
     if kind == "finish":
         return {"type": "response.output_text.done", "text": "wört"}
-    name = "function_call_arguments" if kind == "tool" else "output_text"
+    name = {"tool": "function_call_arguments", "thought": "reasoning_text"}.get(kind, "output_text")
     text = {"tool": json.dumps(DECOY), "long": "ü" * 9000}.get(kind, "wört")
     return {"type": f"response.{name}.delta", "delta": text} | ({"metadata": DECOY} if kind == "decoy" else {})
 
 
 def failing(path: str, plan: Plan) -> str:
     """The kind of failure in a whole answer of status 200; empty for none."""
+    if plan.page:
+        return "page"
     kinds = [kind for kind in plan.events if kind in ERRORS or kind in ("abort", "garbage")]
     if not kinds or (kinds[0] == "abort" and path in (EMBEDDINGS, RERANK)):
         return ""
@@ -231,6 +252,8 @@ def failing(path: str, plan: Plan) -> str:
 def whole(path: str, plan: Plan) -> bytes:
     """The body of an answer that is not streamed."""
     kind = failing(path, plan)
+    if plan.page and plan.status == 200:
+        return PAGES[plan.page][1]
     if plan.status != 200:
         return _json(error_body(path, {"message": f"status {plan.status}", "type": "x", "code": plan.status}))
     if kind == "garbage":

@@ -1,5 +1,9 @@
 """Whatever an engine says, each request has one outcome, which is true, and nobody else pays for it."""
 
+import importlib
+import inspect
+from typing import Any
+
 import pytest
 
 from router.tests.liar import mutations, plans
@@ -43,12 +47,40 @@ def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events
     machine.teardown()
 
 
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_refusal_without_a_body_is_one_where_the_connections_end_is_its_end(stage: Stage, status: int) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="mooncake_p2p", decoder="decode")
+    for _ in range(4):
+        machine.asks(plans.CHAT, (True, True), "alice", Plan(status=status, end="closes", at=0, framing="close"), None)
+    machine.teardown()
+
+
 def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")
     machine.poisons(plans.EMBEDDINGS, (True, True), Plan(status=500), 1)
     machine.poisons(plans.CHAT, (True, True), Plan(status=500), 12)
     machine.teardown()
+
+
+class Alike:
+    """A patch that changes nothing, and holds that what it would put in can be called like what it would replace."""
+
+    def setattr(self, target: Any, name: Any, value: Any = None) -> None:
+        if isinstance(target, str):
+            (module, _, name), value = target.rpartition("."), name
+            target = importlib.import_module(module)
+        replaced = getattr(target, name)
+        if inspect.isfunction(replaced):
+            needed, taken = inspect.signature(replaced).parameters, inspect.signature(value)
+            by_name = {one.name: 0 for one in needed.values() if one.kind is one.KEYWORD_ONLY}
+            taken.bind(*[0] * (len(needed) - len(by_name)), **by_name)
+
+
+@pytest.mark.parametrize("name", mutations.ALL)
+def test_what_takes_a_mend_out_is_called_like_it(name: str) -> None:
+    mutations.ALL[name](Alike())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -170,6 +170,35 @@ async def test_a_status_that_one_engine_alone_gives_a_gateway_shuts_that_one_out
     assert [one.breaker.state for one in pool.endpoints.values()] == ["open", "closed", "closed"]
 
 
+@pytest.mark.parametrize(
+    ("asks", "kind", "result"),
+    [
+        (True, "application/json", "client_error"),
+        (True, "Text/Event-Stream; charset=utf-8", "served"),
+        (False, "text/event-stream", "failed_before_content"),
+        (False, "application/json", "served"),
+    ],
+)
+async def test_an_answer_of_another_kind_than_was_asked_for_is_not_served(
+    three: World, asks: bool, kind: str, result: str
+) -> None:
+    gateway, pool, lost = Gateway(three), three.router.pools.get("demo"), ports(three)[0]
+    assert pool is not None
+    for turn in range(60):
+        name = f"r-{turn}"
+        asking, work = gateway.ask({**DOCUMENT, "stream": asks}, x_request_id=name)
+        picked = (await asking.answer()).endpoints.split(",")[0]
+        other = "text/event-stream" if asks else "application/json"
+        told = kind if picked == lost else other
+        asking.say(headers({":status": "200", "content-type": told}, kind=3), None)
+        await work
+        if picked == lost:
+            assert (await gateway.receipt(name))["result"] == result
+        if pool.endpoints["demo-0"].breaker.state == "open":
+            break
+    assert (pool.endpoints["demo-0"].breaker.state == "open") == (result != "served")
+
+
 async def test_a_response_is_continued_where_its_session_is_and_else_refused(three: World) -> None:
     gateway = Gateway(three)
     paths = {":path": "/v1/responses"}
