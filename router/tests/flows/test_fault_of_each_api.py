@@ -39,7 +39,8 @@ CELLS: list[Cell] = [
     ((2,), 500, "served"),
 ]
 LYING: list[Cell] = [
-    ((one,), lie, "served") for one in (0, 2) for lie in ("is dead", "is no answer", "closes half-way")
+    *(((one,), lie, "served") for one in (0, 2) for lie in ("is dead", "is no answer", "closes half-way")),
+    ((2,), "is whole", "served"),
 ]
 DIVIDED: list[Cell] = [
     (PREFILLS, 400, "client_error"),
@@ -77,7 +78,12 @@ async def half(engine: Engine, request: Received, writer: Writer) -> None:
     writer.close()
 
 
+async def never_streams(engine: Engine, request: Received, writer: Writer) -> None:
+    await reply(honest(request.target, request.document))(engine, request, writer)
+
+
 LIES: dict[str, Behaviour] = {
+    "is whole": never_streams,  # no lie where a whole answer was asked for
     "closes": hang_up,
     "closes half-way": half,
     "is dead": reply({"error": {"message": "EngineCore is dead", "code": 500}}),
@@ -152,7 +158,7 @@ async def walk(world: Any, kv: str) -> None:
         paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed, one whole
         cells = CELLS + DIVIDED + LYING
     for path in paths:
-        for cell in cells:
+        for cell in cells if BODIES[path].get("stream") else [cell for cell in cells if cell[1] != "is whole"]:
             for place, one in enumerate(w.engines):
                 one.behaviour = fails(cell[1]) if place in cell[0] else serves
                 one.received.clear()
