@@ -89,8 +89,10 @@ class Outcome(GpuSpent):
     def output_tokens(self) -> int:
         """Return the tokens of the answer: as reported; of a stream that did not end whole at least those of its
         events."""
-        told = self.usage.output_tokens if self.usage is not None else None
-        return told if told is not None and self.result == "served" else max(told or 0, self.streamed_tokens)
+        reported = self.usage.output_tokens if self.usage is not None else None
+        if reported is not None and self.result == "served":
+            return reported
+        return max(reported or 0, self.streamed_tokens)
 
     @property
     def retries(self) -> int:

@@ -31,10 +31,10 @@ class _Tally:
             self.cancelled += label == "cancelled"
         if usage is not None and usage.prompt_tokens is not None:
             self.input += usage.prompt_tokens
-            told = usage.output_tokens
-            output = told if told is not None and label == "ok" else outcome.output_tokens
+            reported = usage.output_tokens
+            output = reported if reported is not None and label == "ok" else outcome.output_tokens
             self.output += output
-            self.estimated += output != (told or 0)
+            self.estimated += output != (reported or 0)
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
         elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or broken off
             self.input += call.prediction.prompt_tokens
