@@ -70,7 +70,8 @@ class Endpoint:
         self.unconfirmed = 0  # hits predicted from KV events while it has reported none
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.shortfall = Shortfall()
-        self.renders_from = 0.0  # s, loop's time: not asked before to render a prompt, as it did not do it
+        # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
+        self.renders_from = [0.0, 0.0]
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()

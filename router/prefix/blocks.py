@@ -1,11 +1,20 @@
 """Hashes of a prompt's KV blocks, each chained to the one before: equal hash, equal prefix."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgpack
 import xxhash
 
 TOKEN_BYTES = 4  # tokens are hashed as 32-bit numbers, little-endian
+
+
+class Medium(NamedTuple):
+    """An image or sound in a prompt."""
+
+    start: int  # its first token in the prompt
+    tokens: int
+    name: str  # the engine's hash of its content
 
 
 def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
@@ -29,6 +38,17 @@ def extra_key(adapter: str, salt: str) -> bytes:
 def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
     """Return the extra keys of each block of a request; the salt is in the first block only."""
     return (extra_key(adapter, salt), *[extra_key(adapter, "")] * (blocks - 1)) if adapter or salt else ()
+
+
+def media_keys(adapter: str, salt: str, blocks: int, size: int, media: Sequence[Medium]) -> Sequence[bytes]:
+    """Return `extra_keys` with the media in each block of `size` tokens, and where they begin from its start."""
+    keys: list[list[object]] = [[adapter] if adapter else [] for _ in range(blocks)]
+    for start, tokens, name in media:
+        for number in range(start // size, min(blocks, -(-(start + tokens) // size))):
+            keys[number].append((name, start - number * size))
+    if salt and blocks:
+        keys[0].append(salt)
+    return [bytes(msgpack.packb(each)) if each else b"" for each in keys]
 
 
 def chain_salt(adapter: str, salt: str) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
 from router.prefix.belief import Belief
-from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
+from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, linked, media_keys
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
@@ -64,7 +64,7 @@ def _hash_blocks(call: Call) -> None:
     take(call, tokens)
 
 
-def take(call: Call, tokens: bytes) -> None:
+def take(call: Call, tokens: bytes, media: Sequence[Medium] = ()) -> None:
     """Take the prompt's tokens: hash their blocks."""
     state, document = call.pool.kv_event_state, call.request.prompt.document
     index = state.known
@@ -76,9 +76,10 @@ def take(call: Call, tokens: bytes) -> None:
         salted = ""
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
-        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salted, whole)))
+        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extras))
         for size in state.sizes
         for whole in [(length - 1) // size]
+        for extras in [media_keys(adapter, salted, whole, size, media) if media else extra_keys(adapter, salted, whole)]
     )
 
 

@@ -1,13 +1,19 @@
 """Asks an instance for the tokens of a prompt that only engines render: vLLM's `/render`, which needs
-`--enable-scale-out`. Without an answer the approximate index serves."""
+`--enable-scale-out`. Without an answer the approximate index serves.
+
+Images and sound in the body are processed twice, without the engine's cache of them; those that the engine would fetch
+from elsewhere are left alone."""
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import orjson
 
 from router.contract.redis.published import AS_SGLANG
 from router.pool.endpoint import Endpoint
+from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.request import predict
 from router.request.call import Call
 from router.tokenize.tokenizer import NotTokenized, packed
@@ -19,45 +25,52 @@ PATHS = frozenset(("/v1/chat/completions", "/v1/messages", "/v1/responses"))
 LIMIT_S = 1.0  # more than a long prompt takes; the request waits for it
 AGAIN_S = 60.0  # until an instance is asked again that does not render
 LARGEST = 16 * 1024 * 1024  # bytes of an answer
-LARGEST_ASKED = 1024 * 1024  # bytes of a body
-# Images and sound, which the engine would process twice, and whose blocks have further keys
-_MEDIA = (b'"image', b'"input_image', b'"input_audio', b'"audio', b'"video', b'"file', b'"input_file')
+LARGEST_ASKED = 2 * 1024 * 1024  # bytes of a body
+# Quotes within a JSON text are escaped, so these are fields or types.
+_MEDIA = re.compile(rb'"(?:input_)?(?:image|audio|video|file)(?:_url|_embeds|_data)?"\s*[:,}]')
+_ELSEWHERE = re.compile(rb'"(?:(?:image_|audio_|video_|file_)?url|file_id)"\s*:\s*"(?!data:)')
+_WITHOUT_TENSORS = b'{"mm_payload":"none",'
 _HEAD = b"POST %b%b/render HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n"
 
 
 async def ask(call: Call) -> None:
     """Ask one instance, and take the tokens."""
     now = asyncio.get_running_loop().time()
-    endpoint = _chosen(call.pool.endpoints.values(), now) if _may_ask(call) else None
+    with_media = _MEDIA.search(call.request.body) is not None
+    able = call.pool.endpoints.values() if _may_ask(call, with_media) else ()
+    endpoint = _chosen(able, with_media, now)
     if endpoint is None:
         return
     try:
         async with asyncio.timeout(LIMIT_S):
-            status, answer = await _answer(call, endpoint)
+            status, answer = await _answer(call, endpoint, with_media)
     except (TimeoutError, UpstreamError):
         status, answer = 0, b""
-    tokens = _tokens(answer) if status == 200 else None
-    if tokens is not None:
-        predict.take(call, tokens)
+    rendered = _rendered(answer) if status == 200 else None
+    if rendered is not None:
+        predict.take(call, *rendered)
         call.prediction.untokenized = ""
     elif status != 400:  # a fault of the request
-        endpoint.renders_from = now + AGAIN_S
+        endpoint.renders_from[with_media] = now + AGAIN_S
 
 
-def _may_ask(call: Call) -> bool:
+def _may_ask(call: Call, with_media: bool) -> bool:
     body = call.request.body
     if call.api_path not in PATHS or call.pool.kv_event_state.reader_name.startswith(AS_SGLANG):
         return False
-    return len(body) <= LARGEST_ASKED and not any(kind in body for kind in _MEDIA)
+    return len(body) <= LARGEST_ASKED and not (with_media and (call.adapter or _ELSEWHERE.search(body)))
 
 
-def _chosen(endpoints: Iterable[Endpoint], now: float) -> Endpoint | None:
-    able = [each for each in endpoints if each.routable and not each.is_suspect and each.renders_from <= now]
+def _chosen(endpoints: Iterable[Endpoint], with_media: bool, now: float) -> Endpoint | None:
+    routable = (each for each in endpoints if each.routable and not each.is_suspect)
+    able = [each for each in routable if each.renders_from[with_media] <= now]
     return min(able, key=lambda each: each.requests, default=None)
 
 
-async def _answer(call: Call, endpoint: Endpoint) -> tuple[int, bytes]:
+async def _answer(call: Call, endpoint: Endpoint, with_media: bool) -> tuple[int, bytes]:
     upstream, body, lines = endpoint.upstream, call.request.body, call.request.forwarded
+    if with_media:
+        body = _WITHOUT_TENSORS + body[body.index(b"{") + 1 :]
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)
     head = _HEAD % (upstream.base, call.api_path.encode(), upstream.authority, lines, len(body))
@@ -68,11 +81,29 @@ async def _answer(call: Call, endpoint: Endpoint) -> tuple[int, bytes]:
         connection.release()
 
 
-def _tokens(answer: bytes) -> bytes | None:
-    """Return the prompt's tokens; None if the answer has none, or has media among them."""
+def _rendered(answer: bytes) -> tuple[bytes, Sequence[Medium]] | None:
+    """Return the prompt's tokens and the media among them; None if the answer has none."""
     try:
         given = orjson.loads(answer)
         ids = given["token_ids"]
-        return packed(ids) if isinstance(ids, list) and ids and not given.get("features") else None
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, NotTokenized):
+        tokens = packed(ids) if isinstance(ids, list) else b""
+        media = _media(given.get("features") or {}, len(tokens) // TOKEN_BYTES)
+    except (ValueError, TypeError, KeyError, AttributeError, NotTokenized):
         return None
+    return (tokens, media) if tokens else None
+
+
+def _media(features: Any, length: int) -> Sequence[Medium]:
+    """Return the media in the order of the prompt. Raise ValueError where they are not within it, one after another."""
+    if not features:
+        return ()
+    names, places = features["mm_hashes"], features["mm_placeholders"]
+    found = sorted(
+        Medium(int(place["offset"]), int(place["length"]), str(name))
+        for kind in names
+        for name, place in zip(names[kind], places[kind], strict=True)
+    )
+    ends = [0, *(each.start + each.tokens for each in found)]
+    if ends[-1] > length or any(each.start < end or each.tokens < 1 for each, end in zip(found, ends, strict=False)):
+        raise ValueError(f"media at {ends} of {length} tokens")
+    return found

@@ -5,14 +5,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import orjson
 import pytest
 
 from router.app import Router
 from router.contract.redis import redis_keys
+from router.kv_events.batch import decode
 from router.policy.value import replace
+from router.pool.endpoint import Endpoint
 from router.prefix.accuracy import FEWEST
+from router.prefix.blocks import Medium
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
+from router.request.call import Call
 from router.serving import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
@@ -20,7 +26,7 @@ from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded
 from router.tokenize import Prompt
 from router.tokenize.sim import SimTokenizer
-from router.tokenize.tokenizer import EngineRenders
+from router.tokenize.tokenizer import EngineRenders, packed
 from router.upstream import usage as usages
 
 __all__ = ["folder", "quick", "start_sim"]
@@ -299,27 +305,91 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
         assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 128, 128)
         assert made["prompt_tokens"] == made["actual_prompt_tokens"]
 
-        # Media would be processed twice, so it is not asked; nor again for a while where it does not render
-        assert (await of_chat(published, client, audio=None))["index"] == "approximate"
-        assert endpoint.renders_from == 0
+        # Media that the engine would fetch are left alone; and it is not asked for a while where it does not render
+        elsewhere = {"messages": [{"role": "user", "content": PROMPT, "image_url": {"url": "https://elsewhere/a.png"}}]}
+        assert (await of_chat(published, client, **elsewhere))["index"] == "approximate"
+        assert endpoint.renders_from == [0, 0]
         monkeypatch.setattr(rendering, "_HEAD", rendering._HEAD.replace(b"/render", b"/nowhere"))
         made = await of_chat(published, client)
         assert (made["index"], made["index_reason"]) == ("approximate", "only engines render it")
-        waits_until = endpoint.renders_from
+        waits_until, _ = waits = list(endpoint.renders_from)
+        assert waits == [waits_until, 0]
         assert waits_until > 0
         assert (await of_chat(published, client))["index"] == "approximate"
-        assert endpoint.renders_from == waits_until
+        assert endpoint.renders_from == waits
+        here = {"messages": [{"role": "user", "content": PROMPT, "image_url": {"url": "data:,a"}}]}
+        assert (await of_chat(published, client, **here))["index"] == "approximate"
+        assert endpoint.renders_from[1] > 0
+
+
+def features(*places: tuple[int, int]) -> dict[str, Any]:
+    names, ranges = [f"{start}" for start, _ in places], [{"offset": at, "length": long} for at, long in places]
+    return {"mm_hashes": {"image": names}, "mm_placeholders": {"image": ranges}}
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         *(b"", b"[]", b"{}", b'{"token_ids": []}', b'{"token_ids": ["a"]}', b'{"token_ids": [-1]}'),
-        *(b'{"token_ids": 3}', b'{"token_ids": [1], "features": {"mm_hashes": {}}}'),
+        *(b'{"token_ids": 3}', b'{"token_ids": [1], "features": {"mm_hashes": {"image": ["a"]}}}'),
+        *(
+            orjson.dumps({"token_ids": [1] * 9, "features": features(*places)})
+            for places in ([(8, 2)], [(-1, 2)], [(0, 0)], [(0, 3), (2, 3)])
+        ),
     ],
 )
-def test_an_answer_without_the_tokens_of_a_text_is_none(answer: bytes) -> None:
-    assert rendering._tokens(answer) is None
+def test_an_answer_without_the_tokens_of_a_prompt_is_none(answer: bytes) -> None:
+    assert rendering._rendered(answer) is None
+
+
+def test_an_answer_tells_where_images_and_sounds_are_among_the_tokens() -> None:
+    found = features((5, 3))
+    found["mm_hashes"]["audio"], found["mm_placeholders"]["audio"] = ["a"], [{"offset": 1, "length": 4}]
+    rendered = rendering._rendered(orjson.dumps({"token_ids": list(range(9)), "features": found}))
+    assert rendered == (packed(range(9)), [Medium(1, 4, "a"), Medium(5, 3, "5")])
+
+
+@pytest.mark.parametrize(("name", "cached"), [("cat", 64), ("dog", 16)])
+async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them(
+    start_sim: Callable[..., Sim],
+    published: Published,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    cached: int,
+) -> None:
+    """The engine's blocks bear the names: what was cached of one image is not credited to another."""
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        index = pool.kv_event_state.index
+        assert isinstance(index, ExactIndex)
+        pool.kv_event_state.reader = OnlyEngines()
+        tokens, asked = list(range(100)), []
+        found = {"mm_hashes": {"image": [name]}, "mm_placeholders": {"image": [{"offset": 20, "length": 30}]}}
+
+        async def answer(call: Call, endpoint: Endpoint, with_media: bool) -> tuple[int, bytes]:
+            asked.append(with_media)
+            return 200, orjson.dumps({"token_ids": tokens, "features": found})
+
+        monkeypatch.setattr(rendering, "_answer", answer)
+        blocks = {
+            "type": "BlockStored",
+            "block_hashes": [11, 12, 13, 14],
+            "parent_block_hash": None,
+            "token_ids": tokens[:64],
+            "block_size": 16,
+            "extra_keys": [None, [["cat", 4]], [["cat", -12]], [["cat", -28]]],
+        }
+        feed = pool.endpoints["demo-0"].feed
+        assert feed is not None
+        feed._tell(decode(msgspec.msgpack.encode([1.0, [blocks], 0])))
+        image = {"type": "image_url", "image_url": {"url": f"data:,{name}"}}
+        made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}])
+        assert (made["index"], made["predicted_cached"], asked) == ("exact", cached, [True])
 
 
 async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_reason(

@@ -110,7 +110,7 @@ def _part(part: object) -> Iterable[Message]:
         return [{"type": "text", "text": part}]
     field = TEXTS.get(str(part.get("type"))) if isinstance(part, dict) else None
     if not isinstance(part, dict) or field is None or "uuid" in part:
-        raise NotTokenized("a part of a message is not text")
+        raise EngineRenders("a part of a message is not text")
     text = part.get(field)
     if text is None and part["type"] in ("text", "refusal"):
         return []

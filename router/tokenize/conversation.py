@@ -1,6 +1,6 @@
 """Builds the chat completion that vLLM renders for a request, also for Anthropic messages and OpenAI responses. Pure.
 
-Requests whose prompt depends on more than the request (images, a stored response) are refused.
+Requests whose prompt depends on more than its text (images, a stored response) are refused.
 """
 
 import json
@@ -87,7 +87,7 @@ def _turn(message: Document) -> list[Document]:
     known = ("text", "tool_use", "thinking", "redacted_thinking", *(["tool_result"] if role == "user" else []))
     other = next((block["type"] for block in content if block["type"] not in known), None)
     if other is not None:
-        raise NotTokenized(f"a block of type {other!r:.40}: only the engine renders it")
+        raise EngineRenders(f"a block of type {other!r:.40}: only the engine renders it")
     results = [_result(block) for block in content if block["type"] == "tool_result"]
     thoughts = [block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"] is not None]
     calls = [_use(block) for block in content if block["type"] == "tool_use"]
@@ -110,7 +110,7 @@ def _result(block: Document) -> Document:
     content = block.get("content") or ""
     if not isinstance(content, str):
         if any(part["type"] != "text" for part in content):
-            raise NotTokenized("a tool result is more than text")
+            raise EngineRenders("a tool result is more than text")
         content = "\n".join(part["text"] for part in content)
     return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}
 
@@ -173,7 +173,7 @@ def _take(item: Document, made: list[Document]) -> None:
     elif kind == "reasoning":
         _take_part("reasoning", _thoughts(item), made)
     elif kind != "message":
-        raise NotTokenized(f"an item of type {kind!r:.40}: only the engine renders it")
+        raise EngineRenders(f"an item of type {kind!r:.40}: only the engine renders it")
     elif item["role"] != "assistant":
         made.append({"role": item["role"], "content": item["content"]})
     else:

@@ -4,8 +4,10 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 
@@ -17,7 +19,7 @@ from router.flows.bodies import ROOM
 from router.kv_events.batch import UNTOLD, BlocksStored, decode
 from router.kv_events.feed import Feed
 from router.kv_events.sources import discover
-from router.prefix.blocks import extra_keys, linked
+from router.prefix.blocks import Medium, extra_keys, linked, media_keys
 from router.prefix.exact.index import ExactIndex
 from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
 from router.tests.engines import surface
@@ -61,6 +63,30 @@ def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(eng
     names = structs(engine)
     given = {*names["BlockStored"].__struct_fields__, *names["BlockRemoved"].__struct_fields__}
     assert given - READ <= LEFT
+
+
+@contracts
+def test_images_and_sounds_are_in_the_keys_of_blocks_as_vllm_writes_them() -> None:
+    tree = ast.parse(sources("vllm", path := "vllm/v1/core/kv_cache_utils.py")[path])
+    wanted = ("_gen_mm_extra_hash_keys", "generate_block_hash_extra_keys", "to_event_extra_keys")
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in wanted]
+    assert len(tree.body) == len(wanted)
+    names: dict[str, Any] = {
+        **{"Any": Any, "Iterable": Iterable, "Request": object, "_gen_prompt_embeds_extra_hash_keys": lambda *args: []},
+        "_gen_lora_extra_hash_keys": lambda request: [("lora", "ad", "/ad")],
+    }
+    exec(compile(tree, path, "exec"), names)
+    media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(70, 10, "cat")]
+    features = [
+        SimpleNamespace(identifier=name, mm_position=SimpleNamespace(offset=at, length=tokens))
+        for at, tokens, name in media
+    ]
+    request, number, keys = SimpleNamespace(mm_features=features, cache_salt="s"), 0, []
+    for start in range(0, 96, 16):
+        key, number = names["generate_block_hash_extra_keys"](request, start, start + 16, number)
+        keys.append(key)
+    told = [bytes(msgpack.packb(each)) for each in names["to_event_extra_keys"](keys)]
+    assert told == list(media_keys("ad", "s", 6, 16, media))
 
 
 @contracts

@@ -10,7 +10,7 @@ import pytest
 from router.kv_events.batch import BlocksStored, decode
 from router.pool.kv_event_state import KvEventState
 from router.pool.pool import Pool
-from router.prefix.blocks import chain_salt, extra_keys, linked
+from router.prefix.blocks import Medium, chain_salt, extra_keys, linked, media_keys
 from router.prefix.chain import PromptChains, chunk_hashes
 from router.prefix.exact.index import ExactIndex
 from router.request.predict import take
@@ -120,3 +120,18 @@ def test_a_salt_that_an_engine_ignores_is_no_part_of_its_blocks(api_path: str, a
         return made.block_hashes
 
     assert (hashes(cache_salt="s") != hashes()) == apart
+
+
+def test_a_block_bears_the_images_in_it_between_its_adapter_and_its_salt() -> None:
+    media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(70, 10, "cat")]
+    keys = media_keys("ad", "s", 6, 16, media)
+    assert [msgpack.unpackb(key) for key in keys] == [
+        ["ad", ["cat", 3], "s"],
+        ["ad", ["cat", -13]],
+        ["ad", ["cat", -29], ["dog", 1]],
+        ["ad"],
+        ["ad", ["cat", 6]],
+        ["ad"],
+    ]
+    assert media_keys("", "", 3, 16, [Medium(40, 1000, "a")])[:2] == [b"", b""]
+    assert list(media_keys("ad", "s", 6, 16, ())) == list(extra_keys("ad", "s", 6))
