@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleet.engine.profiles import UnknownProfile
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.options.option import build
@@ -14,6 +15,9 @@ from router.contract.problem import Problem
 
 TRTLLM, R1 = KINDS["trtllm"], "deepseek-ai/DeepSeek-R1"
 GROUP = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
+
+
+WHOLE = {"dwdp_size": 4, "dwdp_groups": 2, "tensor_parallel": 8, "attention_dp": True, "chunked_prefill": False}
 
 
 def launch(ordinal: int = 0, model: str = R1) -> Launch:
@@ -46,6 +50,16 @@ def test_the_context_servers_of_a_group_share_the_experts_of_a_layer() -> None:
     assert "dwdp_config" not in generation
 
 
+def test_the_gpus_of_a_server_that_also_decodes_share_experts_with_attention_of_their_own() -> None:
+    found = options(WHOLE)
+    assert (found["dwdp_config"]["dwdp_size"], found["dwdp_config"]["num_groups"]) == (4, 2)
+    assert (found["enable_attention_dp"], found["disable_overlap_scheduler"]) == (True, True)
+    spec = build(TRTLLM.spec, WHOLE)
+    assert TRTLLM.group(spec, 0) == TRTLLM.facts(spec, launch()) == ()
+    with pytest.raises(UnknownProfile, match="DWDP of servers that also decode is not modelled"):
+        TRTLLM.twin_model(spec, launch())
+
+
 def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
     given = {**GROUP, "dwdp_experts": 70, "dwdp_contention_opt": True, "dwdp_groups": 2, "prefill_instances": 8}
     found = options(given)["dwdp_config"]
@@ -56,7 +70,10 @@ def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
 @pytest.mark.parametrize(
     ("given", "option", "words"),
     [
-        ({"dwdp_size": 4}, "dwdp_size", "is for context servers: set role to prefill, or set prefill_instances"),
+        ({"dwdp_size": 4, "role": "decode"}, "dwdp_size", "is for context servers, or servers that do both"),
+        ({"dwdp_size": 4}, "dwdp_size", "does not work with chunked_prefill"),
+        ({"dwdp_size": 4, "chunked_prefill": False}, "dwdp_size", "needs attention_dp without context servers"),
+        ({**WHOLE, "tensor_parallel": 4}, "tensor_parallel", "must be dwdp_size x dwdp_groups = 8"),
         ({"dwdp_size": 4, "role": "prefill"}, "dwdp_size", "does not work with chunked_prefill"),
         ({**GROUP, "prefill_tensor_parallel": 2}, "prefill_tensor_parallel", "must be 1 with DWDP"),
         (

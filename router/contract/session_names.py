@@ -39,7 +39,9 @@ NAMES = (
     NameRow("header", "x-session-affinity"),  # crush, AIPerf
     NameRow("header", "x-amp-thread-id"),
     NameRow("header", "x-smg-routing-key"),
+    NameRow("header", "x-multi-turn-session-id"),  # clients of TensorRT-LLM
     NameRow("body", "session_id"),
+    NameRow("body", "conversation_params.conversation_id"),  # TensorRT-LLM 1.4
     NameRow("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
     NameRow("body", "conversation"),
     NameRow("body", "conversation.id"),

@@ -82,6 +82,8 @@ def _server(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> Generat
     """Return the server. Raise UnknownProfile, LayoutError."""
     if role == PREFILL and spec.dwdp_size > 1:
         return dwdp_server(spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch, sliced=spec.dwdp_contention_opt)
+    if spec.dwdp_size > 1 and role != DECODE:
+        raise UnknownProfile("DWDP of servers that also decode is not modelled")
     if gpus > 1 and not spec.attention_dp:
         raise UnknownProfile("tensor parallelism of attention is not modelled: set attention_dp, or dwdp_size")
     return generation_server(gpus) if role == DECODE or gpus == 1 else dep_server(gpus, launch.ordinal)

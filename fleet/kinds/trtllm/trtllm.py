@@ -86,11 +86,16 @@ class TrtllmSpec:
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="Context GPUs that prefetch each other's experts instead of waiting for the slowest; 1: off. "
-        "↑ TPS/GPU if computing a layer takes longer than the fetch.",
+        help="GPUs that prefetch each other's experts instead of waiting for the slowest: context servers, or with "
+        "attention_dp those of a server that also decodes; 1: off. ↑ TPS/GPU if computing a layer takes longer than "
+        "the fetch.",
     )
     dwdp_groups: int = option(
-        1, title="DWDP groups", minimum=1, maximum=64, help="Groups of dwdp_size GPUs: together all context servers."
+        1,
+        title="DWDP groups",
+        minimum=1,
+        maximum=64,
+        help="Groups of dwdp_size GPUs: together all context servers, or one server that also decodes.",
     )
     dwdp_experts: int | None = option(
         None,
@@ -235,11 +240,11 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
     }
     if role(spec, launch) != BOTH:
         found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
-    if role(spec, launch) == PREFILL:
-        found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
+    if role(spec, launch) == PREFILL or trtllm_dwdp.shares_experts(spec, launch):
+        found["disable_overlap_scheduler"] = True  # DWDP has none; a context server has no next token to overlap with
     if spec.kv_events:
         found["kv_events_config"] = events_config(launch.host, launch.ports["events"], launch.ports["replay"])
-    if trtllm_dwdp.is_in_group(spec, launch):
+    if trtllm_dwdp.shares_experts(spec, launch):
         found["dwdp_config"] = trtllm_dwdp.config(spec, launch)
     return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})
 

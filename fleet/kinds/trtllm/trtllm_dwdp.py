@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
 from fleet.kinds.kind import Launch
-from fleet.kinds.serving import PREFILL, role_of
+from fleet.kinds.serving import BOTH, DECODE, PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
 from router.contract.json_value import JsonObject
 
@@ -15,8 +15,9 @@ TOTAL = "dwdp_total_experts"
 _OPTIONS = {"ranks": "dwdp_size", "local": "dwdp_experts", "prefetch": "dwdp_prefetch"}
 
 
-def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
-    return bool(group(spec, launch.ordinal))
+def shares_experts(spec: "TrtllmSpec", launch: Launch) -> bool:
+    """Return whether GPUs prefetch experts: a context server those of its group, another server its own."""
+    return spec.dwdp_size > 1 and role_of(spec.role, spec.prefill_instances, launch.ordinal) != DECODE
 
 
 def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
@@ -56,10 +57,12 @@ def config(spec: "TrtllmSpec", launch: Launch) -> JsonObject:
 def refuse(spec: "TrtllmSpec") -> dict[str, str]:
     if spec.dwdp_size == 1:
         return {}
-    if spec.role != PREFILL and not spec.prefill_instances:
-        return {"dwdp_size": "is for context servers: set role to prefill, or set prefill_instances"}
+    if spec.role == DECODE and not spec.prefill_instances:
+        return {"dwdp_size": "is for context servers, or servers that do both: set another role"}
     if spec.chunked_prefill:
         return {"dwdp_size": "does not work with chunked_prefill"}
+    if spec.role == BOTH and not spec.prefill_instances:
+        return _refuse_whole(spec)
     option = (
         "tensor_parallel" if spec.role == PREFILL and not spec.prefill_tensor_parallel else "prefill_tensor_parallel"
     )
@@ -68,6 +71,16 @@ def refuse(spec: "TrtllmSpec") -> dict[str, str]:
     servers = spec.dwdp_size * spec.dwdp_groups
     if spec.prefill_instances and spec.prefill_instances != servers:
         return {"prefill_instances": f"must be dwdp_size x dwdp_groups = {servers}: every context server is in a group"}
+    return {}
+
+
+def _refuse_whole(spec: "TrtllmSpec") -> dict[str, str]:
+    """Return what conflicts in servers that prefill and decode, whose ranks are the group (TensorRT-LLM 1.4)."""
+    if not spec.attention_dp:
+        return {"dwdp_size": "needs attention_dp without context servers: each GPU serves its own requests"}
+    ranks = spec.dwdp_size * spec.dwdp_groups
+    if spec.tensor_parallel != ranks:
+        return {"tensor_parallel": f"must be dwdp_size x dwdp_groups = {ranks} without context servers"}
     return {}
 
 
@@ -86,14 +99,14 @@ def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
 
 def facts(spec: "TrtllmSpec", launch: Launch) -> tuple[tuple[str, str], ...]:
     """Return (label, text) of one context server, for people."""
-    group = _built(spec, launch.model) if is_in_group(spec, launch) else None
-    if group is None:
+    experts = _built(spec, launch.model) if group(spec, launch.ordinal) else None
+    if experts is None:
         return ()
-    number, rank = divmod(launch.ordinal, group.ranks)
-    copied = ", ".join(f"{_text(part)} from rank {peer}" for peer, part in sorted(group.fetched(rank).items()))
+    number, rank = divmod(launch.ordinal, experts.ranks)
+    copied = ", ".join(f"{_text(part)} from rank {peer}" for peer, part in sorted(experts.fetched(rank).items()))
     return (
-        ("DWDP", f"rank {rank} of {group.ranks} in group {number}"),
-        ("Experts held", f"{_text(group.held(rank))} of {group.experts} in a layer"),
+        ("DWDP", f"rank {rank} of {experts.ranks} in group {number}"),
+        ("Experts held", f"{_text(experts.held(rank))} of {experts.experts} in a layer"),
         ("Experts copied", copied),
     )
 

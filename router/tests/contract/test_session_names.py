@@ -42,6 +42,7 @@ def test_of_several_names_the_more_trusted_one_is_taken_wherever_it_stands():
         "metadata": {"session_id": "body", "user_id": json.dumps({"session_id": "body"})},
         "client_metadata": {"session_id": "body"},
         "conversation": {"id": "body"},
+        "conversation_params": {"conversation_id": "body"},
     }
     taken = []
     while (name := named(headers, body)) is not None:
