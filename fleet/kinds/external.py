@@ -99,6 +99,13 @@ class ExternalSpec:
     kv_replay: str | None = option(
         None, title="KV replay endpoint", kind="text", help="Of missed KV events: tcp://{host}:5558."
     )
+    lmcache: str | None = option(
+        None,
+        title="LMCache server",
+        kind="text",
+        help="Where the engines share LMCache in a process of its own, its HTTP address, whose figures are shown with "
+        "each engine's: http://{host}:8080; {host} is the engine's.",
+    )
     tokenizer: str | None = option(
         None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."
     )
@@ -168,7 +175,19 @@ def host_of(where: str) -> str:
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:
-    return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec) | _refuse_tls(spec)
+    return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec) | _refuse_tls(spec) | _refuse_cache(spec)
+
+
+def _refuse_cache(spec: ExternalSpec) -> dict[str, str]:
+    if not spec.lmcache or is_engine_url(spec.lmcache.replace(HOST, "engine")):
+        return {}
+    return {"lmcache": "must be http://HOST:PORT or https://HOST:PORT; {host} stands for the engine's host"}
+
+
+def cache_page(spec: Mapping[str, object], where: str) -> str:
+    """Return the metrics page of the LMCache server beside an engine at this URL; empty without one."""
+    given = spec.get("lmcache")
+    return f"{given.replace(HOST, host_of(where)).rstrip('/')}/metrics" if isinstance(given, str) and given else ""
 
 
 def _refuse_tls(spec: ExternalSpec) -> dict[str, str]:
@@ -306,6 +325,6 @@ EXTERNAL = Kind(
     connectors=tuple(CONNECTORS),
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
     max_replicas=lambda spec: None if has_source(spec) else len(spec.urls),
-    free_options=(*SOURCES, "labels", "roles", "engine_key", "tls"),
+    free_options=(*SOURCES, "labels", "roles", "engine_key", "tls", "lmcache"),
     later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size"),
 )

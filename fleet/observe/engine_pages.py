@@ -1,7 +1,9 @@
 """The pages of an engine that its node reads repeatedly, each requested with the key of its pool."""
 
+import asyncio
 from collections import Counter
 
+from fleet.kinds.external import cache_page
 from fleet.kinds.kind import Kind
 from fleet.kinds.servers import Server
 from fleet.models import Instance
@@ -42,8 +44,23 @@ class EnginePages:
         """Return its metrics. `refused`: counts what could not be read, by the reason."""
         if not kind.metrics_path:
             return None
-        _, page = await self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
-        return parse_metrics(page, kind.scrape, refused) if page is not None else None
+        (_, page), of_cache = await asyncio.gather(
+            self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused),
+            self._cache(row, timeout_s, refused),
+        )
+        return parse_metrics(page + of_cache, kind.scrape, refused) if page is not None else None
+
+    async def _cache(self, row: Instance, timeout_s: float, refused: Counter[str]) -> bytes:
+        """Return the page of the LMCache server beside the engine; empty without one. It is told no key."""
+        url = cache_page(row.pool.engine, row.url)
+        try:
+            status, page = await self.prober.get(url, timeout_s, METRICS_LARGEST, tls=row.tls) if url else (200, b"")
+        except ProbeError as error:
+            status, page = 0, b""
+            refused[f"LMCache: {error}"[:200]] += 1
+        if status not in (0, 200):
+            refused[f"LMCache: GET {url} answers {status}"[:200]] += 1
+        return b"\n" + page if status == 200 else b""
 
     async def models(
         self, row: Instance, path: str, timeout_s: float, refused: Counter[str]

@@ -23,6 +23,7 @@ from fleet.control.node_agent import status_of
 from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
+from fleet.kinds.external import cache_page
 from fleet.kinds.kind import Kind
 from fleet.kinds.resources import NodeGpu
 from fleet.kinds.servers import Server, answering
@@ -228,6 +229,7 @@ class Scraper:
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
             urls |= {row.url + path for path in _paths(_answering(row), known.can_pause)}
+            urls.add(cache_page(row.pool.engine, row.url))
             answer = answers.get(row.name)
             if answer is not None:
                 self._note(known, answer, at)

@@ -62,6 +62,19 @@ def test_sglangs_pinned_memory_is_a_tier_with_what_moves_there_and_back() -> Non
     assert (host.used_tokens, host.capacity_tokens) == (30.0, 100.0)
 
 
+def test_an_lmcache_server_beside_an_engine_says_what_its_two_levels_hold_and_found() -> None:
+    page = PAGE + (
+        b'lmcache_mp_l1_memory_usage_bytes 5e+09\nlmcache_mp_l2_usage_bytes{l2_name="fs"} 7e+10\n'
+        b'lmcache_mp_l2_usage_bytes{l2_name="s3"} 1e+10\nlmcache_mp_lookup_requested_tokens_total{model_name="m"} 900\n'
+        b'lmcache_mp_lookup_hit_l1_tokens_total{model_name="m"} 300\n'
+        b'lmcache_mp_lookup_hit_l2_tokens_total{model_name="m"} 200\n'
+        b'lmcache_mp_l2_prefetch_failure_chunks_total{reason="l1_oom"} 4\n'
+    )
+    tiers = parse_metrics(page, VLLM_SCRAPE).kv_tiers
+    assert (tiers["host"].used_bytes, tiers["host"].queries_total, tiers["host"].hits_total) == (5e9, 900, 300)
+    assert (tiers["remote"].used_bytes, tiers["remote"].hits_total, tiers["remote"].failed_total) == (8e10, 200, 4)
+
+
 def test_requests_that_no_capacity_would_start_are_counted_apart_from_those_that_wait_for_it() -> None:
     page = b"".join(
         b'vllm:num_requests_running{engine="%d"} 1.0\nvllm:num_requests_waiting{engine="%d"} 5.0\n'

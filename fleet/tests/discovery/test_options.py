@@ -60,6 +60,8 @@ def test_a_source_is_accepted_and_survives(engine: dict[str, Any]) -> None:
         ({"file": "f", "labels": {"rank": "x"}}, "labels", "unknown key rank"),
         ({"file": "f", "roles": {"x": "router"}}, "roles", "no role"),
         ({"file": "f", "server": "tgi"}, "server", "not allowed"),
+        ({"file": "f", "lmcache": "{host}:8080"}, "lmcache", "must be http"),
+        ({"file": "f", "lmcache": "http://169.254.169.254"}, "lmcache", "must be http"),
         ({"file": "f", "connector": "mooncake_p2p"}, "bootstraps", "one with {host} in it"),
     ],
 )

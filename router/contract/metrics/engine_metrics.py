@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from router.contract.metrics.metrics_page import MetricsPage, Refused, by_rank, total
 from router.contract.metrics.tier_metrics import (
+    LMCACHE_SERVER_TIERS,
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
     MOONCAKE_MASTER_TIERS,
@@ -111,7 +112,7 @@ VLLM_SCRAPE = Scrape(
             ),
         ),
     ),
-    tiers=(*VLLM_TIERS, *LMCACHE_TIERS, *SIM_TIERS),
+    tiers=(*VLLM_TIERS, *LMCACHE_TIERS, *LMCACHE_SERVER_TIERS, *SIM_TIERS),
 )
 
 
@@ -133,7 +134,7 @@ SGLANG_SCRAPE = replace(
     cached_by_source="sglang:cached_tokens_total",
     queues=("sglang:num_decode_prealloc_queue_reqs", *_UNTIL_KV),
     deferred=_UNTIL_KV,
-    tiers=SGLANG_TIERS,
+    tiers=(*SGLANG_TIERS, *LMCACHE_SERVER_TIERS),
 )
 # TensorRT-LLM 1.3, tensorrt_llm/metrics/collector.py (commit 050f80d); its page is /prometheus/metrics
 TRTLLM_SCRAPE = replace(

@@ -100,6 +100,29 @@ LMCACHE_TIERS = (
         },
     ),
 )
+# LMCache 0.5.6 in a process of its own, on its page: lmcache/v1/mp_observability. Its L2 may be a disk or elsewhere.
+LMCACHE_SERVER_TIERS = (
+    TierNames(
+        "host",
+        "lmcache_mp_",
+        {
+            "used_bytes": ("l1_memory_usage_bytes",),
+            "queries_total": ("lookup_requested_tokens_total",),
+            "hits_total": ("lookup_hit_l1_tokens_total",),
+            "failed_total": ("l1_allocation_failure_chunks_total",),
+        },
+    ),
+    TierNames(
+        "remote",
+        "lmcache_mp_",
+        {
+            "used_bytes": ("l2_usage_bytes",),
+            "queries_total": ("lookup_requested_tokens_total",),
+            "hits_total": ("lookup_hit_l2_tokens_total",),
+            "failed_total": ("l2_prefetch_failure_chunks_total",),
+        },
+    ),
+)
 # Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h
 _GETS = ("total_get_nums_",)
 MOONCAKE_MASTER_TIERS = (

@@ -13,7 +13,14 @@ import zmq
 
 from router.contract.api_paths import find
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, VLLM_SCRAPE, Scrape
-from router.contract.metrics.tier_metrics import LMCACHE_TIERS, MOONCAKE_CLIENT_TIERS, MOONCAKE_MASTER_TIERS, TierNames
+from router.contract.metrics.tier_metrics import (
+    LMCACHE_SERVER_TIERS,
+    LMCACHE_TIERS,
+    MOONCAKE_CLIENT_TIERS,
+    MOONCAKE_MASTER_TIERS,
+    SGLANG_TIERS,
+    TierNames,
+)
 from router.contract.net.probe import READY
 from router.flows.bodies import ROOM
 from router.kv_events.batch import UNTOLD, BlocksStored, decode
@@ -156,9 +163,15 @@ def test_vllm_has_every_metric_that_is_scraped() -> None:
 
 @contracts
 def test_sglang_and_lmcache_have_every_metric_that_is_scraped() -> None:
-    own = [*names_of(SGLANG_SCRAPE), *names_of_tiers(SGLANG_SCRAPE.tiers)]
+    own = [*names_of(SGLANG_SCRAPE), *names_of_tiers(SGLANG_TIERS)]
     assert missing(own, "\n".join(sources("sglang", "sglang/srt/").values())) == []
-    assert missing(names_of_tiers(LMCACHE_TIERS), "\n".join(sources("lmcache", "lmcache/").values())) == []
+    cache = "\n".join(sources("lmcache", "lmcache/").values())
+    assert missing(names_of_tiers(LMCACHE_TIERS), cache) == []
+    for _, name in names_of_tiers(LMCACHE_SERVER_TIERS):  # its exporter adds unit and ending
+        plain, unit = re.fullmatch(r"(\w+?)(?:_(tokens|chunks)_total)?", name).groups("")  # type: ignore[union-attr]
+        found = re.search(rf'"lmcache_mp\.{plain}"' + (r'.*?unit="(\w+)"' if unit else "()"), cache, re.S)
+        assert found, name
+        assert found[1] == unit, name
 
 
 @contracts
