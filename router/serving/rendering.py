@@ -29,6 +29,7 @@ LARGEST_ASKED = 2 * 1024 * 1024  # bytes of a body
 # Quotes within a JSON text are escaped, so these are fields or types.
 _MEDIA = re.compile(rb'"(?:input_)?(?:image|audio|video|file)(?:_url|_embeds|_data)?"\s*[:,}]')
 _ELSEWHERE = re.compile(rb'"(?:(?:image_|audio_|video_|file_)?url|file_id)"\s*:\s*"(?!data:)')
+MEDIA = " media"
 _WITHOUT_TENSORS = b'{"mm_payload":"none",'
 _HEAD = b"POST %b%b/render HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n"
 
@@ -50,6 +51,8 @@ async def ask(call: Call) -> None:
     if rendered is not None:
         predict.take(call, *rendered)
         call.prediction.untokenized = ""
+        if rendered[1]:
+            call.prediction.kind += MEDIA  # judged apart from texts
     elif status != 400:  # a fault of the request
         endpoint.renders_from[with_media] = now + AGAIN_S
 

@@ -390,6 +390,7 @@ async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them
         image = {"type": "image_url", "image_url": {"url": f"data:,{name}"}}
         made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}])
         assert (made["index"], made["predicted_cached"], asked) == ("exact", cached, [True])
+        assert list(pool.endpoints["demo-0"].by_kind.kinds) == [f"/v1/chat/completions{rendering.MEDIA}"]
 
 
 async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_reason(
