@@ -23,6 +23,7 @@ from router.contract.metrics.tier_metrics import (
 )
 from router.contract.net.probe import READY
 from router.flows.bodies import ROOM
+from router.flows.nixl import HOLD
 from router.kv_events.batch import UNTOLD, BlocksStored, decode
 from router.kv_events.feed import Feed
 from router.kv_events.sources import discover
@@ -217,6 +218,24 @@ def test_vllm_takes_every_option_that_its_kind_writes() -> None:
     known = "\n".join(sources("vllm", "vllm/distributed/kv_transfer/kv_connector/factory.py").values())
     assert "MultiConnector" in connectors
     assert {name for name in connectors if f'"{name}"' not in known} == set()
+
+
+@contracts
+def test_vllm_knows_every_parameter_of_an_offload_and_nixl_every_backend() -> None:
+    connectors = "vllm/distributed/kv_transfer/kv_connector/v1/"
+    nixl = "\n".join(sources("vllm", f"{connectors}nixl/").values())
+    assert [name for name in HOLD if f'"{name}"' not in nixl] == []
+    mooncake = "\n".join(sources("vllm", f"{connectors}mooncake/").values())
+    own = set(
+        re.findall(r'"((?:do_)?remote_\w+|transfer_id)": ', (ROOT / "router" / "flows" / "mooncake.py").read_text())
+    )
+    assert {"do_remote_prefill", "remote_bootstrap_addr", "transfer_id"} <= own
+    assert [name for name in own if f'"{name}"' not in mooncake] == []
+    kinds = "\n".join(path.read_text() for path in (ROOT / "fleet" / "kinds").rglob("*.py"))
+    backends = set(re.findall(r'"backends": \["(\w+)"\]', kinds))
+    assert backends
+    plugins = {name.rpartition("/libplugin_")[2] for name in wheel("nixl-cu12").namelist() if "/libplugin_" in name}
+    assert {f"{backend}.so" for backend in backends} <= plugins
 
 
 @contracts

@@ -12,11 +12,14 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".contracts"
 PINS = ROOT / "requirements-contracts.txt"
 DOCUMENT = ROOT / "docs" / "index-knows.md"
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "lmcache": "LMCache", "mooncake-transfer-engine-non-cuda": "Mooncake"}
+TITLES = {
+    **{"vllm": "vLLM", "sglang": "SGLang", "lmcache": "LMCache", "mooncake-transfer-engine-non-cuda": "Mooncake"},
+    "nixl-cu12": "NIXL",
+}
 
 
 def versions(file: Path = PINS) -> Mapping[str, str]:
-    return dict(re.findall(r"^([a-z-]+)==(\S+)$", file.read_text(), re.MULTILINE))
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", file.read_text(), re.MULTILINE))
 
 
 @cache
