@@ -16,7 +16,7 @@ AGENTS_STAMP := $(AGENTS)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents contracts engines lint lock bench compiled test-compiled findings screenshots sbom audit release wheel clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled test-compiled findings screenshots sbom audit release wheel clean $(CONTRACTS)
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -72,12 +72,12 @@ test-agents: $(TESTS_STAMP) $(ENGINES_STAMP) $(AGENTS_STAMP)
 engines: $(ENGINES_STAMP)
 
 # The wheels are read, not installed: 500 MB. Another version of vLLM: make test-contracts VLLM=0.34.0
-contracts: $(TESTS_STAMP)
+$(CONTRACTS): $(TESTS_STAMP)
 	@mkdir -p $(CONTRACTS)
 	@sed 's/^vllm==.*/vllm==$(or $(VLLM),$(shell sed -n s/^vllm==//p requirements-contracts.txt))/' requirements-contracts.txt > $(CONTRACTS)/wanted.txt
 	@$(PY) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest $(CONTRACTS) -r $(CONTRACTS)/wanted.txt
 
-test-contracts: contracts
+test-contracts: $(CONTRACTS)
 	$(PYTEST) -n 0 -m contracts router/tests/contracts
 	$(if $(VLLM),,$(PY) -m router.tests.contracts.wheels)
 
