@@ -22,7 +22,7 @@ UNUSED = shutil.ignore_patterns("tests", "__pycache__", ".compiled")
 # The frames of a request are many and each is run once: faster code that is longer is no faster.
 LEVEL = "1"
 # Code for errors, which is most of it, lies apart: 6 % fewer misses of the processor's cache for code.
-APART = ("-freorder-blocks-and-partition", "-fno-plt", "-fno-semantic-interposition")
+APART = ["-freorder-blocks-and-partition", "-fno-plt", "-fno-semantic-interposition"]
 DEPTH = 10_000  # of mypyc's recursion
 
 
