@@ -64,7 +64,7 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
-        self._parts: list[bytes | bytearray] = []  # of a body that does not come whole
+        self._parts: list[bytes | bytearray] = []  # parts of a body that does not come whole
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
         self._share = 0  # bytes that count as a client's
