@@ -1,13 +1,13 @@
-"""What the blocks that a decoder holds are worth to the prefill of a session's next turn: two real vLLM, NIXL, CPU.
+"""What the blocks that a decoder lends are worth to the prefill of a session's next turn: two real vLLM, NIXL, CPU.
 
-    make engines && .venv/bin/python -m bench.reuse [--conversations 224] [--running PREFILL DECODE] [--write]
+    make engines && .venv/bin/python -m bench.reuse [--conversations 224] [--write]
 
-Both engines run with vLLM's `bidirectional_kv_xfer`: the answer of a decoder then says where the blocks of its prompt
-and reply are, and the next prefill request may offer them. Conversations go in batches of 14. Their first turns run
-together; their second turns, which add 64 tokens, one after the other, half of them with the offer, in random order.
-In every other batch the prefill engine has forgotten all it had cached, like one that did not serve the first turn.
-Without Weir: requests are those of router/flows/nixl.py, with the offer added. The weights of the tiny model are so
-small that answers hardly depend on the KV: they are not compared.
+A router alone stands before a prefill and a decode engine that run with vLLM's `bidirectional_kv_xfer`. Conversations
+go in batches of 14. Their first turns run together, whole, as vLLM 0.32 tells of no stream where its blocks are; their
+second turns, which add 64 tokens, one after the other, streamed, half of them under another session's name, so that
+nothing is offered, in random order. In every other batch the prefill engine has forgotten all it had cached, like one
+that did not serve the first turn. Tokens computed are those that the prefill engine counts. The weights of the tiny
+model are so small that answers hardly depend on the KV: they are not compared.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,30 +30,30 @@ import httpx
 
 from bench import sheets
 from controlplane.tests.engines.fleet import CODE
-from router.flows.nixl import HOLD
 from router.tests.ports import free_ports
 
 BATCH = 14
 PROMPT, REPLY, ADDED = 800, 128, 64  # tokens
 EXTRA = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 64, "decoder_kv_blocks_ttl": 120}
 KV = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+ROLES = ("prefill", "decode")
 START_S = 1200.0  # a busy machine
 COLUMNS = ("prefill engine", "offered", "n", "tokens computed", "TTFT p50", "95 % interval", "measured")
-OFFERED = (
-    *("remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
-    *("dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode"),
-)
+COMPUTED = "vllm:prompt_tokens_by_source_total"
 Row = dict[str, Any]
 
 
 @contextmanager
 def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
     """Yield the engine's URL."""
-    port, side = free_ports(2)
+    port, side, events, replay = free_ports(4)
+    publishes = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv"}
+    publishes |= {"endpoint": f"tcp://127.0.0.1:{events}", "replay_endpoint": f"tcp://127.0.0.1:{replay}"}
     words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(python.parent.parent / "tiny-model")]
     words += ["--served-model-name", "tiny", "--load-format", "dummy", "--dtype", "float32", "--port", str(port)]
     words += ["--max-model-len", "16384", "--block-size", "32", "--enforce-eager", "--num-gpu-blocks-override", "16384"]
     words += ["--enable-prefix-caching", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
+    words += ["--kv-events-config", json.dumps(publishes)]
     words += ["--kv-transfer-config", json.dumps(KV | {"kv_connector_extra_config": EXTRA})]
     environment = {
         **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
@@ -75,10 +76,27 @@ def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
                 engine.wait()
 
 
+@contextmanager
+def router(folder: Path, prefill: str, decode: str, model: Path) -> Iterator[str]:
+    """Yield its URL."""
+    (port,) = free_ports(1)
+    further = f"connector=nixl;tokenizer={model}"
+    urls = zip(ROLES, (prefill, decode), strict=True)
+    each = [f"{url};id={role};role={role};events={url};{further}" for role, url in urls]
+    words = ["-m", "router", "--instances", ",".join(each), "--model", "tiny", "--port", str(port)]
+    with (folder / "router.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log, cwd=CODE)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
 @dataclass
 class Conversation:
+    name: str
     prompt: list[int]
-    offer: Row | None = None  # of the decoder's answer
 
     def next_turn(self, reply: list[int], draw: random.Random) -> None:
         self.prompt = [*self.prompt, *reply, *tokens(draw, ADDED)]
@@ -89,60 +107,55 @@ def tokens(draw: random.Random, count: int) -> list[int]:
 
 
 class Pair:
-    def __init__(self, client: httpx.AsyncClient, prefill: str, decode: str) -> None:
-        self.client, self.prefill, self.decode = client, prefill, decode
+    def __init__(self, client: httpx.AsyncClient, prefill: str, weir: str) -> None:
+        self.client, self.prefill, self.weir = client, prefill, weir
 
-    async def ready(self) -> None:
-        end = time.monotonic() + START_S
-        for url in (self.prefill, self.decode):
-            while True:
-                try:
-                    if (await self.client.get(url + "/health")).status_code == 200:
-                        break
-                except httpx.HTTPError:
-                    pass
-                if time.monotonic() > end:
-                    raise SystemExit(f"{url} is not ready after {START_S:g} s")
-                await asyncio.sleep(1)
-
-    async def ask(self, url: str, prompt: list[int], most: int, params: Row | None = None) -> Row:
+    async def ask(self, url: str, prompt: list[int], most: int, **fields: Any) -> Row:
         body: Row = {"model": "tiny", "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": True}
-        body |= {"return_token_ids": True} | ({"kv_transfer_params": params} if params is not None else {})
-        answer = await self.client.post(url + "/v1/completions", json=body)
+        answer = await self.client.post(url + "/v1/completions", json=body | fields)
         answer.raise_for_status()
         found: Row = answer.json()
         return found
 
     async def first_turn(self, talk: Conversation, draw: random.Random) -> None:
-        held = await self.ask(self.prefill, talk.prompt, 1, dict(HOLD))
-        answer = await self.ask(self.decode, talk.prompt, REPLY, held["kv_transfer_params"])
-        said = answer["kv_transfer_params"] or {}
-        talk.offer = {name: said[name] for name in OFFERED if name in said} if said.get("do_remote_decode") else None
+        answer = await self.ask(self.weir, talk.prompt, REPLY, user=talk.name, return_token_ids=True)
         talk.next_turn(answer["choices"][0]["token_ids"], draw)
 
-    async def second_turn(self, talk: Conversation, offer: Row | None) -> Row:
-        began = time.perf_counter()
-        held = await self.ask(self.prefill, talk.prompt, 1, dict(HOLD) | (offer or {}))
-        first_s = await self._first(talk.prompt, held["kv_transfer_params"])
-        used = held["usage"]
-        cached = (used["prompt_tokens_details"] or {}).get("cached_tokens") or 0
-        return {
-            "computed": used["prompt_tokens"] - cached,
-            "prompt": used["prompt_tokens"],
-            "ttft": first_s - began,
-        }
+    async def computed(self) -> float:
+        """Return the tokens that the prefill engine has computed."""
+        page = (await self.client.get(self.prefill + "/metrics")).text
+        rows = [line for line in page.splitlines() if line.startswith(COMPUTED) and 'source="local_compute"' in line]
+        return sum(float(line.rpartition(" ")[2]) for line in rows)
 
-    async def _first(self, prompt: list[int], params: Row) -> float:
-        """Return when the decoder's first token came."""
-        body = {"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0, "ignore_eos": True}
-        more = {"stream": True, "kv_transfer_params": params}
-        first = 0.0
-        async with self.client.stream("POST", self.decode + "/v1/completions", json=body | more) as answer:
+    async def second_turn(self, talk: Conversation, *, offered: bool) -> Row:
+        body: Row = {"model": "tiny", "prompt": talk.prompt, "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+        body |= {"stream": True, "user": talk.name if offered else talk.name + " anew"}
+        before, began, first = await self.computed(), time.perf_counter(), 0.0
+        async with self.client.stream("POST", self.weir + "/v1/completions", json=body) as answer:
             answer.raise_for_status()
             async for line in answer.aiter_lines():
                 if line.startswith("data: {"):
                     first = first or time.perf_counter()
-        return first
+        return {
+            "computed": await self.computed() - before,
+            "prompt": len(talk.prompt),
+            "ttft": first - began,
+        }
+
+    async def ready(self) -> None:
+        end = time.monotonic() + START_S
+        while await self._unready():
+            if time.monotonic() > end:
+                raise SystemExit(f"not ready after {START_S:g} s")
+            await asyncio.sleep(1)
+
+    async def _unready(self) -> bool:
+        """Return whether an engine does not serve yet, or the router does not yet know its blocks exactly."""
+        try:
+            answer = await self.client.get(self.weir + "/metrics")
+        except httpx.HTTPError:
+            return True
+        return answer.text.count('weir_router_index_believed{index="exact"') < 2
 
     async def forget(self) -> None:
         """Let the prefill engine forget what it has cached: it can once no decoder is to fetch any of it."""
@@ -158,9 +171,10 @@ class Pair:
 async def measured(pair: Pair, conversations: int) -> list[Row]:
     draw, rows = random.Random(), list[Row]()  # engines that run already know no prompt of an earlier run
     await pair.ready()
-    await pair.first_turn(Conversation(tokens(draw, 100)), draw)  # a handshake
+    for name in ("a handshake", "an answer that shows what it lends"):
+        await pair.first_turn(Conversation(name, tokens(draw, PROMPT)), draw)
     for batch in range(conversations // BATCH):
-        talks = [Conversation(tokens(draw, PROMPT)) for _ in range(BATCH)]
+        talks = [Conversation(f"{batch} {number}", tokens(draw, PROMPT)) for number in range(BATCH)]
         await asyncio.gather(*(pair.first_turn(talk, draw) for talk in talks))
         cold = batch % 2 == 1
         if cold:
@@ -168,12 +182,8 @@ async def measured(pair: Pair, conversations: int) -> list[Row]:
         offers = [True, False] * (BATCH // 2)
         draw.shuffle(offers)
         for talk, offers_it in zip(talks, offers, strict=True):
-            try:
-                row = await pair.second_turn(talk, talk.offer if offers_it else None)
-            except httpx.HTTPStatusError as error:  # as for blocks whose time to live is over
-                print(batch, offers_it, cold, error.response.status_code, error.response.text[:200], flush=True)
-                continue
-            rows.append(row | {"cold": cold, "offered": offers_it and talk.offer is not None})
+            row = await pair.second_turn(talk, offered=offers_it)
+            rows.append(row | {"cold": cold, "offered": offers_it})
             print(batch, json.dumps(rows[-1]), f"load {os.getloadavg()[0]:.1f}", flush=True)
     return rows
 
@@ -211,12 +221,11 @@ def table(rows: list[Row]) -> list[list[str]]:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     with ExitStack() as stack:
-        names = ("prefill", "decode") if not options.running else ()
-        urls = options.running or [stack.enter_context(vllm(options.python, folder, name)) for name in names]
+        prefill, decode = (stack.enter_context(vllm(options.python, folder, role)) for role in ROLES)
+        model = options.python.parent.parent / "tiny-model"
+        weir = stack.enter_context(router(folder, prefill, decode, model))
         async with httpx.AsyncClient(timeout=900) as client:
-            pair = Pair(client, *urls)
-            rows = await measured(pair, options.conversations)
-            lines = table(rows)
+            lines = table(await measured(Pair(client, prefill, weir), options.conversations))
             for line in (COLUMNS, *lines):
                 print("| " + " | ".join(line) + " |")
     if options.write:
@@ -227,7 +236,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=224)
     parser.add_argument("--python", type=Path, default=CODE / ".engines/bin/python", help="of vLLM")
-    parser.add_argument("--running", nargs=2, metavar="URL", help="prefill and decode engine, if they run already")
     parser.add_argument("--logs", type=Path, default=Path("bench/out"), help="folder of the engines' logs")
     parser.add_argument("--write", action="store_true", help="docs/findings/tables/reuse.csv")
     options = parser.parse_args()

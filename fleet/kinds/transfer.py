@@ -53,11 +53,16 @@ def none(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
-    config = {"kv_connector": "NixlConnector", "kv_role": _ROLES.get(role, "kv_consumer")}
+    config: dict[str, object] = {"kv_connector": "NixlConnector", "kv_role": _ROLES.get(role, "kv_consumer")}
     side = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(rank_0(launch.ports["side"], spec, launch)),
     }
+    if spec.lend_s:
+        extra = {"bidirectional_kv_xfer": True, "decoder_kv_blocks_ttl": spec.lend_s}
+        config |= {"kv_connector_extra_config": extra}
+        # Blocks that are gone by then are computed
+        config |= {"kv_load_failure_policy": "recompute"} if role == PREFILL else {}
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
         side,

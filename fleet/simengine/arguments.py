@@ -42,6 +42,7 @@ class Arguments(SimOptions):
     kv_store: str | None
     etcd: str | None
     kv_failure: str
+    kv_lend_s: float
     data_parallel_size: int
     data_parallel_start_rank: int
     max_loras: int
@@ -125,6 +126,9 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv-busy-gb-per-s", type=_more_than_0, default=3.0, help="while it computes")
     parser.add_argument(
         "--kv-hold-s", type=_more_than_0, default=480.0, help="blocks that are not pulled are freed after this time"
+    )
+    parser.add_argument(
+        "--kv-lend-s", type=_at_least_0, default=0.0, help="a decoder's blocks are kept for the next turn's prefill"
     )
     parser.add_argument("--kv-connect-ms", type=_at_least_0, default=0.0, help="at the first transfer to an engine")
     parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="if KV does not arrive")

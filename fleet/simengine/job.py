@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fleet.engine.request import EngineRequest
+from fleet.simengine import tokens
 from fleet.simengine.generation import SimAnswer
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import NO_PARAMS, TransferParams, TransferSource
@@ -29,6 +30,7 @@ class RequestParams:
     usage_at_end: bool = False  # for streams only
     usage_in_chunks: bool = False
     logprobs: int | None = None  # number of alternatives listed per token; None: no log probabilities
+    returns_ids: bool = False  # True: the answer tells the tokens of prompt and answer
     kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
 
     @property
@@ -76,6 +78,15 @@ class Choice:
     @property
     def is_complete(self) -> bool:
         return self.request.generated >= self.answer.tokens
+
+    def ids(self, taken: range | None = None) -> list[int]:
+        """Return the tokens of the prompt, or those `taken` of the answer; one may hold the end of the prompt and the
+        beginning of the answer."""
+        prompt, prompt_tokens = self.job.params.prompts[self.index // self.job.params.n], self.request.prompt_tokens
+        found = tokens.to_ids(prompt + self.answer.text.encode())
+        if taken is None:
+            return found[:prompt_tokens]
+        return found[prompt_tokens + taken.start : prompt_tokens + taken.stop]
 
 
 @dataclass(slots=True, eq=False)

@@ -123,6 +123,7 @@ class Service:
         transfer = self._connector.parse(job.params.kv, job.id) if self._connector is not None else NO_TRANSFER
         if transfer.first_token:
             answer, transfer = _first_token(answer, transfer)
+        source = transfer.source
         adapter = job.model if job.model != self.about.model else ""
         data = prompt + answer.text.encode()
         request = EngineRequest(
@@ -132,11 +133,11 @@ class Service:
             tokens.chain(data, self.about.block_size, seed_of(adapter, job.params.salt)),
             content=content_of(data, adapter, job.params.salt),
             held=transfer.hold_as is not None,
-            pull_tokens=tokens.count(prompt) if transfer.source is not None else 0,
+            pull_tokens=min(tokens.count(prompt), source.most or 2**62) if source is not None else 0,
         )
-        choice = Choice(job, len(job.choices), request, answer, hold_as=transfer.hold_as, source=transfer.source)
+        choice = Choice(job, len(job.choices), request, answer, hold_as=transfer.hold_as, source=source)
         request.owner = choice
-        request.awaits_prefill = transfer.source is not None and transfer.source.asks
+        request.awaits_prefill = source is not None and source.asks
         return choice
 
     def _sampling(self, params: RequestParams, prompt_tokens: int) -> SamplingParams:

@@ -230,6 +230,19 @@ def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
     assert wire.connector == "nixl"
 
 
+def test_decoders_lend_blocks_to_prefills_that_compute_what_is_gone_by_then() -> None:
+    given = {**CPU, "kv": "nixl", "lend_s": 60, "prefill_instances": 1}
+    prefill, decode = (transfer_of(made("vllm", given, launch(number))[0]) for number in (0, 1))
+    extra = {"bidirectional_kv_xfer": True, "decoder_kv_blocks_ttl": 60}
+    assert prefill["kv_connector_extra_config"] == decode["kv_connector_extra_config"] == extra
+    assert (prefill["kv_load_failure_policy"], decode.get("kv_load_failure_policy")) == ("recompute", None)
+    assert "--kv-lend-s 60" in made("sim", {"kv": "nixl", "kv_lend_s": 60})[0]
+    for name, option in (("vllm", "lend_s"), ("sim", "kv_lend_s")):
+        (problem,) = check_engine(KINDS[name], {option: 60}, "engine")
+        assert (problem.path, str(problem.message)) == (f"engine.{option}", problem.message)
+        assert "kv" in problem.message
+
+
 def test_a_list_of_kv_joins_a_transfer_a_tier_and_a_store_in_the_order_that_vllm_asks_them() -> None:
     given = {"kv": ["mooncake-store", "offload-ssd", "nixl"], "prefill_instances": 1, "master": "m", "disk": "/kv"}
     (prefill, env, sends), (decode, _, _) = (made("vllm", given, launch(n, m="10.0.0.1:50051")) for n in (0, 1))

@@ -1,17 +1,21 @@
-"""vLLM's NixlConnector: the prefill's answer locates the held blocks, the decode request passes that on."""
+"""vLLM's NixlConnector: the prefill's answer locates the held blocks, the decode request passes that on.
+
+Decoders that lend tell where the blocks of their answers are, which the prefill of the session's next turn gets.
+"""
 
 from router.contract.json_value import JsonObject
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.pool.endpoint import Endpoint
+from router.request import lending
 from router.request.call import Call
-from router.request.offload import Offload, PrefillFailed
+from router.request.offload import Offload, PrefillErred, PrefillFailed
 from router.upstream.connection import Connection
 
+HELD: JsonObject = {"do_remote_decode": True, "do_remote_prefill": False}
 HOLD: JsonObject = {
-    "do_remote_decode": True,
-    "do_remote_prefill": False,
+    **HELD,
     "remote_engine_id": None,
     "remote_block_ids": None,
     "remote_host": None,
@@ -20,10 +24,29 @@ HOLD: JsonObject = {
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
-    asked = bodies.prefill(call.request.prompt.document, call.api_path, HOLD)
-    answer = await prefill(call, prefiller, offload, asked, tokens)
+    answer = await _prefilled(call, prefiller, offload, tokens)
     params = answer.get("kv_transfer_params")
     if not isinstance(params, dict) or params.get("do_remote_prefill") is not True:
         raise PrefillFailed(f"{prefiller.id}: the answer has no kv_transfer_params")
-    offload.kept = bodies.decode(call.request.body, params)
+    fields: JsonObject = {"kv_transfer_params": params}
+    offload.tells_ids = lending.tells_ids(call, decoder)
+    if offload.tells_ids and lending.ASKED not in call.request.prompt.document:
+        fields[lending.ASKED] = True
+    offload.kept = bodies.with_fields(call.request.body, fields)
     return await decode(call, decoder, offload, offload.kept)
+
+
+async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: int) -> JsonObject:
+    """Return the answer of the prefill, which may take blocks that a decoder lends; if it cannot, it computes them."""
+    document, offered = call.request.prompt.document, lending.offer(call, prefiller)
+    if offered is not None:
+        where, offload.lent_tokens, blocks = offered
+        offload.lender = blocks.decoder
+        try:
+            return await prefill(
+                call, prefiller, offload, bodies.prefill(document, call.api_path, where | HELD), tokens
+            )
+        except PrefillErred:
+            lending.refused(call, blocks)
+            offload.lender, offload.lent_tokens = "", 0
+    return await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)

@@ -15,7 +15,15 @@ from router.pool.endpoint import Endpoint
 from router.pool.health import failure_attribution
 from router.request import fault, predict
 from router.request.call import Call
-from router.request.offload import Offload, PrefillBroken, PrefillBusy, PrefillFailed, PrefillLate, PromptRefused
+from router.request.offload import (
+    Offload,
+    PrefillBroken,
+    PrefillBusy,
+    PrefillErred,
+    PrefillFailed,
+    PrefillLate,
+    PromptRefused,
+)
 from router.upstream import usage
 from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
 from router.upstream.fetch import whole
@@ -139,7 +147,7 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
         failure_attribution.has_no_capacity(call.pool, endpoint, call.tenant)
         return PrefillBusy(why)
     fault.failed(call, endpoint)
-    return PrefillBroken(why)
+    return PrefillErred(why)
 
 
 def _parsed(raw: bytes) -> JsonObject | None:

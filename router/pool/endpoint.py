@@ -15,6 +15,7 @@ from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.health.progress import Progress
 from router.pool.lease import Lease
 from router.pool.load.gpu_clock import GpuClock, GpuSpent
+from router.pool.load.lent import KEPT_S
 from router.pool.load.load_order import Load
 from router.pool.ranks import InstanceRanks
 from router.pool.shortlist import Traits
@@ -70,6 +71,8 @@ class Endpoint:
         self.unconfirmed = 0  # hits predicted from KV events while it has reported none
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.shortfall = Shortfall()
+        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers told where their KV lies
+        self.lends_s = KEPT_S  # how long it keeps that
         # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
         self.renders_from = [0.0, 0.0]
         self.exact = Accuracy()

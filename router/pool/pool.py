@@ -22,6 +22,7 @@ from router.pool.health.stall_troubles import stall_troubles
 from router.pool.kv_event_state import KvEventState
 from router.pool.lease import Lease
 from router.pool.load.gpu_clock import GpuSpent
+from router.pool.load.lent import Lendings
 from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
@@ -72,6 +73,7 @@ class Pool:
         self.index = PrefixIndex()
         self.kv_event_state = KvEventState()
         self.affinity = Affinity()
+        self.lendings = Lendings()
         self.wakes = Wakes()
         self._at_zero = False  # True while scaled to zero; the next request wakes it
         self.queue = AdmissionQueue()

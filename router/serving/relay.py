@@ -14,6 +14,7 @@ from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge
+from router.request import lending
 from router.request.call import Call
 from router.serving import kv_location, renaming
 from router.serving.passing import ByteChange
@@ -250,8 +251,11 @@ def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
     chosen = call.alias
     if chosen is not None and chosen.renames:
         changes = (renaming.Rename(chosen.serves, chosen.name),)
-    if call.outcome.offload is not None and (answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
-        changes += (kv_location.LocationFilter(),)
+    offload = call.outcome.offload
+    if offload is not None and (offload.tells_ids or answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
+        changes += (
+            kv_location.LocationFilter(ids=offload.tells_ids, leaves_ids=lending.ASKED in call.request.prompt.document),
+        )
     if answer.streams and call.request.strip_usage and answer.connection.status == 200:
         changes += (usage.Strip(),)
     return changes
@@ -300,10 +304,13 @@ class _Relay:
 
     def event_sink(self) -> EventSink | None:
         """Return the connection's sink of events; None if each of them may change."""
-        kinds = [type(change) for change in self._changes]
-        if renaming.Rename in kinds:
+        located = self._located()
+        if any(type(change) is renaming.Rename for change in self._changes) or (located and located.changes_all):
             return None
-        return self._take_offloaded if kv_location.LocationFilter in kinds else self.take_event
+        return self._take_offloaded if located is not None else self.take_event
+
+    def _located(self) -> kv_location.LocationFilter | None:
+        return next((change for change in self._changes if isinstance(change, kv_location.LocationFilter)), None)
 
     def _take_offloaded(self, chunk: bytes) -> bool | None:
         return None if chunk.find(_LOCATED) >= 0 else self.take_event(chunk)
@@ -330,6 +337,8 @@ class _Relay:
         self.over()  # before the client can request the receipt
         for change in self._changes:
             data = change.feed(data) + change.finish()
+        if self._changes and (located := self._located()) is not None and located.where:
+            lending.learn(self._call, located)
         error = self._answer.error
         if error is not None and error.message == CUT:
             data += self._cut_event()

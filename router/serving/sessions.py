@@ -8,7 +8,7 @@ import xxhash
 from router.policy.types import RoutingRequest
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
-from router.request import predict
+from router.request import lending, predict
 from router.request.call import Call
 from router.serving.division import division
 
@@ -57,6 +57,8 @@ class Sessions:
         pool, session = call.pool, call.session
         bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"]) if session is not None else None
         held, tiers = predict.held(call)
+        if pool.lendings.by_session:
+            held = lending.priced(call, held, pool.rates)
         asked, tokens, rates = call.request, call.prediction.prompt_tokens, pool.rates
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         # Hash of the prompt's beginning; short, so a receipt does not reveal the prompt

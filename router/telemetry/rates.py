@@ -66,7 +66,7 @@ def lone_prefill(call: Call) -> tuple[int, int, float]:
     offload, usage = outcome.offload, outcome.usage
     prompt = usage.prompt_tokens if usage is not None else None
     if offload is not None and offload.outcome == "ok":
-        if not offload.alone or offload.prefill_ms is None:
+        if not offload.alone or offload.prefill_ms is None or offload.lent_tokens:
             return 0, 0, 0.0
         new = offload.prefill_tokens or 0
         return new, max(0, (prompt or new) - new), offload.prefill_ms / 1000

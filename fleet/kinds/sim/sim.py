@@ -43,7 +43,7 @@ from fleet.simengine.model import (
     model_of,
     served,
 )
-from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, SGLANG, TRTLLM
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NIXL, NONE, SGLANG, TRTLLM
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
 from router.contract.redis.published import DataParallel, InstanceRole
@@ -184,6 +184,14 @@ class SimSpec:
         maximum=86_400,
         help="Blocks that are not pulled are freed after this time.",
     )
+    kv_lend_s: float = option(
+        0.0,
+        title="Lending",
+        unit="s",
+        minimum=0,
+        maximum=86_400,
+        help="Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+    )
     kv_connect_ms: float = option(
         0.0,
         title="First contact",
@@ -316,6 +324,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
         "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
         "kv-hold-s": spec.kv_hold_s if moves else None,
+        "kv-lend-s": spec.kv_lend_s if spec.kv_lend_s else None,
         "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
     loras = {"max-loras": spec.max_loras, "max-cpu-loras": spec.max_cpu_loras} if spec.enable_lora else {}
@@ -455,6 +464,8 @@ def refuse(spec: SimSpec) -> dict[str, str]:
     if spec.kv == NONE and spec.prefill_instances:
         allowed = ", ".join(CONNECTORS)
         return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}
+    if spec.kv_lend_s and spec.kv != NIXL:
+        return {"kv_lend_s": f"must be 0 unless kv is {NIXL}, which lends blocks"}
     if spec.tier_prefetch and not (spec.dram_gb and spec.ssd_gb):
         return {
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"

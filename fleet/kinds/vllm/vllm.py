@@ -207,6 +207,7 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         and ((spec.api_server_count or 1) > 1 or any(word.startswith(_SERVERS) for word in spec.arguments))
         and "must be 1 with enable_lora: each process would have a list of adapters of its own",
         **refuse_loras(spec),
+        "lend_s": spec.lend_s and "nixl" not in modes(spec) and "must be 0 unless kv has nixl, which lends blocks",
         "store_pool": spec.store_pool and STORE not in modes(spec) and "needs kv mooncake-store",
         "prefill_instances": spec.prefill_instances
         and spec.role != BOTH

@@ -123,6 +123,14 @@ class VllmSpec:
         help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk; "
         "a list names one of each.",
     )
+    lend_s: int = option(
+        0,
+        title="Lending",
+        unit="s",
+        minimum=0,
+        maximum=86_400,
+        help="Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+    )
     master: str | None = option(
         None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; with kv mooncake-store."
     )

@@ -21,7 +21,9 @@ from fleet.simengine.kv.pooled import Pooled
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, SGLANG, TRTLLM
 
 CONNECTORS: dict[str, Callable[[Arguments, ConnectorEngine], Connector]] = {
-    NIXL: lambda arguments, host: PeerConnector(host, nixl_request, nixl_response),
+    NIXL: lambda arguments, host: PeerConnector(
+        host, nixl_request(lends=arguments.kv_lend_s > 0), nixl_response, arguments.kv_lend_s
+    ),
     MOONCAKE_P2P: lambda arguments, host: PeerConnector(host, p2p_request, no_response),
     NEURON: lambda arguments, host: PeerConnector(host, neuron_request(arguments.role, arguments.kv_peer), no_response),
     TRTLLM: lambda arguments, host: PeerConnector(host, trtllm_request, trtllm_response),

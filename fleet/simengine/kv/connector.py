@@ -35,6 +35,8 @@ class TransferParams(msgspec.Struct, frozen=True):
     remote_port: int | None = None
     remote_request_id: str | None = None
     remote_engine_id: str | None = None
+    remote_block_ids: list[list[int]] | None = None
+    remote_num_tokens: int | None = None
     transfer_id: str | None = None
     remote_bootstrap_addr: str | None = None
     request_type: str | None = None
@@ -58,6 +60,7 @@ class TransferSource:
     key: str  # name under which the source holds it
     engine_id: str | None  # engine that holds it; None: any
     waits: bool  # True: the source may still be computing the prompt
+    most: int | None = None  # tokens to take; None: the prompt's
     asks: bool = False  # True: call `lookup` until it is computed, and only then take blocks and a slot for it
 
 

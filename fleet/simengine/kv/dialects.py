@@ -14,6 +14,7 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -66,24 +67,42 @@ class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ctx_usage: None = None
 
 
-def nixl_request(params: TransferParams, request_id: str) -> TransferRequest:
-    if params.do_remote_decode:
-        return TransferRequest(hold_as=request_id)
+def nixl_request(*, lends: bool = False) -> Callable[[TransferParams, str], TransferRequest]:
+    """Return the parser. `lends`: of a decoder that keeps the blocks of its answers for another engine."""
+
+    def parse(params: TransferParams, request_id: str) -> TransferRequest:
+        source = _nixl_source(params)
+        if params.do_remote_decode:
+            lent = source if params.remote_block_ids and params.remote_num_tokens else None
+            return TransferRequest(hold_as=request_id, source=lent)
+        if not params.do_remote_prefill or source is None:
+            return TransferRequest()
+        return TransferRequest(hold_as=request_id if lends else None, source=replace(source, most=None))
+
+    return parse
+
+
+def _nixl_source(params: TransferParams) -> TransferSource | None:
     host, port, key = params.remote_host, params.remote_port, params.remote_request_id
     engine_id = params.remote_engine_id
-    if not params.do_remote_prefill or host is None or port is None or key is None or engine_id is None:
-        return TransferRequest()
-    return TransferRequest(source=TransferSource(f"http://{host}:{port}", key, engine_id, waits=False))
+    if host is None or port is None or key is None or engine_id is None:
+        return None
+    return TransferSource(f"http://{host}:{port}", key, engine_id, waits=False, most=params.remote_num_tokens)
 
 
 def nixl_response(peers: PeerConnector, request: EngineRequest) -> NixlBlocks:
+    job = request.owner.job
+    lends = bool(job.params.kv.do_remote_prefill)  # it has taken a prompt, and lends that and its answer
+    tokens = request.computed if lends else request.prompt_tokens
     return NixlBlocks(
-        remote_block_ids=[request.blocks],
+        do_remote_prefill=not lends,
+        do_remote_decode=lends,
+        remote_block_ids=[request.blocks[: -(-tokens // peers.host.block_size)]],
         remote_engine_id=peers.engine_id,
-        remote_request_id=request.owner.job.id,
+        remote_request_id=job.id,
         remote_host=peers.host.host,
         remote_port=peers.host.port,
-        remote_num_tokens=request.prompt_tokens,
+        remote_num_tokens=tokens,
     )
 
 

@@ -58,12 +58,15 @@ class PeerConnector:
         host: ConnectorEngine,
         parse: Callable[[TransferParams, str], TransferRequest],
         respond: Callable[["PeerConnector", EngineRequest], msgspec.Struct | None],
+        lend_s: float = 0.0,
     ) -> None:
+        """`lend_s`: how long a decoder keeps the blocks of its answers, in virtual seconds."""
         self.host = host
         self.engine_id = os.urandom(16).hex()  # new at each start
         self.parse = parse
         self._respond = respond
         self._hold_s = host.transfers.hold_s / host.time_scale  # seconds, wall clock
+        self._lend_s = lend_s / host.time_scale
         self._held: dict[str, HeldBlocks] = {}
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
@@ -79,7 +82,8 @@ class PeerConnector:
         if hold_as is None or not request.is_over:
             return None
         self._release(hold_as)  # frees an earlier request of the same name
-        timer = asyncio.get_running_loop().call_later(self._hold_s, self._release, hold_as)
+        lends = self._lend_s and request.owner.job.params.kv.do_remote_prefill
+        timer = asyncio.get_running_loop().call_later(self._lend_s if lends else self._hold_s, self._release, hold_as)
         self._held[hold_as] = HeldBlocks(request, timer)
         for waiter in self._awaited.pop(hold_as, ()):
             if not waiter.done():
@@ -144,7 +148,7 @@ class PeerConnector:
                 self._awaited.pop(key, None)
 
     async def _move(self, request: EngineRequest, asked: BlockPull) -> BlocksMoved:
-        tokens = request.prompt_tokens
+        tokens = request.prompt_tokens if asked.most is None else min(asked.most, request.computed)
         size = round(max(tokens - asked.first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
         if size:
@@ -186,7 +190,7 @@ class PeerConnector:
 
     async def _ask(self, source: TransferSource, first: int) -> BlocksMoved:
         wait_s = self._hold_s if source.waits else 0
-        asked = BlockPull(source.key, source.engine_id, first, wait_s, receiver=self.engine_id)
+        asked = BlockPull(source.key, source.engine_id, first, wait_s, self.engine_id, source.most)
         return await ask(self._client, source.url + PULL_PATH, asked, BlocksMoved)
 
     def decline(self, source: TransferSource) -> None:

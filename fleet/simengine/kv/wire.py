@@ -16,6 +16,7 @@ class BlockPull(msgspec.Struct, frozen=True):
     first: int  # tokens that the receiver already has
     wait_s: float  # time for the prompt to be computed
     receiver: str
+    most: int | None = None  # tokens wanted; None: the holder's prompt
 
 
 class BlocksMoved(msgspec.Struct, frozen=True):

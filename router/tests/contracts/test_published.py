@@ -29,6 +29,7 @@ from router.kv_events.feed import Feed
 from router.kv_events.sources import discover
 from router.prefix.blocks import Medium, extra_keys, linked, media_keys
 from router.prefix.exact.index import ExactIndex
+from router.request.lending import ASKED, Whereabouts
 from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
 from router.tests.engines import surface
 from router.tests.engines.servers import SERVERS
@@ -236,6 +237,20 @@ def test_vllm_knows_every_parameter_of_an_offload_and_nixl_every_backend() -> No
     assert backends
     plugins = {name.rpartition("/libplugin_")[2] for name in wheel("nixl-cu12").namelist() if "/libplugin_" in name}
     assert {f"{backend}.so" for backend in backends} <= plugins
+
+
+@contracts
+def test_vllm_says_of_a_decoders_blocks_what_another_engine_needs_to_take_them() -> None:
+    folder = "vllm/distributed/kv_transfer/kv_connector/v1/nixl/"
+    pull, base = (sources("vllm", folder)[f"{folder}{name}_scheduler.py"] for name in ("pull", "base"))
+    assert '"bidirectional_kv_xfer"' in base
+    assert '"decoder_kv_blocks_ttl"' in base
+    said = pull[pull.rindex("return delay_free_blocks, dict(") :]
+    assert {name for name in Whereabouts.__struct_fields__ if f"{name}=" not in said} == set()
+    chat = sources("vllm", "vllm/entrypoints/openai/chat_completion/")[
+        "vllm/entrypoints/openai/chat_completion/protocol.py"
+    ]
+    assert ASKED in chat
 
 
 @contracts

@@ -80,6 +80,7 @@ def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None, logpr
         n=integer(body, "n", 1, minimum=1) or 1,
         stream=stream,
         kv=transfer_params(body, kv),
+        returns_ids=flag(body, "return_token_ids"),
         usage_at_end=flag(options, "include_usage"),
         usage_in_chunks=flag(options, "continuous_usage_stats"),
         logprobs=logprobs,
@@ -98,10 +99,17 @@ def tail(job: EngineJob, choice: Choice, logprobs: LogprobsWriter) -> bytes:
             msgspec.json.encode(choice.answer.stopped_by),
         )
     written = b"null" if job.params.logprobs is None else logprobs(choice, choice.taken)
+    further = _ids(choice) if job.params.returns_ids else b""
     if job.params.usage_in_chunks:
-        used = msgspec.json.encode(usage(job))
-        return b',"logprobs":%s,"finish_reason":%s}],"usage":%s}\n\n' % (written, finish, used)
-    return b',"logprobs":%s,"finish_reason":%s}]}\n\n' % (written, finish)
+        further += b',"usage":%s' % msgspec.json.encode(usage(job))
+    if job.kv is not None and choice.is_complete:
+        further += b',"kv_transfer_params":%s' % msgspec.json.encode(job.kv)
+    return b',"logprobs":%s,"finish_reason":%s}]%s}\n\n' % (written, finish, further)
+
+
+def _ids(choice: Choice) -> bytes:
+    taken = b',"token_ids":%s' % msgspec.json.encode(choice.ids(choice.taken))
+    return taken + (b"" if choice.taken.start else b',"prompt_token_ids":%s' % msgspec.json.encode(choice.ids()))
 
 
 def end(job: EngineJob) -> bytes:
@@ -124,6 +132,7 @@ class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     stop_reason: str | None
     disaggregated_params: msgspec.Struct | msgspec.UnsetType | None
+    token_ids: list[int] | msgspec.UnsetType
 
 
 def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) -> bytes:
@@ -140,10 +149,13 @@ def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) ->
             finish_reason=choice.answer.reason,
             stop_reason=choice.answer.stopped_by,
             disaggregated_params=job.kv if for_context else msgspec.UNSET,
+            token_ids=choice.ids(range(choice.answer.tokens)) if job.params.returns_ids else msgspec.UNSET,
         )
         for choice in job.choices
     ]
     ids = {"prompt_token_ids": tokens.to_ids(job.params.prompts[0])} if for_context else {}
+    if job.params.returns_ids:
+        ids["prompt_token_ids"] = job.choices[0].ids()
     return msgspec.json.encode(
         {
             "id": job.id,

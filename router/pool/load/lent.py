@@ -1,0 +1,59 @@
+"""KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn.
+
+A vLLM with `bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says at its end where they are.
+Who takes them copies them by position and compares no tokens. So they are offered only as far as the chained hashes of
+their tokens, which the engine told, are those of the next prompt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_BYTES = 32 * 1024 * 1024  # of a pool
+KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
+
+
+@dataclass(frozen=True, slots=True)
+class LentBlocks:
+    decoder: str  # endpoint that holds them
+    epoch: int
+    size: int  # tokens in a block
+    hashes: Sequence[int]  # of its whole blocks, chained
+    where: bytes  # the engine's `kv_transfer_params`, as JSON
+    at: float  # s, monotonic
+
+    @property
+    def bytes(self) -> int:
+        return len(self.where) + 8 * len(self.hashes)
+
+    def shared(self, hashes: Sequence[int]) -> int:
+        """Return the tokens that a prompt with these hashes has in common with the blocks."""
+        low, high = 0, min(len(hashes), len(self.hashes))
+        while low < high:  # chained: equal hashes, equal prefixes
+            middle = (low + high + 1) // 2
+            if hashes[middle - 1] == self.hashes[middle - 1]:
+                low = middle
+            else:
+                high = middle - 1
+        return low * self.size
+
+
+class Lendings:
+    """By session, the latest last; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self.by_session: dict[str, LentBlocks] = {}
+        self._bytes = 0
+
+    def keep(self, session: str, lent: LentBlocks) -> None:
+        self.take(session)
+        self.by_session[session] = lent
+        self._bytes += lent.bytes
+        while self._bytes > MOST_BYTES:
+            self.take(next(iter(self.by_session)))
+
+    def take(self, session: str) -> LentBlocks | None:
+        """Remove and return the session's: an engine lends blocks once."""
+        lent = self.by_session.pop(session, None)
+        if lent is not None:
+            self._bytes -= lent.bytes
+        return lent

@@ -1,0 +1,154 @@
+"""Offers the blocks that a decoder lends (router/pool/load/lent.py) to the prefill of the session's next turn.
+
+The blocks count as held by instances that only prefill, less what moving them costs, so strategies price them like any
+other cached prefix.
+"""
+
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, cast
+
+import msgspec
+import orjson
+
+from router.contract.connectors import NIXL
+from router.contract.json_value import Json, JsonObject
+from router.policy.types import Rates
+from router.pool.endpoint import Endpoint
+from router.pool.load.lent import LentBlocks
+from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
+from router.request.call import Call
+from router.tokenize import salt
+
+LEAST: Final = 64  # tokens; vLLM computes fewer by itself
+ASKED: Final = "return_token_ids"
+_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose answers can tell their tokens
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """What an engine must say of its blocks, for another one to take them."""
+
+    do_remote_decode: bool
+    remote_block_ids: list[list[int]]  # by group of layers
+    remote_num_tokens: int
+    remote_engine_id: str
+    remote_request_id: str
+    remote_host: str
+    remote_port: int
+
+
+class Located(Protocol):
+    """What an answer said of its KV (router/serving/kv_location.py)."""
+
+    where: bytes
+    prompt_ids: bytes
+    answer_ids: list[bytes]
+
+
+def tells_ids(call: Call, decoder: Endpoint) -> bool:
+    """Return whether the decoder is to tell its tokens: it lends, and the next turn can be compared with them."""
+    if (call.api_path, call.request.prompt.stream) not in decoder.lends or call.session is None:
+        return False
+    return bool(call.prediction.block_hashes) and call.request.prompt.document.get(ASKED, True) is True
+
+
+def learn(call: Call, located: Located) -> None:
+    """Note where the answer's blocks are, and of which tokens."""
+    decoder, blocks = call.pool.endpoints.get(call.instance), _read(located.where)
+    if decoder is None or blocks is None or not blocks.do_remote_decode:
+        return
+    if call.api_path in _PATHS:
+        decoder.lends.add((call.api_path, call.request.prompt.stream))
+    if call.session is None or not located.prompt_ids:
+        return
+    tokens, groups = blocks.remote_num_tokens, blocks.remote_block_ids
+    words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in orjson.loads(ids)]
+    size = (decoder.feed.block_size if decoder.feed is not None else 0) or decoder.block_size
+    # Layers with windows or states have groups of their own, which a shorter prefix does not fit.
+    if len(groups) != 1 or len(groups[0]) != -(-tokens // size) or len(words) < tokens:
+        return
+    hashes = _hashes(call, words[:tokens], size)
+    kept = LentBlocks(decoder.id, decoder.epoch, size, hashes, located.where, time.monotonic())
+    call.pool.lendings.keep(call.session, kept)
+
+
+def _read(where: bytes) -> Whereabouts | None:
+    try:
+        return msgspec.json.decode(where, type=Whereabouts)
+    except msgspec.DecodeError:
+        return None
+
+
+def _hashes(call: Call, words: Sequence[int], size: int) -> Sequence[int]:
+    state, whole = call.pool.kv_event_state, len(words) // size
+    if state.known is None:
+        return ()
+    salted = salt.of(call.request.prompt.document)
+    extras = extra_keys(call.adapter, salted, whole)
+    tokens = array("I", words[: whole * size]).tobytes()
+    assert len(tokens) == whole * size * TOKEN_BYTES  # noqa: S101 - as the index counts them
+    return array("Q", linked(tokens, size, state.known.seed, extras))
+
+
+def lent(call: Call) -> tuple[LentBlocks, int] | None:
+    """Return the blocks lent to the request's session, and how many of its tokens are in them."""
+    blocks = call.pool.lendings.by_session.get(call.session or "")
+    if blocks is None:
+        return None
+    decoder = call.pool.endpoints.get(blocks.decoder)
+    if decoder is None or decoder.epoch != blocks.epoch or decoder.asleep or decoder.is_suspect:
+        return None
+    if time.monotonic() - blocks.at > decoder.lends_s or not decoder.takes_requests:
+        return None
+    hashes = next((hashes for size, hashes in call.prediction.block_hashes if size == blocks.size), ())
+    tokens = blocks.shared(hashes)
+    return (blocks, tokens) if tokens >= LEAST else None
+
+
+def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, int]:
+    """Return tokens by instance, with what is lent counted where the prompt can be computed for a decoder."""
+    found = lent(call)
+    if found is None:
+        return held
+    blocks, tokens = found
+    more = {}
+    for name, endpoint in call.pool.endpoints.items():
+        if endpoint.role == "prefill" and endpoint.connector == NIXL and name != blocks.decoder:
+            known = held.get(name, 0)
+            worth = tokens - _moved(tokens - known, rates)
+            if worth > known:
+                more[name] = worth
+    return {**held, **more} if more else held
+
+
+def _moved(tokens: int, rates: Rates) -> int:
+    """Return how many tokens could be computed while these are moved; 0 while that is unknown."""
+    if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
+        return 0
+    return round(rates.transfer_s(max(tokens, 0), 0.0) * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
+
+
+def offer(call: Call, prefiller: Endpoint) -> tuple[JsonObject, int, LentBlocks] | None:
+    """Take the blocks that the prefill instance can use: its parameters, and how many tokens they hold."""
+    found = lent(call)
+    if found is None or call.session is None or prefiller.id == found[0].decoder:
+        return None
+    blocks, tokens = found
+    call.pool.lendings.take(call.session)
+    where: JsonObject = orjson.loads(blocks.where)
+    # The engine takes the end of the list, so that has to be the end of the shared prefix.
+    where |= {"remote_block_ids": _shortened(where, tokens // blocks.size), "remote_num_tokens": tokens}
+    return where, tokens, blocks
+
+
+def _shortened(where: JsonObject, length: int) -> Json:
+    (ids,) = cast(list[list[Json]], where["remote_block_ids"])
+    return [ids[:length]]
+
+
+def refused(call: Call, blocks: LentBlocks) -> None:
+    """Note that the blocks were gone sooner than expected."""
+    decoder = call.pool.endpoints.get(blocks.decoder)
+    if decoder is not None:
+        decoder.lends_s = min(decoder.lends_s, time.monotonic() - blocks.at)
