@@ -19,10 +19,17 @@ LARGEST = 4096  # bytes of an answer
 class SleepRefused(Exception):
     """The engine refused; the message has its answer."""
 
+    was_told = False  # whether it may have done the step all the same
+
+
+class NoAnswer(SleepRefused):
+    was_told = True
+
 
 _under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
-_woken: dict[tuple[int, int], int] = {}  # key and epoch of a row → steps of a failed wake that are not repeated
+# Key and epoch of a row, asleep → steps of a failed attempt that are not repeated
+_told: dict[tuple[int, int, bool], int] = {}
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
@@ -31,8 +38,10 @@ def sleep_instance(name: str, epoch: int) -> bool:
     if instance is None:
         return False
     level = instance.sleep_level
-    steps = _sleeping(instance).sleep(level)
-    return _done(instance, steps) and _note(instance, level, f"asleep (level {level})")
+    sleeping = _sleeping(instance)
+    return _done(instance, sleeping.sleep(level), repeats=sleeping.repeats) and _note(
+        instance, level, f"asleep (level {level})"
+    )
 
 
 def wake_instance(name: str, epoch: int) -> bool:
@@ -74,20 +83,21 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = Tru
 
 
 async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> None:
-    known = instance.pk, instance.epoch
-    first = 0 if repeats else _woken.pop(known, 0)
+    known = instance.pk, instance.epoch, instance.asleep is not None
+    first = 0 if repeats else _told.pop(known, 0)
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
         for number, step in enumerate(steps[first:], first):
-            if why := await _problem(client, url, step):
+            try:
+                await _take_step(client, url, step)
+            except SleepRefused as why:
                 if not repeats:
-                    _woken[known] = number
-                raise SleepRefused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")
+                    _told[known] = number + (why.was_told and not step.asks)
+                raise type(why)(f"{'GET' if step.asks else 'POST'} {step.path}: {why}") from None
 
 
-async def _problem(client: httpx.AsyncClient, url: str, step: SleepStep) -> str:
-    """Return why the step failed; empty if it did not. The time limit covers the whole answer, which may arrive byte by
-    byte."""
+async def _take_step(client: httpx.AsyncClient, url: str, step: SleepStep) -> None:
+    """Raise SleepRefused. The time limit covers the whole answer, which may arrive byte by byte."""
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
@@ -95,13 +105,14 @@ async def _problem(client: httpx.AsyncClient, url: str, step: SleepStep) -> str:
         ):
             said = await _beginning(answer)
     except (TimeoutError, httpx.TimeoutException):
-        return f"no answer within {TIMEOUT_S:g} s"
+        raise NoAnswer(f"no answer within {TIMEOUT_S:g} s") from None
     except httpx.HTTPError as error:
-        return str(error) or type(error).__name__
+        kind = SleepRefused if isinstance(error, httpx.ConnectError) else NoAnswer
+        raise kind(str(error) or type(error).__name__) from None
     if not 200 <= answer.status_code < 300:
-        return f"the engine answers {answer.status_code}"
-    same = step.says in said.replace(" ", "")
-    return "" if same else f"the engine says {said[:100]}"
+        raise SleepRefused(f"the engine answers {answer.status_code}")
+    if step.says not in said.replace(" ", ""):
+        raise SleepRefused(f"the engine says {said[:100]}")
 
 
 async def _beginning(answer: httpx.Response) -> str:

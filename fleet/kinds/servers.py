@@ -18,6 +18,7 @@ class Server:
     metrics_path: str = "/metrics"  # empty if it has none
     models_path: str = "/v1/models"
     version_path: str = "/version"
+    tells_options: bool = False  # its version page has its options, without which it is not known
     pause_path: str = ""  # as of a kind
     mark: bytes = b""  # prefix of the names on its metrics page
 
@@ -28,7 +29,14 @@ class Server:
 
 VLLM = Server("vllm", "vLLM", VLLM_SCRAPE, pause_path=PAUSE_PATH, mark=b"vllm:")
 SGLANG = Server(
-    "sglang", "SGLang", SGLANG_SCRAPE, READY, version_path="/server_info", pause_path=READY, mark=b"sglang:"
+    "sglang",
+    "SGLang",
+    SGLANG_SCRAPE,
+    READY,
+    version_path="/server_info",
+    tells_options=True,
+    pause_path=READY,
+    mark=b"sglang:",
 )
 SERVERS = {
     server.name: server

@@ -5,7 +5,7 @@ from collections import Counter
 
 from fleet.kinds.external import cache_page
 from fleet.kinds.kind import Kind
-from fleet.kinds.servers import Server
+from fleet.kinds.servers import SGLANG, Server
 from fleet.models import Instance
 from fleet.plan.state import Health
 from router.contract.metrics.engine_metrics import parse_metrics
@@ -76,8 +76,20 @@ class EnginePages:
             status, body = await self.prober.get(row.url + path, timeout_s, lines=lines, tls=row.tls)
         except ProbeError:
             return False
-        said = status == 503 if path == READY else b'"is_paused":true' in body.replace(b" ", b"")
+        if path == READY and status == 503:
+            return await self._schedules(row, timeout_s)
+        said = b'"is_paused":true' in body.replace(b" ", b"")
         return said if status in (200, 503) else None
+
+    async def _schedules(self, row: Instance, timeout_s: float) -> bool:
+        """Return whether the scheduler of an SGLang that takes no requests answers: it does while it is paused, not
+        while it hangs."""
+        try:
+            lines = line_if_any(row.engine_key)
+            url = row.url + SGLANG.version_path
+            return (await self.prober.get(url, timeout_s, MODELS_LARGEST, lines, row.tls))[0] == 200
+        except ProbeError:
+            return False
 
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]

@@ -17,7 +17,7 @@ from fleet.observe.lacking import half_of, lacking
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
-from router.contract.net.probe import NotTrusted, ProbeError, Prober
+from router.contract.net.probe import NotTrusted, ProbeError, Prober, Slow
 from router.contract.redis.published import MOST_RANKS
 
 MODELS = "/v1/models"
@@ -39,6 +39,10 @@ class Identified:
     half: str = ""  # the only half of requests that it computes, prefill or decode; empty: both
 
 
+class NotTold(Exception):
+    """The page by which alone it says what it is came too late, as from an SGLang amid a long prompt."""
+
+
 class NotLetIn(Exception):
     """A key or a certificate is missing, or not accepted by one of both sides; the message says what to do."""
 
@@ -52,27 +56,30 @@ class AskedEngine:
     key: str = ""  # reference of the key
     tls: EngineTls = PLAIN
 
-    async def page(self, path: str, largest: int) -> tuple[int, bytes] | None:
+    async def page(self, path: str, largest: int, *, tells_all: bool = False) -> tuple[int, bytes] | None:
+        """`tells_all`: nothing is known without the page. Raise NotTold if that one is late."""
         url = self.url + path
         try:
             return await self.prober.get(url, ASK_S, largest, line_if_any(self.key), self.tls)
         except NotTrusted as error:
             raise NotLetIn(str(error)) from None
-        except ProbeError:
+        except ProbeError as error:
+            if tells_all and isinstance(error, Slow):
+                raise NotTold(f"{error}: what it is and lacks is not known until it answers") from None
             return None
         finally:
             self.prober.forget(url)  # this address is asked only once
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn."""
+    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn and NotTold."""
     asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
         return None
     models = _models(listed)
     server = SERVERS[spec.server] if spec.server != AUTO else await _server(asked, listed)
-    about = await _json(asked, server.version_path) if server.version_path else None
+    about = await _json(asked, server.version_path, tells_all=server.tells_options) if server.version_path else None
     version = about.get("version") if isinstance(about, Mapping) else None
     shown = version if isinstance(version, str) and _PLAIN.fullmatch(version) else ""
     events, ranks = await _events(asked, spec, about)
@@ -138,17 +145,17 @@ def _entries(listed: Any) -> list[Mapping[str, Any]]:
     return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
 
 
-async def _json(asked: AskedEngine, path: str) -> Any:
-    page = await _page(asked, path, LARGEST)
+async def _json(asked: AskedEngine, path: str, *, tells_all: bool = False) -> Any:
+    page = await _page(asked, path, LARGEST, tells_all=tells_all)
     try:
         return orjson.loads(page) if page is not None else None
     except orjson.JSONDecodeError:
         return None
 
 
-async def _page(asked: AskedEngine, path: str, largest: int) -> bytes | None:
+async def _page(asked: AskedEngine, path: str, largest: int, *, tells_all: bool = False) -> bytes | None:
     """Return a page; None without an answer. Raise NotLetIn for the models, which every engine lists."""
-    status, body = await asked.page(path, largest) or (0, b"")
+    status, body = await asked.page(path, largest, tells_all=tells_all) or (0, b"")
     if path == MODELS and (why := refusal(status, path, asked.key)):
         raise NotLetIn(why)
     return body if status == 200 else None

@@ -66,9 +66,9 @@ class Handler(StreamRequestHandler):
 
     def order(self, path: str, body: str) -> None:
         """Carry out an order of sleep mode; `orders` lists them on the page of models."""
+        behaviour.setdefault("orders", []).append(f"{path} {body}".strip())
         time.sleep(behaviour.get("sleep_delay_s", 0.0))
         status = behaviour.get("sleep_status", 200) if path.startswith(behaviour.get("fails", "/")) else 200
-        behaviour.setdefault("orders", []).append(f"{path} {body}".strip())
         if path.startswith(("/sleep", "/wake_up")) and status == 200 and "tags=weights" not in path:
             behaviour["asleep"] = path.startswith("/sleep")
         self.answer(status, "")

@@ -4,13 +4,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from threading import Thread
+from time import sleep
 
 import pytest
 
 from fleet import services
-from fleet.models import State
-from fleet.plan.state import NOT_READY, PAUSED
+from fleet.models import Instance, State
+from fleet.plan.state import NOT_READY, PAUSED, replace_after_s
 from fleet.tests.world import World
 
 MODELS = {"object": "list", "data": [{"id": "m"}]}
@@ -22,6 +24,7 @@ class Engine(BaseHTTPRequestHandler):
     dialect = "vllm"
     protocol_version = "HTTP/1.1"
     paused: bool | None = False  # None: started without developers' paths
+    hangs_s = 0.0  # of the scheduler
     asked: Counter[str]
 
     def log_message(self, *_: object) -> None:
@@ -30,10 +33,12 @@ class Engine(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.asked[self.path] += 1
         pages = {"/v1/models": json.dumps(MODELS), "/metrics": f"# \n{self.dialect}:num_requests_running 0\n"}
-        pages["/health" if self.dialect == "vllm" else "/ready"] = ""
+        pages |= {"/health": ""} if self.dialect == "vllm" else {"/ready": "", "/server_info": '{"version": "0.5.23"}'}
         if self.paused is not None and self.dialect == "vllm":
             pages["/is_paused"] = json.dumps({"is_paused": self.paused})
         body = pages.get(self.path, "").encode()
+        if self.path == "/server_info":
+            sleep(self.hangs_s)
         refused = self.path == "/ready" and self.paused
         self.send_response(503 if refused else 200 if self.path in pages else 404)
         self.send_header("content-length", str(len(body)))
@@ -70,6 +75,32 @@ def test_an_engine_leaves_routing_while_it_is_paused_and_sglang_is_never_asked_t
     made.paused = False
     world.until_ready(1)
     assert bool(made.asked["/health"]) == (server == "vllm")
+
+
+def test_an_sglang_that_hangs_is_not_taken_for_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
+    """Its one page of both says 503 for ever once somebody's health check has failed."""
+    url, made = engine
+    made.dialect = "sglang"
+    served(world, url, "sglang")
+    made.hangs_s, made.paused = 1.5, True
+    world.until(lambda: world.one().state == State.UNREACHABLE)
+    assert "503" in world.one().reason
+    assert replace_after_s(world.one().reason, None) < inf
+
+
+def test_an_sglang_amid_a_long_prompt_is_known_before_it_takes_requests(
+    world: World, engine: tuple[str, type[Engine]]
+) -> None:
+    url, made = engine
+    made.dialect, made.hangs_s = "sglang", 1.5
+    pool = {"name": "p", "model": "m", "kind": "external", "engine": {"urls": [url], "server": "sglang"}}
+    named = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": [pool]}}
+    services.apply_fleet(named, "ada")
+    late = "/server_info took longer than 1 s"
+    world.until(lambda: any(late in row.reason for row in Instance.objects.all()))
+    assert world.one().state == State.LOADING
+    made.hangs_s = 0.0
+    world.until_ready(1)
 
 
 def test_an_engine_that_cannot_be_paused_is_asked_once(world: World, engine: tuple[str, type[Engine]]) -> None:

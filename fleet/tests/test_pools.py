@@ -150,6 +150,26 @@ def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
     assert orders(world)[-2:] == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
 
 
+def test_sglang_is_not_told_twice_what_it_may_have_done_without_an_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
+    monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2)
+    world.apply(1)
+    world.until_ready(1)
+    world.tell(sleep_delay_s=5.0)
+    services.sleep("p-0", "ada")
+    world.until(lambda: InstanceEvent.objects.filter(kind="refused").exists())
+    assert (world.one().asleep, sleep.sleep_instance("p-0", world.one().epoch), world.one().asleep) == (None, True, 1)
+    assert orders(world) == ["/release_memory_occupation {}"]
+    services.wake("p-0", "ada")
+    world.until(lambda: orders(world)[-1] == "/resume_memory_occupation {}")
+    world.until(lambda: InstanceEvent.objects.filter(kind="refused").count() == 2)
+    world.tell(sleep_delay_s=0.0)
+    assert sleep.wake_instance("p-0", world.one().epoch)
+    assert orders(world) == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
+
+
 def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
     world.apply(1)
     world.until_ready(1)

@@ -26,7 +26,7 @@ class Weights:
 class Sleeping:
     sleep: Callable[[int], tuple[SleepStep, ...]]  # by level
     wake: Callable[[int, Weights], tuple[SleepStep, ...]]
-    # False: the engine ends when it is told to wake what is awake, so the steps of a failed attempt are not repeated.
+    # False: the engine ends when it is told twice, so steps that it may have taken are not repeated.
     repeats: bool = True
 
 
