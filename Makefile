@@ -9,6 +9,8 @@ FAST := not attacks and not browser and not slow and not spans and not deploy an
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
+SGLANG := $(ENGINES)/sglang
+SGLANG_STAMP := $(SGLANG)/.installed
 CONTRACTS := .contracts
 AGENTS := .agents
 AGENTS_STAMP := $(AGENTS)/.installed
@@ -16,7 +18,7 @@ AGENTS_STAMP := $(AGENTS)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines lint lock bench compiled test-compiled findings screenshots sbom audit release wheel clean $(CONTRACTS)
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-contracts test-engines test-agents engines sglang lint lock bench compiled test-compiled findings screenshots sbom audit release wheel clean $(CONTRACTS)
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -59,7 +61,7 @@ test-browser: $(TESTS_STAMP)
 	$(call pytest,$(PYTEST) --dist worksteal,2,browser)
 
 # Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
-test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
+test-engines: $(TESTS_STAMP) $(ENGINES_STAMP) $(SGLANG_STAMP)
 	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
 
 # Codex, Claude Code and Qwen Code through a router to engines that simulate vLLM and SGLang, then to two real vLLM,
@@ -70,6 +72,8 @@ test-agents: $(TESTS_STAMP) $(ENGINES_STAMP) $(AGENTS_STAMP)
 	$(PY) -m router.tests.agents $(AGENTS)
 
 engines: $(ENGINES_STAMP)
+
+sglang: $(SGLANG_STAMP)
 
 # The wheels are read, not installed: 500 MB. Another version of vLLM: make test-contracts VLLM=0.34.0
 $(CONTRACTS): $(TESTS_STAMP)
@@ -163,6 +167,14 @@ $(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@$(ENGINES)/bin/python -c 'import vllm, nixl, mooncake.store' >/dev/null || { echo "the engines cannot be loaded; Debian: apt-get install libibverbs1 libnuma1 libcurl4" >&2; exit 1; }
 	@$(ENGINES)/bin/python examples/tiny_model.py $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
+
+# 60 MB, with the engines' PyTorch.
+$(SGLANG_STAMP): requirements-sglang.txt examples/sglang_cpu.py $(ENGINES_STAMP)
+	@echo "Setting up $(SGLANG) ..."
+	@$(ENGINES)/bin/python examples/sglang_cpu.py $(SGLANG) $(ENGINES)/lib/python3*/site-packages
+	@$(SGLANG)/bin/python -m pip install --quiet --no-deps --disable-pip-version-check --no-input -r requirements-sglang.txt
+	@SGLANG_USE_CPU_ENGINE=1 $(SGLANG)/bin/python -c 'import sglang.srt.server_args'
+	@touch $(SGLANG_STAMP)
 
 # 700 MB.
 $(AGENTS_STAMP): router/tests/agents/packages.txt

@@ -19,17 +19,17 @@ LARGEST = 4096  # bytes of an answer
 class SleepRefused(Exception):
     """The engine refused; the message has its answer."""
 
-    was_told = False  # whether it may have done the step all the same
+    may_have_acted = False  # whether it may have done the step all the same
 
 
 class NoAnswer(SleepRefused):
-    was_told = True
+    may_have_acted = True
 
 
 _under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
 # Key and epoch of a row, asleep → steps of a failed attempt that are not repeated
-_told: dict[tuple[int, int, bool], int] = {}
+_acted: dict[tuple[int, int, bool], int] = {}
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
@@ -84,7 +84,7 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = Tru
 
 async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> None:
     known = instance.pk, instance.epoch, instance.asleep is not None
-    first = 0 if repeats else _told.pop(known, 0)
+    first = 0 if repeats else _acted.pop(known, 0)
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
         for number, step in enumerate(steps[first:], first):
@@ -92,7 +92,7 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool
                 await _take_step(client, url, step)
             except SleepRefused as why:
                 if not repeats:
-                    _told[known] = number + (why.was_told and not step.asks)
+                    _acted[known] = number + (why.may_have_acted and not step.asks)
                 raise type(why)(f"{'GET' if step.asks else 'POST'} {step.path}: {why}") from None
 
 

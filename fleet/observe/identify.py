@@ -39,7 +39,7 @@ class Identified:
     half: str = ""  # the only half of requests that it computes, prefill or decode; empty: both
 
 
-class NotTold(Exception):
+class AnswersLate(Exception):
     """The page by which alone it says what it is came too late, as from an SGLang amid a long prompt."""
 
 
@@ -57,7 +57,7 @@ class AskedEngine:
     tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int, *, tells_all: bool = False) -> tuple[int, bytes] | None:
-        """`tells_all`: nothing is known without the page. Raise NotTold if that one is late."""
+        """`tells_all`: nothing is known without the page. Raise AnswersLate if that one is late."""
         url = self.url + path
         try:
             return await self.prober.get(url, ASK_S, largest, line_if_any(self.key), self.tls)
@@ -65,14 +65,14 @@ class AskedEngine:
             raise NotLetIn(str(error)) from None
         except ProbeError as error:
             if tells_all and isinstance(error, Slow):
-                raise NotTold(f"{error}: what it is and lacks is not known until it answers") from None
+                raise AnswersLate(f"{error}: what it is and lacks is not known until it answers") from None
             return None
         finally:
             self.prober.forget(url)  # this address is asked only once
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn and NotTold."""
+    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn and AnswersLate."""
     asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:

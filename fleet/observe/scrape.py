@@ -33,7 +33,7 @@ from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
 from fleet.observe.engine_pages import EnginePages
-from fleet.observe.identify import Identified, NotLetIn, NotTold, identify
+from fleet.observe.identify import Identified, NotLetIn, AnswersLate, identify
 from fleet.observe.lacking import misplaced
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
@@ -153,7 +153,7 @@ class Scraper:
             identified, asked = await self._identify(row)
         except NotLetIn as why:
             return ScrapedAnswer("ok", False, None, str(why), refused, closed_why=str(why))
-        except NotTold as why:
+        except AnswersLate as why:
             return ScrapedAnswer("slow", False, None, str(why), refused, closed_why=str(why))
         if asked and identified is None:
             return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)

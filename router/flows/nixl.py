@@ -41,12 +41,12 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
     document, offered = call.request.prompt.document, lending.offer(call, prefiller)
     if offered is not None:
         where, offload.lent_tokens, blocks = offered
-        offload.lender = blocks.decoder
+        offload.lent_by = blocks.decoder
         try:
             return await prefill(
                 call, prefiller, offload, bodies.prefill(document, call.api_path, where | HELD), tokens
             )
         except PrefillErred:
             lending.refused(call, blocks)
-            offload.lender, offload.lent_tokens = "", 0
+            offload.lent_by, offload.lent_tokens = "", 0
     return await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)

@@ -23,7 +23,7 @@ from router.tokenize import salt
 
 LEAST: Final = 64  # tokens; vLLM computes fewer by itself
 ASKED: Final = "return_token_ids"
-_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose answers can tell their tokens
+_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # their answers can tell tokens
 
 
 class Whereabouts(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ class Offload:
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_usage: Usage | None = None  # usage that the prefill instance reports
     failed: dict[str, str] = field(default_factory=dict)  # instances that failed where another one prefilled, with why
-    lender: str = ""  # decoder whose blocks of the session's last answer were offered to the prefill
+    lent_by: str = ""  # decoder whose blocks of the session's last answer were offered to the prefill
     lent_tokens: int = 0  # tokens in them
     tells_ids: bool = False  # the decoder was asked for the tokens of prompt and answer
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks

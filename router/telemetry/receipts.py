@@ -138,8 +138,8 @@ def _offload(offload: Offload) -> JsonObject:
         "offload": offload.outcome or "cancelled",
         "offload_reason": offload.reason,
     }
-    if offload.lender:
-        made |= {"lender": offload.lender, "lent_tokens": offload.lent_tokens}
+    if offload.lent_by:
+        made |= {"lent_by": offload.lent_by, "lent_tokens": offload.lent_tokens}
     if offload.pull_ms is not None:
         made["pull_ms"] = _rounded(offload.pull_ms)
     return made

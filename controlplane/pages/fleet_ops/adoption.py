@@ -18,7 +18,7 @@ from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build
-from fleet.observe.identify import Identified, NotLetIn, NotTold, identify
+from fleet.observe.identify import Identified, NotLetIn, AnswersLate, identify
 from fleet.observe.lacking import misplaced
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
@@ -113,7 +113,7 @@ async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[Fou
         async with slots:
             try:
                 found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
-            except (NotLetIn, NotTold) as why:
+            except (NotLetIn, AnswersLate) as why:
                 found[index] = replace(found[index], asked=True, trouble=str(why))
 
     tasks = [asyncio.create_task(ask(index)) for index in range(min(MOST, len(listed)))]

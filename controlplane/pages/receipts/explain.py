@@ -100,8 +100,8 @@ def _offloaded(receipt: Receipt) -> str:
     if receipt.prefill_ms is not None:
         times = f" The prefill took {ms(receipt.prefill_ms)}"
         times += f", the transfer {ms(receipt.transfer_ms)}." if receipt.transfer_ms is not None else "."
-    if receipt.lender:
-        times += f" It took {whole(receipt.lent_tokens)} tokens of the session's last turn from {receipt.lender}."
+    if receipt.lent_by:
+        times += f" It took {whole(receipt.lent_tokens)} tokens of the session's last turn from {receipt.lent_by}."
     return f"The prompt was to be computed on {receipt.prefill_instance}, {came}{why}.{times}"
 
 

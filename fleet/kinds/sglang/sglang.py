@@ -1,7 +1,7 @@
 """The `sglang` kind: SGLang's server in its own Python environment, with HiCache below the GPU, or divided into prefill
 and decode servers.
 
-Only its command line is tested: running it takes GPUs. Hit rates, load and KV events are always on.
+Hit rates, load and KV events are always on.
 """
 
 from collections.abc import Mapping

@@ -96,7 +96,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     transfer_bytes: int | None = None  # predicted bytes that the decoder lacked
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None
-    lender: str | None = None  # decoder whose blocks of the session's last answer the prefill took
+    lent_by: str | None = None  # decoder whose blocks of the session's last answer the prefill took
     lent_tokens: int | None = None  # tokens of the prompt in them
     pull_ms: float | None = None  # predicted time of a pull; `prefill_ms` and `transfer_ms` are actual
     shadow: ShadowDecision | None = None  # sampled

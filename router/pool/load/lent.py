@@ -8,7 +8,7 @@ their tokens, which the engine told, are those of the next prompt.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_BYTES = 32 * 1024 * 1024  # of a pool
+MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
 
 
@@ -17,7 +17,7 @@ class LentBlocks:
     decoder: str  # endpoint that holds them
     epoch: int
     size: int  # tokens in a block
-    hashes: Sequence[int]  # of its whole blocks, chained
+    hashes: Sequence[int]  # chained, one for each whole block
     where: bytes  # the engine's `kv_transfer_params`, as JSON
     at: float  # s, monotonic
 

@@ -58,10 +58,10 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
     assert len(said) == 4 * REPLY
     assert "remote_host" not in answer.text
     assert '_ids":[' not in answer.text
-    assert "lender" not in first
+    assert "lent_by" not in first
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     whole = (2000 + REPLY - 1) // BLOCK * BLOCK
-    assert (second["lender"], second["lent_tokens"], second["offload"]) == ("demo-1", whole, "ok")
+    assert (second["lent_by"], second["lent_tokens"], second["offload"]) == ("demo-1", whole, "ok")
     assert second["cached_tokens"] == whole  # at the prefill, which held 2,000 of them
     await world.until(lambda: not any(one.requests for one in world.pool.endpoints.values()))
 
@@ -87,7 +87,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
     assert second["lent_tokens"] == 2100 // BLOCK * BLOCK == second["cached_tokens"]
     other = "another conversation of the same name " * 60
     _, third, _ = await turn(world, other)
-    assert "lender" not in third
+    assert "lent_by" not in third
     assert third["cached_tokens"] == 0
 
 
@@ -99,7 +99,7 @@ async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair
     await asyncio.sleep(0.5)
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert (second["offload"], second["result"], second["retries"]) == ("ok", "served", 0)
-    assert "lender" not in second
+    assert "lent_by" not in second
     assert decoder.lends_s < 30
     assert {one.breaker.state for one in world.pool.endpoints.values()} == {"closed"}
     await world.nothing_is_left()
@@ -112,7 +112,7 @@ async def test_a_decoder_that_left_or_began_anew_is_not_asked_for_its_blocks(pai
     world.publish(**of_name)
     await world.until(lambda: world.pool.endpoints[first["instance"]].epoch == 2)
     _, second, _ = await turn(world, PROMPT + said + "and then?")
-    assert "lender" not in second
+    assert "lent_by" not in second
 
 
 async def test_a_client_that_asks_for_tokens_itself_gets_them(pair: Build) -> None:
