@@ -48,7 +48,7 @@ def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
     """Yield the engine's URL."""
     port, side, events, replay = free_ports(4)
     publishes = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv"}
-    publishes |= {"endpoint": f"tcp://127.0.0.1:{events}", "replay_endpoint": f"tcp://127.0.0.1:{replay}"}
+    publishes |= {"endpoint": f"tcp://*:{events}", "replay_endpoint": f"tcp://*:{replay}"}
     words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(python.parent.parent / "tiny-model")]
     words += ["--served-model-name", "tiny", "--load-format", "dummy", "--dtype", "float32", "--port", str(port)]
     words += ["--max-model-len", "16384", "--block-size", "32", "--enforce-eager", "--num-gpu-blocks-override", "16384"]

@@ -33,7 +33,7 @@ from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
 from fleet.observe.engine_pages import EnginePages
-from fleet.observe.identify import Identified, NotLetIn, AnswersLate, identify
+from fleet.observe.identify import AnswersLate, Identified, NotLetIn, identify
 from fleet.observe.lacking import misplaced
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full

@@ -18,7 +18,7 @@ from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build
-from fleet.observe.identify import Identified, NotLetIn, AnswersLate, identify
+from fleet.observe.identify import AnswersLate, Identified, NotLetIn, identify
 from fleet.observe.lacking import misplaced
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
