@@ -117,11 +117,11 @@ def gaps() -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    table = [f"| {' | '.join(HEADER)} |", "|---" * len(HEADER) + "|"]
+    table = [HEADER]
     for row in rows():
-        table.append(f"| {' | '.join(row)} |")
-        print(table[-1], flush=True)
-    sheets.write("tutti-played", table)
+        table.append(row)
+        print(f"| {' | '.join(row)} |", flush=True)
+    sheets.save("tutti-played", table)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes
 
 T_decodes: the cost of each decoding sequence besides its arithmetic (launching its share of the kernels, sampling,
-writing the answer). T_allreduce: a floor per step and a share per token.
+writing the answer). T_allreduce: a floor per step and a share per token, to which kernels between products add the time
+in which they read and write a token's activations.
 
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
@@ -35,10 +36,10 @@ class Host:
 
 
 # Host times beside fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while the
-# one before it runs (the default since vLLM 0.14). Synchronous: the cost of a decoding sequence was fitted to 15
-# measured points with prompts of 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what
-# groups of decodes leave for it on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
-ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.5e-3
+# one before it runs (the default since vLLM 0.14). Synchronous: both were fitted to 15 measured points with prompts of
+# 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what groups of decodes leave on an H200
+# (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
+ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.0e-3
 DECODE_S_PER_LAYER = 0.9e-6
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
 # Host times beside tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one
@@ -49,6 +50,9 @@ TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PE
 # MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish them.
 EXPERTS_SHARE = 0.7
 GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; in larger ones the host launches each kernel
+# Share of the peak bandwidth that kernels between products reach. The kernel tables behind the fits have products and
+# attention only; 0.8 is what the tables' publisher assumes for the others.
+ACTIVATION_BANDWIDTH = 0.8
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenisation, per prompt token
 
@@ -60,7 +64,7 @@ class Law:
     weights_s: float  # one read of the weights; for a mixture of experts, of the shared ones
     attention_s_per_pair: float  # prefill: one (new token, token before it) pair
     kv_s_per_token: float  # decode: one read of one token's KV
-    allreduce_s_per_token: float
+    allreduce_s_per_token: float  # reductions, and passes of norms and gates over the activations
     experts_s: float = 0.0  # one read of all experts
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
     decode_s: float = 0.0  # time per decoding sequence, besides its arithmetic
@@ -198,13 +202,14 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
         return _tabled(fit, step_s, decode_s, draws)
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
     read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
+    activations_s = (sizes.norm_bytes + sizes.gate_bytes / tp) / (peak.bandwidth * ACTIVATION_BANDWIDTH)
     return Law(
         fixed_s=(fit.t0_ms + fit.allreduce_ms_per_step) / 1e3 + step_s,
         compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),
         weights_s=(sizes.weight_bytes - sizes.expert_bytes) * read_s_per_byte,
         attention_s_per_pair=attention_flops_per_pair / (peak.flops * fit.prefill_attention),
         kv_s_per_token=sizes.kv_bytes_per_token / tp / (peak.bandwidth * fit.kv_bandwidth),
-        allreduce_s_per_token=fit.allreduce_us_per_token / 1e6,
+        allreduce_s_per_token=fit.allreduce_us_per_token / 1e6 + activations_s,
         experts_s=sizes.expert_bytes * read_s_per_byte,
         expert_share=sizes.expert_share,
         decode_s=decode_s,

@@ -46,6 +46,8 @@ class ModelProfile:
     hidden: int
     expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
+    norm_bytes: float = 0.0  # activations that norms read and write on each GPU, per token
+    gate_bytes: float = 0.0  # those of gates, rotations and the KV, which GPUs divide; 0: unknown, or within the fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,17 @@ class Profile:
 
 
 def _dense(
-    layers: int, hidden: int, heads: tuple[int, int], inner: int, vocabulary: int, *, tied: bool = False
+    layers: int,
+    hidden: int,
+    heads: tuple[int, int],
+    inner: int,
+    vocabulary: int,
+    *,
+    tied: bool = False,
+    head_norms: bool = False,
 ) -> ModelProfile:
     """Return a dense model in bfloat16 with gated products and grouped heads of 128. `heads`: number of query heads,
-    and of key and value heads."""
+    and of key and value heads; `head_norms`: queries and keys are normalized head by head."""
     q_heads, kv_heads = heads
     attention = hidden * HEAD_DIM * (2 * q_heads + 2 * kv_heads)
     params, embedding = layers * (attention + 3 * hidden * inner), vocabulary * hidden
@@ -129,6 +138,11 @@ def _dense(
         head_dim=HEAD_DIM,
         embedding_bytes=0.0 if tied else 2 * embedding,
         hidden=hidden,
+        # Two norms a layer read an output and the residual, and write both.
+        norm_bytes=layers * 2 * 4 * 2 * hidden,
+        # A gate reads two halves and writes one; rotations and norms of heads read and write queries and keys.
+        gate_bytes=layers
+        * (3 * 2 * inner + HEAD_DIM * ((8 if head_norms else 4) * (q_heads + kv_heads) + 8 * kv_heads)),
     )
 
 
@@ -139,10 +153,10 @@ MODELS = {
     "Mistral-7B": _dense(32, 4096, (32, 8), 14_336, 32_768),
     "Qwen2.5-7B": _dense(28, 3584, (28, 4), 18_944, 152_064),
     "Qwen2.5-72B": _dense(80, 8192, (64, 8), 29_568, 152_064),
-    "Qwen3-4B": _dense(36, 2560, (32, 8), 9_728, 151_936, tied=True),
-    "Qwen3-8B": _dense(36, 4096, (32, 8), 12_288, 151_936),
-    "Qwen3-14B": _dense(40, 5120, (40, 8), 17_408, 151_936),
-    "Qwen3-32B": _dense(64, 5120, (64, 8), 25_600, 151_936),
+    "Qwen3-4B": _dense(36, 2560, (32, 8), 9_728, 151_936, tied=True, head_norms=True),
+    "Qwen3-8B": _dense(36, 4096, (32, 8), 12_288, 151_936, head_norms=True),
+    "Qwen3-14B": _dense(40, 5120, (40, 8), 17_408, 151_936, head_norms=True),
+    "Qwen3-32B": _dense(64, 5120, (64, 8), 25_600, 151_936, head_norms=True),
     "Qwen3-30B-A3B": ModelProfile(
         2_730_491_904, 60_441_493_504, 98_304, 48, 32, 128, 622_329_856, 2048, 57_982_058_496, 8 / 128
     ),

@@ -21,10 +21,12 @@ MOST_OF_A_SIDE = 6  # most workers of a side in a ratio
 
 
 def device_law(device: str, model: str, tensor_parallel: int) -> Law:
-    """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs."""
-    sizes = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
-    fitted = profile(FITTED_ON, model, min(sizes, key=lambda tp: abs(tp - tensor_parallel)))
-    return law_of(replace(fitted, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
+    """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs. Units of a
+    Neuron core other than the one for products normalize and gate meanwhile."""
+    numbers = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
+    fitted = profile(FITTED_ON, model, min(numbers, key=lambda tp: abs(tp - tensor_parallel)))
+    sizes = replace(fitted.sizes, norm_bytes=0.0, gate_bytes=0.0) if device in CHIPS else fitted.sizes
+    return law_of(replace(fitted, sizes=sizes, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
 
 
 def kv_copies(model: str, tensor_parallel: int) -> float:

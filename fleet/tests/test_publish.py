@@ -82,9 +82,9 @@ def test_a_tokenizer_says_that_sglang_renders_the_prompts(
 @pytest.mark.parametrize(
     ("engine", "cost", "equal"),
     [
-        ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.34 / 345, 28_400),
-        ({"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B"}, 0.86 / 345, 19_800),
-        ({"gpu": "h100_sxm", "model_profile": "Qwen3-30B-A3B"}, 0.93 / 345, 9_900),
+        ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.31 / 350, 31_300),
+        ({"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B"}, 0.78 / 350, 22_200),
+        ({"gpu": "h100_sxm", "model_profile": "Qwen3-30B-A3B"}, 0.94 / 350, 9_900),
     ],
 )
 def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], cost: float, equal: float) -> None:

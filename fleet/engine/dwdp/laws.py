@@ -13,6 +13,7 @@ from fleet.engine.dwdp.routing import spread_of_ranks
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 
+HOST_S = 1.5e-3  # TensorRT-LLM's host in a step of a generation server; assumed
 MEMORY_REACHED = 0.92  # share of the peak when reading weights, 0–1, as in the fits of fleet/engine/profiles.py
 
 
@@ -81,9 +82,7 @@ class DepLaw(Law):
         return own
 
 
-def generation_law(
-    moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, fixed_s: float, kv_bytes_per_token: float
-) -> Law:
+def generation_law(moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, kv_bytes_per_token: float) -> Law:
     """Return the roofline law of a server of that many GPUs, with attention in data parallel and experts spread over
     them."""
     active = (moe.top_k + moe.shared) * moe.expert_flops * moe.moe_layers / (gpu.expert_flops * reached.experts)
@@ -92,7 +91,7 @@ def generation_law(
     attention_bytes = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
     per_token_ms = all_to_all_ms(moe, gpu, reached, 1, gpus) * moe.moe_layers if gpus > 1 else 0.0
     return Law(
-        fixed_s=fixed_s,
+        fixed_s=HOST_S,
         compute_s_per_token=(active + projections + reached.other_ms_per_token / 1e3) / gpus,
         weights_s=attention_bytes / memory,  # read by each GPU
         attention_s_per_pair=moe.pair_flops * moe.layers / (gpu.attention_flops * reached.attention) / gpus,

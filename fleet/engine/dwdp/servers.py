@@ -8,7 +8,7 @@ from fleet.engine.dwdp.layout import layout
 from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Gpu, Moe
 from fleet.engine.dwdp.table_1 import REACHED
 from fleet.engine.engine_model import TransferModel
-from fleet.engine.law import SYNC_HOST_S, Law
+from fleet.engine.law import Law
 
 MOE, GPU = DEEPSEEK_R1, GB200
 SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 2604.01621"
@@ -91,7 +91,7 @@ def dwdp_server(
 
 
 def _plain(gpus: int, of: Machine) -> Law:
-    return generation_law(of.moe, of.gpu, REACHED, gpus, SYNC_HOST_S, of.moe.kv_bytes)
+    return generation_law(of.moe, of.gpu, REACHED, gpus, of.moe.kv_bytes)
 
 
 def _shared(gpus: int, of: Machine) -> dict[str, Any]:

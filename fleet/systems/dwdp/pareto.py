@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from fleet.engine.dwdp.laws import generation_law
 from fleet.engine.dwdp.phase import Phase
 from fleet.engine.dwdp.servers import TooLarge, kv_tokens
-from fleet.engine.law import SYNC_HOST_S
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
@@ -42,7 +41,7 @@ def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[ParetoPoint, 
 
 def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[ParetoPoint]:
     gpus = demand.generation_gpus
-    law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, SYNC_HOST_S, kv_bytes)
+    law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, kv_bytes)
     try:
         room = kv_tokens(phase.moe, phase.gpu, gpus, phase.moe.experts / gpus, MEMORY, kv_bytes)
     except TooLarge:

@@ -128,7 +128,7 @@ def test_each_decoding_sequence_costs_time_in_each_layer() -> None:
 def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
     """vLLM plans ahead by default since 0.14."""
     before, since = (law_of(profile(version=(0, minor))).fixed_s for minor in (13, 14))
-    assert before - since == pytest.approx(1e-3)
+    assert before - since == pytest.approx(0.5e-3)
 
 
 def test_reductions_cost_time_even_in_a_step_of_few_tokens() -> None:
@@ -150,7 +150,16 @@ def test_chunks_of_a_prompt_do_the_attention_work_of_the_whole() -> None:
 def test_the_tensor_parallel_size_splits_the_work_and_adds_a_reduction() -> None:
     one, two = law_of(profile("h100_sxm", "Qwen3-32B", 1)), law_of(profile("h100_sxm", "Qwen3-32B", 2))
     assert two.weights_s == pytest.approx(one.weights_s / 2, rel=0.01)
-    assert one.allreduce_s_per_token == 0 < two.allreduce_s_per_token
+    assert 0 < one.allreduce_s_per_token < two.allreduce_s_per_token
+
+
+def test_kernels_between_products_pass_over_the_activations_of_each_token() -> None:
+    """Without them prompts were 7 to 12 % too fast. Llama-3.1-8B, per layer and token: two norms move 8 times the
+    hidden state, a gate thrice its inner one, the rotation queries and keys twice, the cache keys and values twice."""
+    values = 2 * 8 * 4096 / 2 + 3 * 14_336 + 2 * (32 + 8) * 128 + 2 * 2 * 8 * 128
+    law = law_of(profile("h200_sxm", "Llama-3.1-8B", 1))
+    assert law.allreduce_s_per_token == pytest.approx(32 * 2 * values / (0.8 * 4.8e12))
+    assert 0.07 < law.allreduce_s_per_token / law.compute_s_per_token < 0.09
 
 
 def test_a_step_reads_the_experts_that_its_tokens_go_to() -> None:

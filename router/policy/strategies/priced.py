@@ -22,7 +22,7 @@ from router.policy.types import InstanceState, ParsedPolicy, Pick, Rates, Routin
 from router.policy.value import replace
 from router.policy.view import View, least
 
-CONTEXT_COST: Final = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.00098, Llama-3.1-8B on one: 0.0025
+CONTEXT_COST: Final = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.0009, Llama-3.1-8B on one: 0.0022
 MISSED: Final = 0.5  # cost of a late first token, in times the limit
 MOST: Final = 2.0  # wait after which there is nothing left to lose, in times the limit
 
