@@ -20,12 +20,13 @@ from pathlib import Path
 from statistics import fmean
 
 from fleet.engine.engine import Engine
-from fleet.engine.law import law_of
+from fleet.engine.law import Law, law_of
 from fleet.engine.lockstep import Lockstep
 from fleet.engine.profiles import FITS, VERSION, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 
+BUDGET = 8192  # tokens of a step
 NAMES = {  # model and format of the file → of the catalogue
     ("Qwen/Qwen3-32B", ""): "Qwen3-32B",
     ("meta-llama/Llama-3.1-70B", "fp8"): "Llama-3.1-70B-Instruct-FP8",
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--each", type=int, default=12)
     parser.add_argument("--group", default="")
-    parser.add_argument("--budget", type=int, default=8192)
+    parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--host", type=float)
     parser.add_argument("--decode", type=float)
     parser.add_argument("--apart", action="store_true")
@@ -115,18 +116,23 @@ def errors(point: Point, options: argparse.Namespace) -> tuple[float, float, flo
         law = replace(law, fixed_s=law.fixed_s + options.host / 1e3 - law_of(point.profile).fixed_s)
     if options.decode is not None:
         law = replace(law, decode_s=options.decode * 1e-6 * point.profile.sizes.layers)
+    ttft_s, tpot_s = played(point, law, options.budget, apart=options.apart)
+    e2e = (ttft_s + tpot_s * (point.output - 1)) / (point.ttft_s + point.tpot_s * (point.output - 1)) - 1
+    return ttft_s / point.ttft_s - 1, tpot_s / point.tpot_s - 1, e2e
+
+
+def played(point: Point, law: Law | None = None, budget: int = BUDGET, *, apart: bool = False) -> tuple[float, float]:
+    """Return mean TTFT and TPOT of the point in the twin."""
     dense_bf16 = (
         point.profile.gpu,
         point.profile.model,
         point.profile.tp,
     ) in FITS or point.profile.model == "Qwen3-32B"
-    budget = max(point.prompt * 3 // 2, 2048) if dense_bf16 else options.budget
+    budget = max(point.prompt * 3 // 2, 2048) if dense_bf16 else budget
     limits = Limits(max_num_seqs=1024, max_num_batched_tokens=budget, async_scheduling=point.profile.is_async)
-    count = 1 if options.apart else point.ranks
-    engines = [Engine(law, kv_blocks(point.profile), limits) for _ in range(count)]
-    ttft_s, tpot_s = closed_loop(engines, point, spread=0.0 if dense_bf16 else 0.2)
-    e2e = (ttft_s + tpot_s * (point.output - 1)) / (point.ttft_s + point.tpot_s * (point.output - 1)) - 1
-    return ttft_s / point.ttft_s - 1, tpot_s / point.tpot_s - 1, e2e
+    count = 1 if apart else point.ranks
+    engines = [Engine(law or law_of(point.profile), kv_blocks(point.profile), limits) for _ in range(count)]
+    return closed_loop(engines, point, spread=0.0 if dense_bf16 else 0.2)
 
 
 def closed_loop(engines: list[Engine], point: Point, spread: float, each: int = 10) -> tuple[float, float]:
