@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,11 +21,18 @@ from controlplane.evidence.experiments.replay.drive import OfferedLoad
 from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.replay.thread import ReplayThread
 from controlplane.evidence.experiments.results import records
+from controlplane.evidence.plan.actual import what_came
+from controlplane.evidence.plan.planned import as_json
+from controlplane.evidence.plan.question import PlanQuestion
+from controlplane.evidence.plan.search import plan
 from controlplane.evidence.traces.generated import BUILT_IN
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.tests.builders import fleet
 from fleet.engine.profiles import kv_blocks, profile
+from router.contract.redis import codec
+from router.contract.redis.receipt import Receipt
 from router.policy.schema import document
+from router.policy.value import replace
 
 ENGINES = 2
 REQUESTS = 100
@@ -70,17 +78,20 @@ def wait_until_ready(url: str) -> None:
     raise AssertionError("the engines were not found")
 
 
-def draws_of(router: str) -> dict[int, float]:
-    """Return the random draw of each of the router's decisions, by the request's index."""
-    draws = {}
+def receipts_of(router: str) -> dict[int, Receipt]:
+    """Return the receipts by the request's index, in the engines' time."""
+    found = {}
     for listed in answer_of(f"{router}/receipts")["receipts"]:
         name = listed["request_id"]
-        draws[int(name.rpartition("-")[2])] = answer_of(f"{router}/receipts/{name}")["inputs"]["draw"]
-    return draws
+        one = codec.read(Receipt, json.dumps(answer_of(f"{router}/receipts/{name}")))
+        times = {field: getattr(one, field) for field in ("at", "ttft_ms", "tpot_ms", "e2e_ms")}
+        slowed = {field: value * TIME_SCALE for field, value in times.items() if value is not None}
+        found[int(name.rpartition("-")[2])] = replace(one, **slowed)
+    return found
 
 
-def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dict[int, float]]:
-    """What the clients saw, and the router's draws."""
+def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dict[int, Receipt]]:
+    """What the clients saw, and the router's receipts."""
     with ExitStack() as stack:
         engines = []
         for number in range(ENGINES):
@@ -97,7 +108,7 @@ def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dic
         replay.start()
         if (replay.finish().machine_busy or 0.0) > TOO_BUSY:
             pytest.skip("the machine was too busy for engines to keep time")
-        return records.read(folder / "records"), draws_of(router)
+        return records.read(folder / "records"), receipts_of(router)
 
 
 @pytest.mark.slow
@@ -106,7 +117,8 @@ def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
     """Mean TTFT and TPOT within 15 %: a router and engines in real time are late by some milliseconds themselves."""
     requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
     load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
-    measured, draws = replayed(load, tmp_path)
+    measured, receipts = replayed(load, tmp_path)
+    draws = {index: one.inputs["draw"] for index, one in receipts.items() if one.inputs is not None}
     engines = fleet(ENGINES, kv_blocks=kv_blocks(profile()))
     policy = document.parse(document.default())
     # Where a session begins goes by the draw while engines are idle: draws of 20 seeds give 242 to 300 ms.
@@ -118,3 +130,23 @@ def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
     assert tpot == pytest.approx(fmean(one.tpot_ms for one in measured if one.tpot_ms is not None), rel=TOLERANCE)
     cached = sum(one.cached_tokens or 0 for one in measured)
     assert sum(one.cached_tokens for one in twin) == pytest.approx(cached, rel=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_came_through_real_processes_is_as_a_plan_predicted(tmp_path: Path) -> None:
+    """The plan knows the trace and the engines, neither the draws nor where sessions began."""
+    requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
+    load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
+    _, receipts = replayed(load, tmp_path)
+    slo = {"all": {"ttft_ms": 1_000.0, "tpot_ms": 25.0}}
+    question = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 2.5}, slo, 0.5, ["priced"], ENGINES)
+    answer = as_json(question, plan(question, requests, "closed_loop"))
+    row = next(one for one in answer["rows"] if one["replicas"] == ENGINES)
+    version = receipts[0].version
+    assert version is not None
+    came = what_came(row["predicted"], answer, receipts.values(), 0.0, version)
+    assert came.reason == ""
+    verdicts = Counter(one.verdict for one in came.figures)
+    assert verdicts["as predicted"] >= 7
+    assert set(verdicts) <= {"as predicted", "too few"}
