@@ -31,13 +31,14 @@ from router.request import bands, fault, predict
 from router.request.call import Call
 from router.request.offload import PrefillBusy, PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
-from router.serving import admit, delivery, prepare, relay, rendering, stored
+from router.serving import admit, delivery, prepare, relay, stored
 from router.serving.admit import DEADLINES
 from router.serving.aliases import may_fall_back
 from router.serving.division import division
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.relay import BegunAnswer
+from router.serving.rendering import Rendering
 from router.serving.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
@@ -59,6 +60,7 @@ class Proxy:
         self._sessions = sessions
         self._recorder = recorder
         self.stalls = Stalls()
+        self._rendering = Rendering()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tracer: Tracer | None = None  # None: spans are off
         self.responses: StoredResponses | None = None  # None behind a gateway, whose answers are not seen
@@ -148,7 +150,7 @@ class Proxy:
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         """Try instances of the call's pool until an answer can be passed on."""
         if call.prediction.engine_renders:
-            await rendering.ask(call)
+            await self._rendering.ask(call)
         if self._sessions.bind(call):
             await self._sessions.look_up(call)
         pool = call.pool

@@ -12,19 +12,21 @@ import pytest
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.kv_events.batch import decode
+from router.picker.picking import Picking
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.prefix.accuracy import FEWEST
-from router.prefix.blocks import Medium
+from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
 from router.request.call import Call
 from router.serving import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
+from router.tests.picker.asking import Asking, body, headers, modes
 from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded
-from router.tokenize import Prompt
+from router.tokenize import Prompt, prompt
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import EngineRenders, packed
 from router.upstream import usage as usages
@@ -310,12 +312,12 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
         assert (await of_chat(published, client, **elsewhere))["index"] == "approximate"
         assert endpoint.renders_from == [0, 0]
         monkeypatch.setattr(rendering, "_HEAD", rendering._HEAD.replace(b"/render", b"/nowhere"))
-        made = await of_chat(published, client)
+        made = await of_chat(published, client, user="another")
         assert (made["index"], made["index_reason"]) == ("approximate", "only engines render it")
         waits_until, _ = waits = list(endpoint.renders_from)
         assert waits == [waits_until, 0]
         assert waits_until > 0
-        assert (await of_chat(published, client))["index"] == "approximate"
+        assert (await of_chat(published, client, user="another"))["index"] == "approximate"
         assert endpoint.renders_from == waits
         here = {"messages": [{"role": "user", "content": PROMPT, "image_url": {"url": "data:,a"}}]}
         assert (await of_chat(published, client, **here))["index"] == "approximate"
@@ -325,6 +327,48 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
 def features(*places: tuple[int, int]) -> dict[str, Any]:
     names, ranges = [f"{start}" for start, _ in places], [{"offset": at, "length": long} for at, long in places]
     return {"mm_hashes": {"image": names}, "mm_placeholders": {"image": ranges}}
+
+
+async def test_a_further_turn_asks_for_its_new_part_and_a_picker_asks_as_a_router_does(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, asks = [], rendering._asked
+
+    async def counted(call: Call, endpoint: Endpoint, body: bytes) -> tuple[int, rendering.Rendered | None]:
+        asked.append(len(body))
+        return await asks(call, endpoint, body)
+
+    monkeypatch.setattr(rendering, "_asked", counted)
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        pool.kv_event_state.reader, index = OnlyEngines(), pool.kv_event_state.index
+        first = [{"role": "user", "content": PROMPT * 20}]
+        further = [*first, {"role": "assistant", "content": "so"}, {"role": "user", "content": PROMPT}]
+        await of_chat(published, client, messages=first)
+        await until(lambda: index is not None and index.blocks("demo-0")[0] >= 160)
+        made = await of_chat(published, client, messages=further)
+        assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 2_560, 2_560)
+        whole, *short = asked
+        assert len(short) == 2
+        assert sum(short) < whole / 4
+
+        asking = Asking()
+        head = {":method": "POST", ":path": "/v1/chat/completions", "x-request-id": "p-1"}
+        longer = orjson.dumps({**CHAT, "messages": [*further, *further]})
+        asking.say(headers(head) + modes(), body(longer), None)
+        incoming = await asking.stream.head()
+        assert incoming is not None
+        picking = Picking(router.pools, router.source.sessions, router.recorder, router.pages)
+        await picking.pick(incoming, asking.stream)
+        made = await receipt(published, "p-1")
+        assert (made["index"], made["outcome"]) == ("exact", "picked")
+        assert made["predicted_cached"] >= 2_560
+        tokens = SimTokenizer().tokens(prompt.read(longer, "/v1/chat/completions"), "/v1/chat/completions")
+        assert made["prompt_tokens"] == len(tokens) / TOKEN_BYTES
 
 
 @pytest.mark.parametrize(
@@ -371,11 +415,13 @@ async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them
         tokens, asked = list(range(100)), []
         found = {"mm_hashes": {"image": [name]}, "mm_placeholders": {"image": [{"offset": 20, "length": 30}]}}
 
-        async def answer(call: Call, endpoint: Endpoint, with_media: bool) -> tuple[int, bytes]:
+        async def answer(
+            call: Call, endpoint: Endpoint, body: bytes, with_media: bool
+        ) -> tuple[int, rendering.Rendered | None]:
             asked.append(with_media)
-            return 200, orjson.dumps({"token_ids": tokens, "features": found})
+            return 200, rendering._rendered(orjson.dumps({"token_ids": tokens, "features": found}))
 
-        monkeypatch.setattr(rendering, "_answer", answer)
+        monkeypatch.setattr(rendering, "_asked", answer)
         blocks = {
             "type": "BlockStored",
             "block_hashes": [11, 12, 13, 14],
@@ -390,7 +436,7 @@ async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them
         image = {"type": "image_url", "image_url": {"url": f"data:,{name}"}}
         made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}])
         assert (made["index"], made["predicted_cached"], asked) == ("exact", cached, [True])
-        assert list(pool.endpoints["demo-0"].by_kind.kinds) == [f"/v1/chat/completions{rendering.MEDIA}"]
+        assert list(pool.endpoints["demo-0"].by_kind.kinds) == ["/v1/chat/completions image_url"]
 
 
 async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_reason(
