@@ -4,7 +4,7 @@ tokenizer of a pool's prompts: the one that its instances name, once."""
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import getrandbits
@@ -110,11 +110,7 @@ def judge(pool: Pool) -> None:
                 endpoint.belief.index,
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
-    state.reach = {
-        name: reach
-        for name, endpoint in pool.endpoints.items()
-        if any(reach := (endpoint.shortfall.tokens, endpoint.feed.unit if endpoint.feed is not None else 0))
-    }
+    state.reach = _reach(pool.endpoints)
     in_force = {belief.index for endpoint in pool.endpoints.values() for belief in endpoint.beliefs.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
@@ -124,6 +120,19 @@ def judge(pool: Pool) -> None:
         if not useless
         else ()
     )
+
+
+def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the reach of hits as KvEventState has it."""
+    short = {kind for one in endpoints.values() for kind, known in one.by_kind.kinds.items() if known.shortfall.tokens}
+    made = {}
+    for kind in ("", *short):
+        made[kind] = {
+            name: reach
+            for name, endpoint in endpoints.items()
+            if any(reach := (endpoint.by_kind.short_of(kind), endpoint.feed.unit if endpoint.feed is not None else 0))
+        }
+    return {kind: reach for kind, reach in made.items() if reach}
 
 
 def _doubt(feed: EventFeed | None, state: KvEventState) -> Doubt:

@@ -22,7 +22,6 @@ from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
 from router.prefix.accuracy_by_kind import AccuracyByKind
 from router.prefix.belief import GUESS, Belief, Index
-from router.prefix.shortfall import Shortfall
 
 if TYPE_CHECKING:
     from router.pool.kv_event_state import EventFeed
@@ -70,7 +69,6 @@ class Endpoint:
         self.reports_cached = False  # whether its usage has ever included cached tokens
         self.unconfirmed = 0  # hits predicted from KV events while it has reported none
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
-        self.shortfall = Shortfall()
         self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers told where their KV lies
         self.lends_s = KEPT_S  # how long it keeps that
         # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
@@ -133,7 +131,7 @@ class Endpoint:
         return self.belief_for(kind).index
 
     def belief_for(self, kind: str) -> Belief:
-        return (self.beliefs.get(self.by_kind.named(kind)) or self.beliefs[""]) if self.beliefs else self.belief
+        return (self.beliefs.get(kind) or self.beliefs[""]) if self.beliefs else self.belief
 
     @property
     def shares_store(self) -> bool:

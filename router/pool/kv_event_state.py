@@ -114,8 +114,9 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
-        # By instance: tokens by which its hits fall short of its blocks, tokens of a chunk below its device
-        self.reach: Mapping[str, tuple[int, int]] = {}
+        # By kind of request ("": others) and instance: tokens by which its hits fall short of its blocks, tokens of a
+        # chunk below its device
+        self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}
         self.believed_of_all = False  # the exact index knows every instance: no need for the approximate one
         self.some_unknown = False  # True if an instance has no index in force
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force

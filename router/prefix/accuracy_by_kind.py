@@ -4,28 +4,44 @@ from collections.abc import Mapping
 
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import Belief, Doubt, believe
+from router.prefix.shortfall import Shortfall
 
-MOST_KINDS = 32  # kinds per instance; further kinds count as one
-OTHER = "other"
+MOST_KINDS = 32  # kinds with further fields, per instance; the one unused for longest is forgotten for another
 
 
 class KindAccuracy:
-    __slots__ = ("approximate", "exact")
+    __slots__ = ("approximate", "exact", "shortfall", "used")
 
     def __init__(self) -> None:
         self.exact = Accuracy()
         self.approximate = Accuracy()
+        self.shortfall = Shortfall()
+        self.used = 0  # place among all uses
 
 
 class AccuracyByKind:
     def __init__(self) -> None:
         self.kinds: dict[str, KindAccuracy] = {}
-
-    def named(self, kind: str) -> str:
-        return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHER
+        self._uses = 0
 
     def of(self, kind: str) -> KindAccuracy:
-        return self.kinds.get(kind) or self.kinds.setdefault(self.named(kind), KindAccuracy())
+        found = self.kinds.get(kind)
+        if found is None:
+            self._make_room()
+            found = self.kinds[kind] = KindAccuracy()
+        self._uses = found.used = self._uses + 1
+        return found
+
+    def _make_room(self) -> None:
+        """Forget a kind, but none of an API alone: those are few, and no client can name others in their place."""
+        further = [kind for kind in self.kinds if " " in kind]
+        if len(further) >= MOST_KINDS:
+            del self.kinds[min(further, key=lambda kind: self.kinds[kind].used)]
+
+    def short_of(self, kind: str) -> int:
+        """Return the tokens by which hits of the kind fall short of the blocks that an engine has."""
+        known = self.kinds.get(kind)
+        return known.shortfall.tokens if known is not None else 0
 
     def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, doubt: Doubt) -> tuple[Belief, dict[str, Belief]]:
         """Return the belief of the instance, and of each kind with enough requests; "" is for all other kinds."""

@@ -20,18 +20,45 @@ ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that prevent read
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
+# Types of parts that are more than text
+_PARTS = frozenset(
+    (
+        *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
+        *("document", "thinking", "redacted_thinking", "tool_use", "tool_result", "refusal"),
+    )
+)
+
+
 def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) -> str:
     """Return the API, and the fields by which two requests with the same words differ. `plain`: as in Prompt."""
     if plain and _FIELDS.isdisjoint(document):
         return api_path
     turns = document.get("messages") or document.get("input")
+    several = _SEVERAL if _are_several(document.get("prompt")) else _ONE
     try:  # all message fields in one step, as a call for each would cost more than the decision
         named: set[str] = set().union(*turns) if isinstance(turns, list) else set()
-    except TypeError:  # not a message; the engine refuses it
+        if "content" in named:
+            named |= {
+                part["type"]
+                for turn in turns or ()
+                if type(content := turn.get("content")) is list
+                for part in content
+                if type(part) is dict and "type" in part
+            }
+    except (TypeError, AttributeError):  # not a message; the engine refuses it
         named = set()
-    if _BRANCHES.isdisjoint(named) and _FIELDS.isdisjoint(document):
+    if _MARKS.isdisjoint(named) and _FIELDS.isdisjoint(document) and not several:
         return api_path
-    return " ".join((api_path, *sorted(_FIELDS.intersection(document) | _BRANCHES & named)))
+    return " ".join((api_path, *sorted(_FIELDS.intersection(document) | _MARKS & named | several)))
+
+
+def _are_several(prompt: object) -> bool:
+    return isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+
+
+_MARKS = _BRANCHES | _PARTS
+_ONE: frozenset[str] = frozenset()
+_SEVERAL = frozenset(("prompts",))
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:

@@ -122,8 +122,8 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
-    if state.reach:
-        prediction.exactly = found = _within(found, state.reach)
+    if state.reach and (reach := state.reach.get(prediction.kind) or state.reach.get("")):
+        prediction.exactly = found = _within(found, reach)
     if state.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found if index.has_lower else None
     tiers = {
@@ -169,7 +169,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
         return
     tiers = prediction.exactly.get(endpoint.id, NOTHING)
     prediction.exact_tokens = sum(tiers)
-    prediction.shortened = endpoint.shortfall.tokens if endpoint.id in prediction.exactly else 0
+    prediction.shortened = endpoint.by_kind.short_of(prediction.kind) if endpoint.id in prediction.exactly else 0
     prediction.tiers = tiers if index == "exact" and (tiers[1] or tiers[2]) else None
     prediction.store_tokens = tiers[1] + tiers[2] if prediction.tiers is not None and endpoint.shares_store else 0
     if not pulls:
@@ -224,7 +224,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
-    kind = endpoint.by_kind.kinds.get(prediction.kind) or endpoint.by_kind.of(prediction.kind)
+    kind = endpoint.by_kind.of(prediction.kind)
     if prediction.index not in outcomes:
         outcomes[prediction.index] = Outcomes()
     outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
@@ -233,8 +233,8 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
-        endpoint.shortfall.add(allowed, cached_tokens, size)
-        if cached_tokens < prediction.exact_tokens:
+        kind.shortfall.add(allowed, cached_tokens, size)
+        if cached_tokens < prediction.exact_tokens and prediction.index == "exact":
             _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)
         for accuracy in (endpoint.exact, kind.exact):

@@ -270,7 +270,7 @@ async def test_an_engine_that_computes_the_last_block_anew_is_predicted_with_one
         await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
         for _ in range(SURE):
             await ask(client)
-        await until(lambda: pool.kv_event_state.reach == {"demo-0": (16, 0)})
+        await until(lambda: pool.kv_event_state.reach == {"/v1/completions": {"demo-0": (16, 0)}})
         made = await receipt(published, await ask(client))
         assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 96, 96)
         assert (await receipt(published, await ask(client, "other " * 40)))["predicted_cached"] == 0

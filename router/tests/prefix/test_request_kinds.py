@@ -3,7 +3,7 @@
 import pytest
 
 from router.pool.endpoint import Endpoint
-from router.prefix.accuracy_by_kind import MOST_KINDS, OTHER, AccuracyByKind
+from router.prefix.accuracy_by_kind import MOST_KINDS, AccuracyByKind
 from router.prefix.belief import EXACT
 from router.prefix.request_kind import kind_of, reads_cache
 from router.tests.conftest import instance
@@ -34,6 +34,13 @@ def add(accuracy, kind, predicted, actual, times=64):
         ({"messages": MESSAGES, "tools": []}, f"{CHAT} tools"),
         ({"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, f"{CHAT} tool_call_id"),
         ({"messages": [{"role": "assistant", "reasoning": "hm"}], "echo": True}, f"{CHAT} echo reasoning"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, CHAT),
+        ({"messages": [*MESSAGES, {"content": [{"type": "image_url"}, "a type", {}]}]}, f"{CHAT} image_url"),
+        ({"messages": [{"content": [{"type": "tool_result"}, {"type": "own"}]}]}, f"{CHAT} tool_result"),
+        ({"messages": [{"content": [{"type": {}}, 3]}, 4]}, CHAT),
+        ({"prompt": ["a", "b"]}, f"{CHAT} prompts"),
+        ({"prompt": [[1, 2], [3]]}, f"{CHAT} prompts"),
+        ({"prompt": [1, 2]}, CHAT),
         ({"messages": [3, None]}, CHAT),
         ({"messages": "x"}, CHAT),
     ],
@@ -91,10 +98,28 @@ def test_an_index_that_began_late_is_exact_for_other_kinds_once_it_is_for_one():
 def test_kinds_are_bounded_whatever_clients_send():
     accuracy = AccuracyByKind()
     for number in range(1000):
-        add(accuracy, f"kind {number}", 0, 0, times=1)
-    assert len(accuracy.kinds) == MOST_KINDS + 1
-    assert accuracy.named("kind 999") == OTHER
-    assert accuracy.named("kind 0") == "kind 0"
+        add(accuracy, f"{CHAT} {number}", 0, 0, times=1)
+    assert len(accuracy.kinds) == MOST_KINDS
+
+
+def test_however_many_wrong_kinds_one_client_sends_an_ordinary_chat_and_a_kind_in_use_stay_exact():
+    accuracy, tools = AccuracyByKind(), f"{CHAT} tools"
+    for number in range(10 * MOST_KINDS):
+        add(accuracy, f"{CHAT} {number}", 928, 0)
+        for kind in (CHAT, tools) if number >= MOST_KINDS else ():  # they come later than the client
+            add(accuracy, kind, 928, 928, times=1)
+    endpoint = judged(accuracy)
+    assert [endpoint.index_for(kind) for kind in (CHAT, tools, "/v1/messages")] == ["exact"] * 3
+    assert endpoint.index_for(f"{CHAT} {10 * MOST_KINDS - 1}") == "none"
+    assert accuracy.kinds[CHAT].exact.n == accuracy.kinds[tools].exact.n == 9 * MOST_KINDS
+
+
+def test_hits_of_one_kind_that_fall_short_shorten_no_others():
+    accuracy = AccuracyByKind()
+    for kind, actual in ((f"{CHAT} tools", 912), (CHAT, 928)):
+        for _ in range(10):
+            accuracy.of(kind).shortfall.add(928, actual, 16)
+    assert [accuracy.short_of(kind) for kind in (f"{CHAT} tools", CHAT, "/v1/messages")] == [16, 0, 0]
 
 
 def test_many_wrong_kinds_are_told_in_one_line():
