@@ -21,14 +21,16 @@ from controlplane.doors.up.plan import Options
 from controlplane.doors.up.preflight import ROOM_MB
 from controlplane.pages.fleet_ops import adoption
 from controlplane.pages.fleet_ops.checks import StartPreview, check
+from controlplane.pages.fleet_ops.indexes import live_statuses
 from fleet import services
 from fleet.discovery.answer import SourceAway
 from fleet.kinds.external import EXTERNAL
 from fleet.node import engine_user
+from fleet.observe.lacking import CACHE_REPORT, PROMPT_DETAILS
 from fleet.redis import connect
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import PoolSpec
-from router.contract import secret_text
+from router.contract import ranks, secret_text
 
 FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
 SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
@@ -196,7 +198,7 @@ def engines() -> list[DoctorFinding]:
         found = [check(pool) for pool in pools]
     except DatabaseError:
         return []  # `database` reports it.
-    return [*map(_of_pool, found), *disks_without_master(pools), *without_exact_index(pools)]
+    return [*map(_of_pool, found), *disks_without_master(pools), *without_exact_index(pools), *unconfirmed()]
 
 
 def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
@@ -210,6 +212,20 @@ def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
                 continue
             found += [_lacks(pool.name, flags, urls) for flags, urls in lacking.items()]
     return found
+
+
+def unconfirmed() -> list[DoctorFinding]:
+    """Find engines whose answers do not tell what was cached: as vLLM does not say whether it will, routers find out
+    from the first answers."""
+    named = {
+        ranks.instance_of(endpoint)
+        for router in live_statuses().values()
+        for endpoint, known in router.indexes.items()
+        if PROMPT_DETAILS in known.why
+    }
+    text = "no exact prefix index: its answers do not say what was cached"
+    advice = f"start it with {PROMPT_DETAILS} (vLLM) or {CACHE_REPORT} (SGLang)"
+    return [DoctorFinding(f"instance {name}", False, text, advice) for name in sorted(named)]
 
 
 def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from router.contract.connectors import SGLANG
 
 EVENTS = "--kv-events-config"
+CACHE_REPORT = "--enable-cache-report"
+PROMPT_DETAILS = "--enable-prompt-tokens-details"  # vLLM does not say whether it has it
 OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
 # Meaning of a field's value in SGLang's /server_info.
 _OF_SGLANG = (
-    ("enable_cache_report", False, "--enable-cache-report"),
+    ("enable_cache_report", False, CACHE_REPORT),
     ("disable_radix_cache", True, "a start without --disable-radix-cache"),
     ("enable_metrics", False, "--enable-metrics"),
     *(  # their events name pairs of tokens

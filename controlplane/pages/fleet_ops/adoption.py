@@ -18,8 +18,9 @@ from fleet.kinds.external import EXTERNAL, ExternalSpec
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.options.option import build
+from fleet.kinds.servers import SERVERS
 from fleet.observe.identify import AnswersLate, Identified, NotLetIn, identify
-from fleet.observe.lacking import misplaced
+from fleet.observe.lacking import PROMPT_DETAILS, misplaced
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
@@ -45,6 +46,11 @@ class FoundEngine:
     trouble: str = ""  # reason why it does not answer, if it states one
     ranks: int = 1
     misplaced: str = ""  # why it would serve nothing in a pool with these options
+
+    @property
+    def unsaid(self) -> str:
+        """Return the flag for an exact index that an engine may have without saying so."""
+        return PROMPT_DETAILS if self.server == SERVERS["vllm"].title else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.doors.doctor import without_exact_index
+from controlplane.doors.doctor import unconfirmed, without_exact_index
 from controlplane.doors.telemetry.views import Page
 from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_pages.tests.test_indexes import says
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet.discovery.sources import Sources
@@ -21,6 +23,8 @@ from fleet.observe.lacking import OF_TRTLLM
 from fleet.services import FleetError
 from fleet.spec.fleet_spec import PoolSpec
 from fleet.tests.discovery.other_engines import SERVERS, OtherEngine, sglang_info
+from router.prefix.accuracy import FEWEST, Accuracy
+from router.prefix.belief import believe
 from router.tests.certificates import Authority
 
 JSON = "application/json"
@@ -64,11 +68,23 @@ def test_an_engine_without_kv_events_is_shown_and_diagnosed_with_the_flag_that_i
     engine = OtherEngine({path: page for path, page in SERVERS["vllm"].items() if path != "/kv_event_sources"})
     page = operator.post("/fleet/adopt", form([engine], tokenizer="/models/m")).content.decode()
     assert "for an exact index it lacks --kv-events-config" in page
+    assert "it also needs --enable-prompt-tokens-details, which the engine does not tell" in page
     pool = PoolSpec(name="seen", model="m", kind="external", engine={"urls": [engine.url], "tokenizer": "/models/m"})
     (finding,) = without_exact_index([pool])
     assert (finding.good, finding.text) == (False, f"no exact prefix index of {engine.url}")
     assert finding.advice == "start with --kv-events-config"
     engine.close()
+
+
+def test_an_engine_whose_answers_do_not_say_what_was_cached_is_diagnosed_once_it_serves(
+    live_redis: redis.Redis,
+) -> None:
+    silent = {"index": "approximate", "why": believe("", "", Accuracy(), Accuracy(), unconfirmed=FEWEST).why}
+    known: dict[str, object] = {"chat-0#0": silent, "chat-0#1": silent, "chat-1": {"index": "exact"}}
+    says(live_redis, "router-1", known)
+    (finding,) = unconfirmed()
+    assert (finding.subject, finding.good) == ("instance chat-0", False)
+    assert "--enable-prompt-tokens-details (vLLM) or --enable-cache-report (SGLang)" in finding.advice
 
 
 def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: list[OtherEngine]) -> None:
