@@ -1,11 +1,14 @@
 """Which index is believed, from what has been seen of each."""
 
 import random
+import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from router.prefix.accuracy import FEWEST, JUDGED, KEPT, Accuracy
-from router.prefix.belief import Doubt, believe
+from router.prefix.belief import Doubt, Reason, believe
 
 
 def record(*pairs: tuple[int, int], times: int = FEWEST) -> Accuracy:
@@ -81,3 +84,8 @@ def test_the_sums_are_of_the_last_thousand() -> None:
     assert made.error == sum(abs(predicted - actual) for predicted, actual, _ in last)
     assert made.ratio == made.predicted / made.actual
     assert Accuracy().ratio is None
+
+
+def test_the_page_of_what_the_index_knows_lists_every_reason() -> None:
+    page = (Path(__file__).parents[3] / "docs/index-knows.md").read_text().partition("## Reasons")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(get_args(Reason)) - {""}
