@@ -1,10 +1,13 @@
 """Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import xxhash
 
+from router.contract.json_value import JsonObject
+from router.contract.redis.api_keys import PublishedKey
 from router.policy.types import RoutingRequest
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
@@ -23,6 +26,7 @@ class SharedSessions(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
+DRAWN_CHARS: Final = 16  # length of a drawn id; counted ones are shorter, or as Kimi's: functions.read:0
 PREFIX_CHUNKS: Final = 4  # chunks of 256 bytes that must be equal for prompts with the same beginning
 
 
@@ -33,7 +37,9 @@ class Sessions:
     def bind(self, call: Call) -> bool:
         """Identify the request's session; True if `look_up` must be called."""
         if call.session is None:
-            call.session = call.pool.affinity.session_of_chain(call.request.chunks)
+            prompt = call.request.prompt
+            marks = () if prompt.plain or "tools" not in prompt.document else calls_of(prompt.document, call.key)
+            call.session = call.pool.affinity.session_of_chain(call.request.chunks, marks)
         if call.session is not None:
             call.session_key = session_key(call.pool.name, call.session)
         pool, session = call.pool, call.session
@@ -90,6 +96,29 @@ class Sessions:
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)
+
+
+def calls_of(document: JsonObject, key: PublishedKey | None) -> Sequence[int]:
+    """Hash the ids of the conversation's first and latest tool calls, which engines draw at random: some clients write
+    earlier turns anew, or drop them."""
+    turns = document.get("messages") or document.get("input")
+    if not isinstance(turns, list):
+        return ()
+    found = [next(filter(None, map(_call_id, order)), "") for order in (turns, reversed(turns))]
+    whose = key.id if key is not None else ""
+    return [xxhash.xxh3_64_intdigest(f"{whose}\0{one}".encode()) for one in found if one]
+
+
+def _call_id(turn: Any) -> str:
+    """Return the id of a turn's first call; empty if there is none, or it is counted instead of drawn."""
+    if type(turn) is not dict:
+        return ""
+    found = turn.get("call_id")
+    if found is None:
+        calls = turn.get("tool_calls") or turn.get("content")
+        ids = (each.get("id") for each in calls if type(each) is dict) if isinstance(calls, list) else ()
+        found = next(filter(None, ids), None)
+    return found if isinstance(found, str) and len(found) >= DRAWN_CHARS and ":" not in found else ""
 
 
 def session_key(pool: str, session: str) -> str:

@@ -1,12 +1,14 @@
 """A session keeps its instance, whichever way it is named and whichever router it comes through."""
 
 import time
+from typing import Any
 
 import pytest
 
 from router.contract.redis import redis_keys
 from router.contract.session_names import LONGEST
 from router.pool.affinity import Affinity
+from router.serving.sessions import calls_of
 from router.sync import redis_source
 from router.sync.reporter import SESSIONS_BATCH
 from router.tests.conftest import running
@@ -51,6 +53,60 @@ async def test_a_growing_conversation_without_a_name_is_recognised(world):
             {"role": "user", "content": "more " * 80},
         ]
     assert len(instances) == 1
+
+
+def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
+    """A tool's call and its result, as each API has them."""
+    if style == "/v1/responses":
+        made = {"type": "function_call", "call_id": call, "name": "read", "arguments": "{}"}
+        return [made, {"type": "function_call_output", "call_id": call, "output": text}]
+    if style == "/v1/messages":
+        use, result = {"type": "tool_use", "id": call, "name": "read", "input": {}}, {"tool_use_id": call}
+        return [
+            {"role": "assistant", "content": [{"type": "text", "text": "so"}, use]},
+            {"role": "user", "content": [{"type": "tool_result", **result, "content": text}]},
+        ]
+    made = {"id": call, "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": call, "content": text},
+    ]
+
+
+@pytest.mark.parametrize("style", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_an_agent_that_writes_its_first_turn_anew_or_drops_it_is_recognised_by_its_calls(world, style):
+    """Qwen Code moves a reminder on to the latest question."""
+    w = await world(None, None, None, strategy="session_sticky")
+    field = "input" if style == "/v1/responses" else "messages"
+
+    async def ask(turns, **more):
+        body = {field: turns, "tools": [], "max_tokens": 1, **more}
+        return (await w.receipt(await w.ask(style, **body)))["session"]
+
+    def question(text):
+        return {"role": "user", "content": f"{text} " * 200}
+
+    sessions = set()
+    for conversation in range(4):
+        ids = [f"call_{conversation:02}{turn:02}0123456789ab" for turn in range(4)]
+        first, turns = question(f"the date is Sunday; question of {conversation}"), []
+        found = {await ask([first])}
+        for turn, one in enumerate(ids):
+            turns += [*agents_turns(style, one, f"result {turn} " * 30)]
+            found.add(await ask([first, *turns]))
+            first = question(f"question {turn} of {conversation}")
+            turns = turns[-4:]  # earlier ones are dropped
+        assert len(found) == 1
+        sessions |= found
+    assert len(sessions) == 4
+
+
+@pytest.mark.parametrize("call", ["call_1", "functions.read_file:0", "", 7, None, {}])
+def test_a_call_that_is_counted_says_nothing_of_its_conversation(call):
+    for style in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+        assert calls_of({"messages": agents_turns(style, call, "x")}, None) == []
+    assert calls_of({"messages": "x"}, None) == ()
+    assert calls_of({"messages": [3, {"role": "user", "content": ["a"]}]}, None) == []
 
 
 async def test_a_prompt_of_less_than_a_chunk_has_no_session_until_it_has_grown_or_has_a_name(world):
