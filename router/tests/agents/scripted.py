@@ -6,6 +6,7 @@ python router/tests/agents/scripted.py PORT URL
 """
 
 import json
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ LIMITS = {
     "/v1/responses": ("max_output_tokens",),
 }
 SAID = "done"
+NAMED = re.compile(r"of (session \d+)")  # what the conversation says of itself
 
 
 def shortened(path: str, body: Document) -> Document:
@@ -115,6 +117,7 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path not in EVENTS:
             return self.answer(*self.ask(body))
+        print("asked:", *set(NAMED.findall(json.dumps(body))), flush=True)
         status, said = self.ask(shortened(path, body))
         if status != 200 or not body.get("stream"):
             return self.answer(status, said)
