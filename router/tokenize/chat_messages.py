@@ -16,6 +16,7 @@ TEXTS = {
     "refusal": "refusal",
     "thinking": "thinking",
 }  # a part's type, and the field that holds its text
+REFERENCE = "tool_reference"  # type of a part that names a deferred tool
 # Fields of a part that vLLM reads itself; others stay for the template
 _KNOWN = frozenset(
     (
@@ -94,20 +95,24 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
-    """Return the content as parts, or as one text; a tool's result is always one text."""
+    """Return the content as parts, or as one text, as a tool's result is unless it names tools."""
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")
-    texts = [made for part in parts for made in _part(part)]
     if role == "system":
-        texts = list(_without_billing(texts))
-    return texts if in_parts and role != "tool" else "\n".join(each["text"] for each in texts)
+        parts = list(_without_billing(parts))
+    texts = [made for part in parts for made in _part(part)]
+    if in_parts and (role != "tool" or any(each["type"] == REFERENCE for each in texts)):
+        return texts
+    return "\n".join(each["name" if each["type"] == REFERENCE else "text"] for each in texts)
 
 
 def _part(part: object) -> Iterable[Message]:
     """Return the text of a part, with the client's own fields."""
     if isinstance(part, str):
         return [{"type": "text", "text": part}]
+    if isinstance(part, dict) and part.get("type") == REFERENCE and isinstance(part.get("name"), str):
+        return [{"type": REFERENCE, "name": part["name"]}]
     field = TEXTS.get(str(part.get("type"))) if isinstance(part, dict) else None
     if not isinstance(part, dict) or field is None or "uuid" in part:
         raise EngineRenders("a part of a message is not text")
@@ -120,13 +125,14 @@ def _part(part: object) -> Iterable[Message]:
     return [{"type": "text", "text": text, **own}]
 
 
-def _without_billing(parts: Iterable[Message]) -> Iterator[Message]:
-    """Return the system's parts without the billing line that begins one."""
+def _without_billing(parts: Iterable[Any]) -> Iterator[Any]:
+    """Return the system's parts without the billing line that begins one; parts of other types keep it."""
     for part in parts:
-        if not part["text"].startswith(LINE):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
+        if not (isinstance(text, str) and text.startswith(LINE)):
             yield part
-        elif rest := part["text"].partition("\n")[2]:
-            yield {**part, "text": rest}
+        elif rest := text.partition("\n")[2]:
+            yield {**part, "text": rest} if isinstance(part, dict) else rest
 
 
 def _thoughts_and_calls(given: Message, as_built: bool) -> Message:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from router.tokenize.billing import without_billing
-from router.tokenize.chat_messages import function_tool
+from router.tokenize.chat_messages import REFERENCE, function_tool
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 Document = dict[str, Any]  # its shape is not validated; `as_chat` finds faults on use
@@ -84,11 +84,12 @@ def _turn(message: Document) -> list[Document]:
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    known = ("text", "tool_use", "thinking", "redacted_thinking", *(["tool_result"] if role == "user" else []))
+    known = ["text", "tool_use", "thinking", "redacted_thinking", REFERENCE]
+    known += ["tool_result"] if role == "user" else []
     other = next((block["type"] for block in content if block["type"] not in known), None)
     if other is not None:
         raise EngineRenders(f"a block of type {other!r:.40}: only the engine renders it")
-    results = [_result(block) for block in content if block["type"] == "tool_result"]
+    results = [made for block in content if block["type"] == "tool_result" for made in _results(block)]
     thoughts = [block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"] is not None]
     calls = [_use(block) for block in content if block["type"] == "tool_use"]
     texts = [block["text"] for block in content if block["type"] == "text" and block["text"]]
@@ -106,13 +107,18 @@ def _use(block: Document) -> Document:
     return _call(block["id"], block["name"], json.dumps(block.get("input") or {}))
 
 
-def _result(block: Document) -> Document:
-    content = block.get("content") or ""
+def _results(block: Document) -> Iterator[Document]:
+    """Return a tool's result, and a second one for the tools that it names."""
+    content, named = block.get("content") or "", []
     if not isinstance(content, str):
-        if any(part["type"] != "text" for part in content):
+        if any(part["type"] not in ("text", REFERENCE) for part in content):
             raise EngineRenders("a tool result is more than text")
-        content = "\n".join(part["text"] for part in content)
-    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}
+        named = [part.get("tool_name") or part.get("name") for part in content if part["type"] == REFERENCE]
+        content = "\n".join(part["text"] for part in content if part["type"] == "text")
+    made = {"role": "tool", "tool_call_id": block["tool_use_id"]}
+    yield {**made, "content": content}
+    if references := [{"type": REFERENCE, "name": name} for name in named if name]:
+        yield {**made, "content": references}
 
 
 # OpenAI responses

@@ -70,6 +70,10 @@ _CALL = {
     "id": "call_1",
 }
 _HI = {"role": "user", "content": "hi"}
+_PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def _call(arguments: object, **more: object) -> dict[str, object]:
@@ -164,6 +168,53 @@ CHATS: dict[str, dict[str, object]] = {
     "generation prompt by argument": _said(chat_template_kwargs={"add_generation_prompt": False}),
     "response format": _said(response_format={"type": "json_object"}),
     "assistant last": _said(_assistant()),
+    "parts that are texts": _said({"role": "user", "content": ["a", _text("b"), "c"]}),
+    "parts of responses": _said(
+        _assistant(content=[{"type": "output_text", "text": "a"}]),
+        {"role": "user", "content": [{"type": "input_text", "text": "b"}]},
+    ),
+    "parts of null": _said({"role": "user", "content": [_text(None), {"type": "refusal", "refusal": None}]}),
+    "output of null": _said(_assistant(content=[{"type": "output_text", "text": None}])),
+    "a part of no type": _said({"role": "user", "content": [{"text": "a"}]}),
+    "a part of an unknown type": _said({"role": "user", "content": [_text("a"), {"type": "own", "own": "b"}]}),
+    "a part by its uuid": _said({"role": "user", "content": [{"type": "image_url", "uuid": "u"}]}),
+    "an image": _said({"role": "user", "content": [{"type": "image_url", "image_url": {"url": _PIXEL}}]}),
+    "a text with a uuid": _said({"role": "user", "content": [_text("a", uuid="u")]}),
+    "sound": _said(
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}
+    ),
+    "a file": _said({"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}),
+    "embeddings": _said({"role": "user", "content": [{"type": "image_embeds", "image_embeds": ""}]}),
+    "a tool that is named": _said(
+        {"role": "user", "content": [_text("a"), {"type": "tool_reference", "name": "read"}]}
+    ),
+    "a result that names a tool": _said(_LOOP[0], _result([{"type": "tool_reference", "name": "read"}, _text("a")])),
+    "billing line of another type": {
+        "messages": [
+            {"role": "system", "content": [{"type": "input_text", "text": "x-anthropic-billing-header: a\nb"}, "c"]},
+            _HI,
+        ]
+    },
+    "billing line among texts": {
+        "messages": [{"role": "system", "content": ["x-anthropic-billing-header: a", "x-anthropic-billing-header\nb"]}]
+    },
+    "developer with tools": {"messages": [{"role": "developer", "content": "a", "tools": [_TOOL]}, _HI]},
+    "task": _said({"role": "user", "content": "a", "task": "translate"}),
+    "a name that is no text": _said({"role": "user", "content": "a", "name": 3}),
+    "a call of no type": _said(_assistant(tool_calls=[{"id": "call_1", "function": {"name": "f", "arguments": "{}"}}])),
+    "a call of another type": _said(_assistant(tool_calls=[{"id": "c", "type": "custom", "custom": {"name": "f"}}])),
+    "arguments as an object": _said(_assistant(content=None, tool_calls=[_call({"path": "a"})]), _result("42")),
+    "a result of no call": _said({"role": "tool", "content": "42"}),
+    "calls of a user": _said({"role": "user", "content": "a", "tool_calls": [_CALL]}),
+    "a function's call": _said(_assistant(content=None, function_call={"name": "read", "arguments": "{}"})),
+    "a function's result": _said({"role": "function", "name": "read", "content": "42"}),
+    "sound of an assistant": _said(_assistant(audio={"id": "a"}), _HI),
+    "reasoning of null": _said(_assistant(reasoning=None, reasoning_content="two"), _HI),
+    "two thinking parts": _said(_assistant(content=[{"type": "thinking", "thinking": t} for t in ("a", "b")]), _HI),
+    "no messages": {"messages": []},
+    "a tool of another type": _said(tools=[{"type": "custom", "custom": {"name": "f"}}]),
+    "no tools": _said(tools=[]),
+    "tool choice required": _said(tools=[_TOOL], tool_choice="required"),
 }
 
 
@@ -235,6 +286,20 @@ ANTHROPIC: dict[str, dict[str, object]] = {
         system=[_text("you summarise")],
         max_tokens=20_000,
     ),
+    "m: result that names a tool": _anthropic(
+        {"role": "assistant", "content": [_USE]},
+        {
+            "role": "user",
+            "content": [{**_OUT, "content": [_text("a"), {"type": "tool_reference", "tool_name": "read"}]}],
+        },
+        tools=[{**_BLOCK, "defer_loading": True}],
+    ),
+    "m: image": _anthropic({"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": _PIXEL}}]}),
+    "m: result of an assistant": _anthropic({"role": "assistant", "content": [_OUT]}, _HI),
+    "m: document": _anthropic({"role": "user", "content": [{"type": "document", "source": {}}]}),
+    "m: a tool that is named": _anthropic({"role": "user", "content": [{"type": "tool_reference"}, _text("a")]}),
+    "m: no system": _anthropic(system=""),
+    "m: no blocks": _anthropic({"role": "user", "content": []}),
     "m: own argument": _anthropic(chat_template_kwargs={"enable_thinking": False, "custom": "c"}),
 }
 _DONE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]}
@@ -306,6 +371,12 @@ OPENAI: dict[str, dict[str, object]] = {
     "r: a tool by name": {"input": "hi", "tools": [_FUNCTION], "tool_choice": {"type": "function", "name": "read"}},
     "r: no tool": {"input": "hi", "tools": [_FUNCTION], "tool_choice": "none"},
     "r: built-in tools alone": {"input": "hi", "tools": [{"type": "web_search"}]},
+    "r: encrypted thoughts": {"input": [_ASKED, {"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
+    "r: a reference": {"input": [_ASKED, {"type": "item_reference", "id": "msg_1"}]},
+    "r: a search": {"input": [_ASKED, {"type": "web_search_call", "id": "ws_1", "status": "completed"}]},
+    "r: image": {
+        "input": [{**_ASKED, "content": [{"type": "input_image", "image_url": _PIXEL, "detail": "auto"}]}],
+    },
     "r: own argument": {"input": "hi", "chat_template_kwargs": {"custom": "c"}},
 }
 SHAPES: dict[str, tuple[str, dict[str, object]]] = {

@@ -21,7 +21,7 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
     ("api_path", "document", "why"),
     [
         (MESSAGES, {"messages": user({"type": "image", "source": {}})}, "a block of type 'image'"),
-        (MESSAGES, {"messages": user({"type": "tool_reference"})}, "a block of type 'tool_reference'"),
+        (MESSAGES, {"messages": user({"type": "search_result"})}, "a block of type 'search_result'"),
         (MESSAGES, {"messages": [{"role": "system", "content": [{"type": "tool_removal"}]}]}, "tools that change"),
         (
             MESSAGES,
