@@ -21,7 +21,7 @@ from router.tests.picker.asking import headers
 from router.tests.picker.test_picking import Gateway
 
 STATUSES = (400, 401, 404, 408, 413, 422, 429, 500, 501, 503)
-BROKEN = ("closes", "closes half-way", "is dead", "is no answer")
+BROKEN = ("closes", "closes half-way", "is dead", "is no answer", "is whole")
 STREAMS = (
     ("begin", "error"),
     ("begin", "error_client"),
@@ -31,6 +31,10 @@ STREAMS = (
     ("begin", "text", "abort", "end"),
     ("begin", "text", "finish"),
     ("begin", "end"),
+    ("begin", "error_named"),
+    ("begin", "text", "alive", "error_named"),
+    ("alive", "alive", "end"),
+    ("begin", "thought", "finish", "usage", "end"),
     ("garbage",),
     plans.HONEST,
 )
