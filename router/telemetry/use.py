@@ -34,7 +34,7 @@ class _Tally:
             reported = usage.output_tokens
             output = reported if reported is not None and label == "ok" else outcome.output_tokens
             self.output += output
-            self.estimated += output != (reported or 0)
+            self.estimated += outcome.streamed and output != reported
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
         elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or broken off
             self.input += call.prediction.prompt_tokens
