@@ -341,7 +341,7 @@ def _used(call: Call) -> float:
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + outcome.output_tokens)
     if call.most is not None and outcome.streamed:
-        return float(call.prediction.prompt_tokens + outcome.streamed_tokens)
+        return float(call.prediction.prompt_tokens + outcome.output_tokens)
     return float(call.most or 0)
 
 

@@ -31,11 +31,11 @@ def answers(document: JsonObject) -> int:
     return max(1, _positive(document.get("n")), _positive(document.get("best_of"))) * max(1, prompts)
 
 
-def streamed(data: bytes, *, several: bool, each: int = 1) -> int:
-    """Estimate the tokens in a part of a stream: `each` per event and answer that the event continues."""
+def streamed(data: bytes, *, several: bool) -> int:
+    """Estimate the tokens in a part of a stream: one per event and answer that the event continues."""
     events = data.count(b"\ndata:") + data.startswith(b"data:")
     # Quotes inside a JSON string are escaped, so a match is a key and never generated text.
-    return (max(events, data.count(b'"index":')) if several else events) * each
+    return max(events, data.count(b'"index":')) if several else events
 
 
 def _positive(value: object) -> int:

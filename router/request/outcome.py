@@ -1,5 +1,6 @@
 """The outcome of one request: attempts, times, status and usage."""
 
+from math import ceil
 from typing import NamedTuple
 
 from router.contract.verdict import VERDICTS, Fault, Label, Result
@@ -40,8 +41,8 @@ class Outcome(GpuSpent):
 
     __slots__ = (
         *("alone", "attempts", "begun", "code", "decided", "deciding", "e2e_ms", "error", "failures", "fault"),
-        *("first_byte", "first_content", "held_s", "label", "last_byte", "offload", "queued_s", "result", "status"),
-        *("streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
+        *("first_byte", "first_content", "held_s", "label", "last_byte", "offload", "per_event", "queued_s", "result"),
+        *("status", "streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
     )
 
     def __init__(self) -> None:
@@ -67,7 +68,8 @@ class Outcome(GpuSpent):
         self.status = 0  # a refusal's is set by serving/proxy.py
         self.streamed = False
         self.begun = False  # something was sent to the client
-        self.streamed_tokens = 0  # approximate, streams only; counted if a token limit is charged
+        self.streamed_tokens = 0  # events of a stream; counted if a token limit is charged
+        self.per_event = 1.0  # tokens in each
         self.last_byte: float | None = None
         self.usage: Usage | None = None
         # `end`
@@ -92,7 +94,7 @@ class Outcome(GpuSpent):
         reported = self.usage.output_tokens if self.usage is not None else None
         if reported is not None and self.result == "served":
             return reported
-        return max(reported or 0, self.streamed_tokens)
+        return max(reported or 0, ceil(self.streamed_tokens * self.per_event))
 
     @property
     def retries(self) -> int:

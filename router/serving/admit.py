@@ -40,7 +40,7 @@ def settle(call: Call) -> None:
         return
     if usage is None or usage.prompt_tokens is None:
         if call.outcome.streamed_tokens:
-            admission.settle(decision.new_tokens, call.outcome.streamed_tokens)
+            admission.settle(decision.new_tokens, call.outcome.output_tokens)
         return
     cached = usage.cached_tokens if usage.cached_tokens is not None else decision.cached_tokens
     admission.settle(max(0, usage.prompt_tokens - cached), call.outcome.output_tokens)

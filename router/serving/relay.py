@@ -376,7 +376,7 @@ def _take_end(call: Call, answer: BegunAnswer, ended: Ended) -> None:
 class _CountingRelay(_Relay):
     """A relay that counts tokens, which are charged if the stream ends before its usage."""
 
-    __slots__ = ("_each", "_several")
+    __slots__ = ("_several",)
 
     def __init__(
         self,
@@ -387,20 +387,21 @@ class _CountingRelay(_Relay):
     ) -> None:
         super().__init__(call, client, answer, changes)
         document = call.request.prompt.document
-        self._several, self._each = charge.answers(document) > 1, per_event(document)
+        self._several = charge.answers(document) > 1
+        call.outcome.per_event = max(per_event(document), call.pool.tokens.per_event)
 
     def take(self, data: bytes) -> bool:
-        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several, each=self._each)
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
         return super().take(data)
 
     def take_event(self, chunk: bytes) -> bool | None:
         full = super().take_event(chunk)
         if full is not None:
-            self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several, each=self._each)
+            self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several)
         return full
 
     def finish(self, data: bytes) -> None:
-        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several, each=self._each)
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
         super().finish(data)
 
 

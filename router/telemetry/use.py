@@ -38,7 +38,7 @@ class _Tally:
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
         elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or broken off
             self.input += call.prediction.prompt_tokens
-            self.output += outcome.streamed_tokens
+            self.output += outcome.output_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
         if not call.prediction.prompt_tokens:
             self._add_media(call)

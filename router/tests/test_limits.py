@@ -18,7 +18,7 @@ from router.limits.token_buckets import Allowance, Bucket, TokenRequest, duratio
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
-from router.tests.engine import USAGE, events, reply, write_chunk, write_head
+from router.tests.engine import USAGE, break_off, events, reply, stream, write_chunk, write_head
 from router.tests.http.test_own_errors import code_of
 from router.tests.liar import plans
 from router.tests.test_keys import ALICE, bearer, keyed
@@ -181,7 +181,7 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
     await w.until(lambda: ended)
     (call,) = ended
     assert w.engines[0].received[-1].document.get("stream_interval") == sent
-    assert (call.outcome.label, call.outcome.streamed_tokens) == ("cancelled", tokens)
+    assert (call.outcome.label, call.outcome.output_tokens) == ("cancelled", tokens)
     assert _used(call) == call.prediction.prompt_tokens + tokens
     allowance = w.router.pools.auth.meters["alice"].allowances["tokens"]
     spent = 100_000 - allowance.remaining(asyncio.get_running_loop().time())
@@ -213,6 +213,24 @@ async def test_a_stream_that_is_left_costs_its_events_whatever_usage_came_before
     prompt = 9 if ended[0].outcome.usage is not None else ended[0].prediction.prompt_tokens
     assert ended[0].outcome.label == "cancelled"
     assert prompt + 10 <= _used(ended[0]) <= prompt + len(kinds)
+
+
+async def test_a_stream_that_is_left_costs_as_many_tokens_an_event_as_whole_ones_have_had(world):
+    """Of an engine that speculates."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 60}
+    parts = [events()[0]] * 20
+    whole = stream([*parts, b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n", events()[-1]])
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000_000), engine=whole)
+    ended = calls(w)
+    pool = w.router.pools.get("demo")
+    for _ in range(3):
+        await w.ask(stream=True, headers=bearer(ALICE))
+    assert pool.tokens.per_event > 1
+    pool.tokens.per_event = 3.0
+    w.engines[0].behaviour = break_off(parts)
+    await w.ask(stream=True, headers=bearer(ALICE))
+    assert (ended[-1].outcome.label, ended[-1].outcome.output_tokens) == ("error", 60)
+    assert _used(ended[-1]) == ended[-1].prediction.prompt_tokens + 60
 
 
 async def test_tokens_beyond_the_limit_are_refused(world):

@@ -1,21 +1,27 @@
-"""Estimates the tokens of a prompt from its bytes, by the usage that engines report."""
+"""Estimates a prompt's tokens from its bytes, and a stream's from its events, by the usage that engines report."""
 
 from typing import Final
+
+from router.contract.engine_fields import MOST_PER_EVENT
 
 INITIAL = 0.25  # tokens per byte
 LEARNING: Final = 0.1  # weight of one answer
 SHORTEST: Final = 64  # bytes; in shorter prompts the chat template outweighs the text
 LEAST: Final = 0.01
 MOST: Final = 2.0
+FEWEST_EVENTS: Final = 16
+RISING: Final = 0.02
+FALLING: Final = 0.5
 
 
 class TokenRatio:
     """Tokens per byte of a pool's model, an exponentially weighted mean over the answers' `usage`."""
 
-    __slots__ = ("learned", "per_byte")
+    __slots__ = ("learned", "per_byte", "per_event")
 
     def __init__(self) -> None:
         self.per_byte = INITIAL
+        self.per_event = 1.0
         self.learned = False
 
     def estimate(self, size: int) -> int:
@@ -29,3 +35,11 @@ class TokenRatio:
         weight = LEARNING if self.learned else 1.0
         self.per_byte += weight * (seen - self.per_byte)
         self.learned = True
+
+    def learn_events(self, events: int, tokens: int) -> None:
+        """Learn the tokens in each event: more than one if all streams have more, as an engine that speculates or sends
+        several at once does. One that keeps some back, such as a tool call, changes little."""
+        if events < FEWEST_EVENTS:
+            return
+        more = min(max(tokens / events, 1.0), MOST_PER_EVENT) - self.per_event
+        self.per_event += more * (RISING if more > 0 else FALLING)

@@ -175,7 +175,7 @@ def only_true_is_true(patch: pytest.MonkeyPatch) -> None:
 
 def events_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A stream without usage costs its prompt only."""
-    patch.setattr(charge, "streamed", lambda data, *, several, each: 0)
+    patch.setattr(charge, "streamed", lambda data, *, several: 0)
 
 
 def usage_taken_from_anywhere(patch: pytest.MonkeyPatch) -> None:
