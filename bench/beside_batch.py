@@ -14,7 +14,7 @@ from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-from controlplane.traffic.batches import pace
+from controlplane.traffic.batches import turns
 from fleet.engine.engine import Engine
 from fleet.engine.scheduler import Limits
 from fleet.tests.engine.builders import LAW, request
@@ -70,7 +70,7 @@ class World:
 def play(seed: int, rate: float, seconds: float, most: int) -> World:
     """Play the load. `most`: lines at a time; 0: no batch."""
     world, arrivals = World(seed), random.Random(f"arrivals {seed}")
-    due, sampled, paced = arrivals.expovariate(rate), 0.0, pace.Pace()
+    due, sampled, paced = arrivals.expovariate(rate), 0.0, turns.Pace()
     for tick in range(1, round(seconds / TICK_S) + 1):
         now = tick * TICK_S
         while due <= now:
@@ -93,7 +93,7 @@ def p90(world: World) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="2,8", help="interactive requests/s")
-    parser.add_argument("--most", type=int, default=pace.MOST, help="lines under way")
+    parser.add_argument("--most", type=int, default=turns.MOST, help="lines under way")
     parser.add_argument("--seconds", type=float, default=70.0)
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()

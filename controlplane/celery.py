@@ -32,3 +32,4 @@ app.steps["worker"].add(worker.Steps)
 app.steps["worker"].add(worker.Watch)
 app.steps["consumer"].add(worker.Presence)
 app.autodiscover_tasks()
+app.autodiscover_tasks(related_name="running")  # the jobs

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from controlplane.evidence.previews.analysis.tallies import EndedRequest, Tallies
-from controlplane.traffic.deliveries.judge import rare
+from controlplane.traffic.deliveries.judge import verdicts
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.statistics import slow
 from controlplane.traffic.deliveries.judge.statistics.slow import Limits
@@ -21,7 +21,7 @@ def looks(
 
     def look() -> tuple[float, tuple[GuardFinding, ...]]:
         evidence = tallies.evidence()
-        return due, rare.deferred(judge(evidence, plan, share), evidence, plan, step, share)
+        return due, verdicts.deferred(judge(evidence, plan, share), evidence, plan, step, share)
 
     for one in stream:
         while one.at_s - since >= due:

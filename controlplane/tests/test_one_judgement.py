@@ -8,8 +8,8 @@ import pytest
 
 from controlplane.evidence.experiments.replay.client import ReplayClient
 from controlplane.evidence.experiments.replay.completions import PATH, body_of, ending_of
-from controlplane.traffic.batches.answers import LineAnswer, meaning
-from controlplane.traffic.batches.sending import answer_of
+from controlplane.traffic.batches.lines import LineAnswer, meaning
+from controlplane.traffic.batches.running import answer_of
 from router.contract import verdict
 from router.contract.verdict import VERDICTS
 from router.tests.conftest import World, published, world  # noqa: F401  (fixtures)

@@ -26,7 +26,7 @@ from controlplane.evidence.traces.formats import registry
 from controlplane.people.accounts.sessions import SessionStore
 from controlplane.people.permissions import role_of
 from controlplane.traffic.batches import store as batches
-from controlplane.traffic.batches.auth import key_of
+from controlplane.traffic.batches.api import key_of
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 log = structlog.get_logger(__name__)

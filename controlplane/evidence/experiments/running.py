@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import redis
 import structlog
+from celery import shared_task
 from django.utils import timezone
 
 from controlplane.evidence.experiments import provenance, services
@@ -39,8 +40,10 @@ class RunHeartbeat(jobs.Heartbeat):
         of_this_start(self.run).update(heartbeat_at=at, **progress)
 
 
+@shared_task(name="experiments.run")
 def run_experiment(experiment_id: int) -> None:
-    """Perform the runs of the experiment whose turn it is; after some of them, another experiment may get the turn."""
+    """Perform the runs of the experiment whose turn it is; after some of them, another experiment may get the turn. The
+    worker of the queue `experiments` takes one at a time."""
     with jobs.held(Experiment, experiment_id) as experiment:
         if experiment is not None:
             _run(experiment)

@@ -3,6 +3,8 @@
 from time import monotonic
 from typing import Any
 
+from celery import shared_task
+
 from controlplane.evidence.plan import planned
 from controlplane.evidence.plan.question import MeasuredEngines, busiest
 from controlplane.evidence.planning.body import PlanIn
@@ -17,6 +19,7 @@ READ = 200_000  # requests of a recording, of which the busiest are played
 LONGEST_S = 3_600.0  # longest search, wall clock; then it fails, and the next plan has its turn
 
 
+@shared_task(name="planning.run")
 def run_plan(plan_id: int) -> None:
     """Compute the plan, unless another worker has claimed it."""
     policy_job.perform(FleetPlan, plan_id, _perform)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from celery import shared_task
 from django.utils import timezone
 
 from controlplane.evidence.previews import policy_job, source
@@ -21,6 +22,7 @@ from fleet.models import Pool
 from router.policy.schema import document as documents
 
 
+@shared_task(name="previews.run")
 def run_preview(preview_id: int) -> None:
     """Compute the preview, unless another worker has claimed it."""
     policy_job.perform(Preview, preview_id, _perform)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
@@ -23,6 +24,7 @@ from fleet.jobs import Heartbeat
 from router.contract.problem import InvalidInput
 
 
+@shared_task(name="tuning.run")
 def run_tuning(tuning_id: int) -> None:
     """Perform the tuning, unless another worker has claimed it."""
     policy_job.perform(Tuning, tuning_id, _perform)

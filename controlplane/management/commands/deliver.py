@@ -13,12 +13,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, close_old_connections
 
 from controlplane.people.audit.services import Actor, on_host
-from controlplane.traffic.deliveries import outcome, selectors, services, stop
+from controlplane.traffic.deliveries import selectors, services, states, stop
 from controlplane.traffic.deliveries.foresight import foresee
 from controlplane.traffic.deliveries.models import Delivery
-from controlplane.traffic.deliveries.outcome import MEANING, REFUSED, TIME
 from controlplane.traffic.deliveries.repeatable import deliver_document
-from controlplane.traffic.deliveries.states import State
+from controlplane.traffic.deliveries.states import MEANING, REFUSED, TIME, State
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import NothingToPublish, PolicyError
 from controlplane.traffic.policies.models import Policy
@@ -93,7 +92,7 @@ class Command(BaseCommand):
 
     def _wait(self, delivery: Delivery, timeout_s: float) -> int:
         end, shown = time.monotonic() + timeout_s, _line(delivery)
-        while (code := outcome.status(delivery.state, delivery.what)) is None:
+        while (code := states.status(delivery.state, delivery.what)) is None:
             if time.monotonic() >= end:
                 return TIME
             time.sleep(min(EVERY_S, max(end - time.monotonic(), 0.0)))

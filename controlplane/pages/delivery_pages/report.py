@@ -6,7 +6,7 @@ from django.db.models import Q
 
 from controlplane.pages.delivery_pages import reading
 from controlplane.pages.delivery_pages.display import line, sentences
-from controlplane.traffic.deliveries import outcome, selectors
+from controlplane.traffic.deliveries import selectors, states
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.states import OPEN, State
 from fleet.redis import connect
@@ -57,5 +57,5 @@ def _line(delivery: Delivery, now: datetime) -> DeliveryLine:
         next_at=line.next_at(facts),
         since=delivery.state_at.timestamp(),
         why=facts.why,
-        ended_by=delivery.by if outcome.status(delivery.state, delivery.what) == outcome.PERSON else "",
+        ended_by=delivery.by if states.status(delivery.state, delivery.what) == states.PERSON else "",
     )

@@ -1,7 +1,7 @@
 """OpenAI's API of files and batches, for clients with an API key; routers pass these calls on."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -9,21 +9,32 @@ import orjson
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import QuerySet
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 
+from controlplane.people.accounts.models import digest
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.batches import services, store
-from controlplane.traffic.batches.auth import key_of
 from controlplane.traffic.batches.models import Batch, StoredFile
 from controlplane.traffic.batches.services import Refused
 from controlplane.traffic.keys.models import ApiKey
+from router.contract.redis.api_keys import secret_of
 
 MOST = 100  # most rows of a page
 USUAL = 20
 OTHERS = "turn"  # code for waiting while other batches have their turn
 CODES = {404: "not_found", 409: "in_use", 413: "file_too_large", 429: "too_many_batches"}
 View = Callable[..., HttpResponseBase]
+
+
+def key_of(headers: Mapping[bytes, bytes]) -> ApiKey | None:
+    """Return the key in `authorization`, `x-api-key` or `api-key`; None unless it is valid."""
+    secret = secret_of(headers)
+    if secret is None:
+        return None
+    row = ApiKey.objects.filter(sha256=digest(secret.decode("latin-1"))).first()
+    return row if row is not None and row.is_usable(timezone.now()) else None
 
 
 class NotFound(Refused):

@@ -15,14 +15,11 @@ import structlog
 from django.db import DatabaseError
 from django.utils import timezone
 
-from controlplane.traffic.batches import answers, line_queue, places, services
-from controlplane.traffic.batches.answers import LineAnswer
-from controlplane.traffic.batches.lines import usage_of
+from controlplane.traffic.batches import line_queue, lines, services, turns
+from controlplane.traffic.batches.lines import LineAnswer, usage_of
 from controlplane.traffic.batches.models import Batch
-from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.placed import PlacedBatch, place
-from controlplane.traffic.batches.places import Placed, Queued
-from controlplane.traffic.batches.turns import Ticket, Turns
+from controlplane.traffic.batches.turns import EngineReports, Placed, Queued, Ticket, Turns
 from fleet import jobs
 from fleet.jobs import JobFailed, Stopped
 
@@ -118,7 +115,7 @@ class Dispatcher:
 
     def _settle(self, batch: PlacedBatch, ticket: Ticket, answer: LineAnswer, now: float) -> None:
         """Write the line's outcome, or return the line to its queue."""
-        meaning, flow = answers.meaning(answer), ticket.flow
+        meaning, flow = lines.meaning(answer), ticket.flow
         tokens: tuple[int, int] | None = usage_of(meaning.document)
         if meaning.reason is not None:
             tokens = None
@@ -153,13 +150,13 @@ class Dispatcher:
         self._give_places(now, wall)
 
     def _give_places(self, now: float, wall: datetime) -> None:
-        queued = [Queued(pk, key) for pk, key in services.first_due(wall, places.PLACES_OF_KEY)]
-        claimed = places.claims(self._places(now), queued)
+        queued = [Queued(pk, key) for pk, key in services.first_due(wall, turns.PLACES_OF_KEY)]
+        claimed = turns.claims(self._places(now), queued)
         for pk in claimed:
             placed = place(pk, self._files.submit, now, wall)
             if placed is not None:
                 self._placed[pk] = placed
-        leaver = places.leaver(self._places(now), [batch for batch in queued if batch.pk not in claimed])
+        leaver = turns.leaver(self._places(now), [batch for batch in queued if batch.pk not in claimed])
         if leaver is not None:
             self._placed[leaver].queue.leaves = True
 

@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from controlplane.traffic.batches.answers import Reason
-from controlplane.traffic.batches.lines import Line
+from controlplane.traffic.batches.lines import Line, Reason
 
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # pause after a refusal: doubled each time, at least its Retry-After
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db import models
 from django.utils import timezone
 
-from controlplane.traffic.batches.places import PLACES
+from controlplane.traffic.batches.turns import PLACES
 from controlplane.traffic.keys.models import ApiKey
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, Job
 

@@ -10,9 +10,8 @@ from django.utils import timezone
 
 from controlplane.traffic.batches import lines as batch_lines
 from controlplane.traffic.batches import store
-from controlplane.traffic.batches.answers import NO_ROUTER, Reason
 from controlplane.traffic.batches.line_queue import LineQueue
-from controlplane.traffic.batches.lines import Line
+from controlplane.traffic.batches.lines import NO_ROUTER, Line, Reason
 from controlplane.traffic.batches.models import Batch
 from controlplane.traffic.batches.turns import Ticket
 from fleet import jobs

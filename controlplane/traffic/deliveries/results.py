@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding, rounded
-from controlplane.traffic.deliveries.judge.margins import margin
+from controlplane.traffic.deliveries.judge.verdicts import margin
 from controlplane.traffic.deliveries.plan.types import ComparisonGuard, Plan
 from controlplane.traffic.deliveries.states import Trigger
 

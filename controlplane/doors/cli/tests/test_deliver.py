@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.doors.cli.weir import deliveries
 from controlplane.people.audit.services import Actor
-from controlplane.traffic.deliveries import outcome, services
+from controlplane.traffic.deliveries import services, states
 from controlplane.traffic.deliveries.foresight.tests.receipts import WARM_IN_A_MINUTE, fill
 from controlplane.traffic.deliveries.models import Delivery, Freeze
 from controlplane.traffic.deliveries.moving import TransitionRequest, move
@@ -219,9 +219,9 @@ def test_the_results_are_written(run, file, plan, passing, tmp_path):
 
 
 def test_every_outcome_has_one_status_in_both_commands_and_in_the_docs():
-    assert deliveries.OUTCOMES.keys() == deliveries.WORDS.keys() == set(outcome.WORDS.values())
+    assert deliveries.OUTCOMES.keys() == deliveries.WORDS.keys() == set(states.WORDS.values())
     rows = re.findall(
         r"^\| `(\w+)` \| .+ \| (\d) \| (\d) \|$", (ROOT / "docs" / "delivery.md").read_text(), re.MULTILINE
     )
-    known = {word: (deliveries.OUTCOMES[word], status) for status, word in outcome.WORDS.items()}
-    assert {word: (int(own), int(manage)) for word, own, manage in rows} == {**known, "refused": (3, outcome.REFUSED)}
+    known = {word: (deliveries.OUTCOMES[word], status) for status, word in states.WORDS.items()}
+    assert {word: (int(own), int(manage)) for word, own, manage in rows} == {**known, "refused": (3, states.REFUSED)}

@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 import redis
 
-from controlplane.evidence.previews import tasks
 from controlplane.evidence.previews.analysis.saving import is_sure, saving_of
 from controlplane.evidence.previews.analysis.types import Bounds, Saving
 from controlplane.evidence.previews.display import saving
 from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.previews.report import report
 from controlplane.evidence.previews.tests.conftest import OTTO
 from controlplane.evidence.previews.tests.rows import preview_of
 from controlplane.evidence.twin.prompt_cost import PromptCost
@@ -73,7 +73,7 @@ RESULT: dict[str, Any] = {"classes": {"all": {"n": 1900}}, "saving": SAVED, "req
 
 
 def reported(client: redis.Redis) -> SavingLines:
-    tasks.report_savings()
+    report()
     found = codec.decode(SavingLines, client.get(redis_keys.SAVINGS))
     assert found is not None
     assert 0 < client.ttl(redis_keys.SAVINGS) <= redis_keys.SAVINGS_TTL_S

@@ -12,8 +12,8 @@ from controlplane.pages.delivery_pages.display.interval import (
     signed_points,
 )
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
-from controlplane.traffic.deliveries.judge.margins import Harm, harm, margin
 from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
+from controlplane.traffic.deliveries.judge.verdicts import Harm, harm, margin
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
 from controlplane.traffic.policies.selectors import listed
 from fleet.counted import percent, times

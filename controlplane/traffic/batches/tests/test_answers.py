@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from controlplane.traffic.batches import answers
-from controlplane.traffic.batches.answers import LineAnswer
+from controlplane.traffic.batches import lines
+from controlplane.traffic.batches.lines import LineAnswer
 
 
-def meant(status: int, document: Any) -> answers.Meaning:
+def meant(status: int, document: Any) -> lines.Meaning:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return answers.meaning(LineAnswer(status, "r", body))
+    return lines.meaning(LineAnswer(status, "r", body))
 
 
 WHOLE: list[dict[str, Any]] = [
@@ -32,7 +32,7 @@ WHOLE += [
 @pytest.mark.parametrize(("is_final", "outcome"), [(True, "failed"), (False, "again")])
 def test_a_line_that_may_have_ended_its_engines_is_not_repeated(is_final: bool, outcome: str) -> None:
     body = b'{"error": {"code": "upstream_failed", "message": "it is tried on no other"}}'
-    assert answers.meaning(LineAnswer(502, "r", body, is_final=is_final)).outcome == outcome
+    assert lines.meaning(LineAnswer(502, "r", body, is_final=is_final)).outcome == outcome
 
 
 @pytest.mark.parametrize("document", WHOLE)
@@ -71,7 +71,7 @@ def test_an_error_of_status_200_that_blames_the_request_is_not_tried_again() -> 
 
 def test_a_refusal_for_now_is_one_whatever_its_status() -> None:
     busy = meant(200, {"error": {"code": 429, "message": "busy"}})
-    assert (busy.outcome, busy.reason) == ("later", answers.Reason("status_200", "busy"))
+    assert (busy.outcome, busy.reason) == ("later", lines.Reason("status_200", "busy"))
 
 
 STATUSES = {201: "failed", 400: "failed", 404: "failed", 408: "again", 500: "again", 502: "again", 504: "again"}
@@ -89,9 +89,9 @@ def test_a_line_that_fails_alike_on_two_engines_is_not_tried_again() -> None:
 
 def test_a_refusal_for_now_has_a_reason() -> None:
     refusal = {"error": {"code": "insufficient_quota", "message": "the budget is used up"}}
-    assert meant(429, refusal).reason == answers.Reason("insufficient_quota", "the budget is used up")
-    assert meant(503, b"busy").reason == answers.Reason("status_503", "status 503")
-    assert meant(503, {"error": "engine busy"}).reason == answers.Reason("status_503", "engine busy")
+    assert meant(429, refusal).reason == lines.Reason("insufficient_quota", "the budget is used up")
+    assert meant(503, b"busy").reason == lines.Reason("status_503", "status 503")
+    assert meant(503, {"error": "engine busy"}).reason == lines.Reason("status_503", "engine busy")
     long = meant(503, {"error": {"code": 7, "message": "x" * 1_000}}).reason
     assert long is not None
-    assert (long.code, len(long.message)) == ("status_503", answers.LONGEST_TEXT)
+    assert (long.code, len(long.message)) == ("status_503", lines.LONGEST_TEXT)

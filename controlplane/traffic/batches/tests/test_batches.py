@@ -21,8 +21,8 @@ from controlplane.people.audit.services import SYSTEM
 from controlplane.testing import api_caller
 from controlplane.traffic.batches import dispatcher, line_queue, placed, running, services, store
 from controlplane.traffic.batches.models import Batch, StoredFile
-from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.tests.test_lines import CHAT, line
+from controlplane.traffic.batches.turns import EngineReports
 from controlplane.traffic.keys import services as keys
 from controlplane.traffic.keys import workers_secret
 from controlplane.traffic.keys.publishing import valid_keys

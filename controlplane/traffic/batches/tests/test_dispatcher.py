@@ -17,13 +17,13 @@ from django.utils import timezone
 from controlplane.doors.jobs import expire
 from controlplane.people.audit.models import AuditEntry
 from controlplane.testing import api_caller
-from controlplane.traffic.batches import dispatcher, places, running, services, store
-from controlplane.traffic.batches.answers import LineAnswer
+from controlplane.traffic.batches import dispatcher, running, services, store, turns
 from controlplane.traffic.batches.dispatcher import Dispatcher
+from controlplane.traffic.batches.lines import LineAnswer
 from controlplane.traffic.batches.models import Batch
-from controlplane.traffic.batches.pace import EngineReports
 from controlplane.traffic.batches.tests.test_batches import AtOnce, Caller
 from controlplane.traffic.batches.tests.test_lines import CHAT, line
+from controlplane.traffic.batches.turns import EngineReports
 from fleet import jobs
 from router.contract.redis.sample import InstanceSample
 
@@ -187,7 +187,7 @@ def test_while_no_router_is_live_nothing_is_sent_and_the_batch_says_so(scene: Sc
 def test_a_window_does_not_count_the_wait_for_others_and_counts_that_for_a_reason_of_its_own(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "PLACES", 1)
+    monkeypatch.setattr(turns, "PLACES", 1)
     alice, bob = Caller("alice"), Caller("bob")
     first, second = alice.batch(*lines(90), window="1h"), bob.batch(*lines(4), window="1h")
     scene.play(2.0)
@@ -219,7 +219,7 @@ def test_a_batch_whose_lines_have_no_room_is_not_charged(scene: Scene, monkeypat
 
 
 def test_a_stuck_batch_gives_its_place_to_a_key_without_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES", 2)
+    monkeypatch.setattr(turns, "PLACES", 2)
     stuck = [Caller(f"stuck-{i}") for i in range(4)]
     late = Caller("late")
     scene.routers.answers = lambda key, body: None if key == late.row.pk else QUOTA
@@ -227,7 +227,7 @@ def test_a_stuck_batch_gives_its_place_to_a_key_without_one(scene: Scene, monkey
     scene.play(5.0)
     name = late.batch(*lines(3))
     scene.end_of(name)
-    assert scene.routers.now < 5.0 + 4 * places.LEAST_S
+    assert scene.routers.now < 5.0 + 4 * turns.LEAST_S
     assert {Batch.objects.get(name=one).state for one in waiting} == {"in_progress", "validating"} or {
         Batch.objects.get(name=one).state for one in waiting
     } == {"in_progress"}
@@ -253,8 +253,8 @@ def test_many_queued_batches_of_one_key_hide_none_of_another(scene: Scene, monke
 
 @pytest.mark.attacks
 def test_two_huge_batches_share_one_place_by_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES", 1)
-    monkeypatch.setattr(places, "TURN_S", 10.0)
+    monkeypatch.setattr(turns, "PLACES", 1)
+    monkeypatch.setattr(turns, "TURN_S", 10.0)
     callers = [Caller("alice"), Caller("bob")]
     names = [caller.batch(*lines(1_500)) for caller in callers]
     scene.play(50.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.traffic.batches import lines, pace
+from controlplane.traffic.batches import lines, turns
 from controlplane.traffic.batches.store import BatchResults, content
 from router.contract.redis.sample import InstanceSample
 
@@ -83,7 +83,7 @@ def sample(at: float, waiting: float = 0, kv_usage: float = 0.5, running: float 
 
 def paced(*steps: tuple[InstanceSample, ...], lines: int = 99) -> list[int]:
     """The limit after each step."""
-    limit, limits = pace.Pace(), []
+    limit, limits = turns.Pace(), []
     for samples in steps:
         limit.step(samples, lines)
         limits.append(limit.most)
@@ -118,7 +118,7 @@ def test_an_engine_that_is_gone_no_longer_counts() -> None:
 def test_only_the_pools_of_a_lines_model_slow_it_down() -> None:
     busy, idle = (InstanceSample(id=f"i{waiting}", epoch=1, at=0.0, waiting=waiting) for waiting in (3, 0))
     pools = {"llama": frozenset({"chat"}), "qwen": frozenset({"code"}), "asked-for": frozenset({"chat", "code"})}
-    load = pace.EngineReports({"chat": [idle], "code": [busy]}, pools)
+    load = turns.EngineReports({"chat": [idle], "code": [busy]}, pools)
     assert [load.of(name) for name in ("llama", "qwen", "asked-for")] == [[idle], [busy], [idle, busy]]
     assert load.of("an adapter") == [idle, busy]
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from controlplane.traffic.batches import places
-from controlplane.traffic.batches.places import Placed, Queued
+from controlplane.traffic.batches import turns
+from controlplane.traffic.batches.turns import Placed, Queued
 
 
 @pytest.fixture(autouse=True)
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES", 3)
+    monkeypatch.setattr(turns, "PLACES", 3)
 
 
 def held(pk: int, key: int, for_s: float = 60.0, waits: bool = False, leaves: bool = False) -> Placed:
@@ -17,12 +17,12 @@ def held(pk: int, key: int, for_s: float = 60.0, waits: bool = False, leaves: bo
 
 def test_keys_without_a_place_come_first() -> None:
     queued = [Queued(1, 7), Queued(2, 7), Queued(3, 7), Queued(4, 8)]
-    assert places.claims([], queued) == [1, 4, 2]
-    assert places.claims([held(9, 7)], queued) == [4, 1]
+    assert turns.claims([], queued) == [1, 4, 2]
+    assert turns.claims([held(9, 7)], queued) == [4, 1]
 
 
 def test_a_key_has_no_more_places_than_its_share() -> None:
-    assert places.claims([], [Queued(pk, 7) for pk in range(5)]) == [0, 1]
+    assert turns.claims([], [Queued(pk, 7) for pk in range(5)]) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_key_has_no_more_places_than_its_share() -> None:
     ],
 )
 def test_who_gives_up_a_place(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
-    assert places.leaver(placed, queued) == leaver
+    assert turns.leaver(placed, queued) == leaver

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from controlplane.traffic.batches import pace, turns
-from controlplane.traffic.batches.answers import Reason
+from controlplane.traffic.batches import turns
 from controlplane.traffic.batches.line_queue import LONGEST_PAUSE_S, LineQueue, delay
-from controlplane.traffic.batches.lines import Line
+from controlplane.traffic.batches.lines import Line, Reason
 from controlplane.traffic.batches.turns import Ticket, Turns
 
 QUOTA = Reason("insufficient_quota", "the budget is used up")
@@ -30,7 +29,7 @@ def widened(*queues: LineQueue, lane: int = 64) -> Turns:
     for one in queues:
         fair.add(one)
         for model in one.flows:
-            fair.lanes[model] = turns.Lane(pace=pace.Pace(lane))
+            fair.lanes[model] = turns.Lane(pace=turns.Pace(lane))
     return fair
 
 
@@ -179,11 +178,11 @@ def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
     first = queue(1, 1)
     fair.add(first)
     fair.add(other)
-    fair.lanes["m"] = turns.Lane(pace=pace.Pace(1))
+    fair.lanes["m"] = turns.Lane(pace=turns.Pace(1))
     (ticket,) = taken(fair, 1)
     fair.settle(ticket, (100_000, 0))
     fair.remove(first)
-    fair.pace(pace.EngineReports())
+    fair.pace(turns.EngineReports())
     fair.add(queue(1, 100))
     for _ in range(20):
         (ticket,) = taken(fair, 1)
@@ -215,9 +214,9 @@ def test_lanes_and_keys_that_nobody_needs_are_forgotten() -> None:
     lines = queue(1, 1)
     fair = widened(lines)
     (ticket,) = taken(fair, 5)
-    fair.pace(pace.EngineReports())
+    fair.pace(turns.EngineReports())
     assert fair.lanes.keys() == {"m"}
     fair.settle(ticket, TOKENS)
     fair.remove(lines)
-    fair.pace(pace.EngineReports())
+    fair.pace(turns.EngineReports())
     assert fair.lanes == {}

@@ -6,7 +6,7 @@ from typing import Any
 import redis
 
 from controlplane.traffic.deliveries.judge.statistics import slow
-from controlplane.traffic.deliveries.judge.traffic import Traffic
+from controlplane.traffic.deliveries.judge.sums import Traffic
 from fleet.redis import connect, live_routers, values_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.codec import Unreadable

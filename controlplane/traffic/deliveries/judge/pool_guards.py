@@ -4,10 +4,95 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
+from controlplane.traffic.deliveries.judge.memory import EndedCounts
+from controlplane.traffic.deliveries.judge.sums import Evidence
 from controlplane.traffic.deliveries.plan.types import PoolGuard
 from fleet.counted import counted, percent
 from router.contract import sketch
 from router.contract.redis.router_status import Window
+
+# The breaker: fails at once when many of the candidate's requests fail, without waiting for a comparison
+WINDOW_S = 30.0
+KEPT_S = 60.0
+LEAST_ENDED = 20
+LEAST_FAILED = 5  # least failed requests; fewer may come from one client that retries
+LEAST_SHARE = 0.05
+TIMES_CONTROL = 3.0
+SETTLE_S = 5.0  # time after a promotion within which every router has reported again
+
+
+def window(evidence: Evidence, now: float) -> EndedCounts:
+    candidate, control = evidence.total("candidate"), evidence.total("control")
+    return EndedCounts(now, (candidate.judged, candidate.failed), (control.judged, control.failed))
+
+
+def kept(windows: Sequence[EndedCounts], now: float) -> list[EndedCounts]:
+    return [each for each in windows if now - each.at <= KEPT_S]
+
+
+def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
+    """Judge the candidate's failed requests. `windows`: earlier looks at this generation, oldest first."""
+    old = [each for each in windows if now.at - each.at >= WINDOW_S]
+    before = old[-1] if old else EndedCounts(now.at, (0, 0), (0, 0))
+    period = f"in {now.at - before.at:.0f} s" if old else "since the split began"
+    ended, failed = (now.candidate[at] - before.candidate[at] for at in (0, 1))
+    of_control, of_control_failed = (now.control[at] - before.control[at] for at in (0, 1))
+    share = failed / ended if ended else 0.0
+    control = of_control_failed / of_control if of_control else 0.0
+    broken = _is_broken(ended, failed, share, control)
+    return GuardFinding(
+        metric="breaker",
+        verdict="fail" if broken else "inconclusive",
+        text=f"{failed} of {ended} requests failed {period}, {of_control_failed} of {of_control} in control",
+        candidate=share,
+        control=control,
+        worse=max(LEAST_SHARE, TIMES_CONTROL * control),
+        n=(ended, of_control),
+    )
+
+
+def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
+    many = ended >= LEAST_ENDED and failed >= LEAST_FAILED
+    return many and share >= LEAST_SHARE and share >= TIMES_CONTROL * control
+
+
+def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
+    """Return the routers' last minute at the promotion; the latest known counts while reports may still precede it."""
+    if known is None:
+        return now
+    settling = now.at - known.at < SETTLE_S
+    return EndedCounts(known.at, now.candidate, now.control) if settling else known
+
+
+def older(promoted: EndedCounts, now: float) -> int:
+    """Return the most failures in the routers' last minute that may precede the promotion."""
+    return promoted.candidate[1] if now - promoted.at < SETTLE_S + KEPT_S else 0
+
+
+def share_of(counts: EndedCounts) -> float:
+    """Return the share of the candidate's requests that failed; 0 if there are too few."""
+    ended, failed = counts.candidate
+    return failed / ended if ended >= LEAST_ENDED else 0.0
+
+
+def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
+    """Judge the bake, when the candidate serves every request. `errors`, `ended`: counts of the last minute.
+
+    `before`: the usual share of errors before the promotion. `older`: errors that may be from before it; they do not
+    count against the candidate.
+    """
+    failed = max(0, errors - older)
+    share = failed / ended if ended else 0.0
+    excuse = f", {min(older, errors)} of them perhaps before the promotion" if older else ""
+    return GuardFinding(
+        metric="breaker",
+        verdict="fail" if _is_broken(ended, failed, share, before) else "inconclusive",
+        text=f"{errors} of {ended} requests failed in the last minute{excuse}",
+        candidate=share,
+        control=before,
+        worse=max(LEAST_SHARE, TIMES_CONTROL * before),
+        n=(ended, 0),
+    )
 
 
 @dataclass(frozen=True, slots=True)

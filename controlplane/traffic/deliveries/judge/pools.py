@@ -5,22 +5,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from controlplane.traffic.deliveries.judge import (
-    breaker,
-    look,
-    pool_guards,
-    prometheus,
-    rare,
-    shadow,
-    switchback,
-    verdicts,
-)
+from controlplane.traffic.deliveries.judge import look, pool_guards, prometheus, shadow, switchback, verdicts
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.look import Situation
 from controlplane.traffic.deliveries.judge.memory import Block, EndedCounts, Memory, PoolMemory
 from controlplane.traffic.deliveries.judge.prometheus import QueryResults
-from controlplane.traffic.deliveries.judge.sums import Evidence, gather
-from controlplane.traffic.deliveries.judge.traffic import Traffic
+from controlplane.traffic.deliveries.judge.sums import Evidence, Traffic, gather
 from controlplane.traffic.deliveries.plan.types import CountGuard, PoolGuard, PrometheusGuard, Shadow, Switchback
 from controlplane.traffic.deliveries.states import State
 from router.policy.types import CLASSES
@@ -70,7 +60,7 @@ def _of_split(
         return [*found, *_of_blocks(at, inputs, pool, traffic, mine, step)]
     kept.errors_before = _error_share(evidence)
     judged = verdicts.judge(evidence, at.plan, inputs.share)
-    return [*found, *rare.deferred(judged, evidence, at.plan, at.step, inputs.share)]
+    return [*found, *verdicts.deferred(judged, evidence, at.plan, at.step, inputs.share)]
 
 
 def _behind(traffic: Traffic, pool: str, generation: int, mine: PoolMemory, now: float) -> list[GuardFinding]:
@@ -88,9 +78,9 @@ def _behind(traffic: Traffic, pool: str, generation: int, mine: PoolMemory, now:
 
 
 def _breaker(evidence: Evidence, mine: PoolMemory, now: float) -> GuardFinding:
-    window = breaker.window(evidence, now)
-    finding = breaker.breaker(mine.windows, window)
-    mine.windows = [*breaker.kept(mine.windows, now), window]
+    window = pool_guards.window(evidence, now)
+    finding = pool_guards.breaker(mine.windows, window)
+    mine.windows = [*pool_guards.kept(mine.windows, now), window]
     return finding
 
 
@@ -154,7 +144,7 @@ def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, n
     ended = sum(window.n - window.client_error for window in windows)
     failed = sum(window.error for window in windows)
     mine = kept.pools[pool]
-    mine.promoted = breaker.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
+    mine.promoted = pool_guards.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
     # Without an earlier step, live's last minute gives the usual share of errors.
-    usual = kept.errors_before if at.step else breaker.share_of(mine.promoted)
-    return breaker.after_promotion(failed, ended, usual, breaker.older(mine.promoted, now))
+    usual = kept.errors_before if at.step else pool_guards.share_of(mine.promoted)
+    return pool_guards.after_promotion(failed, ended, usual, pool_guards.older(mine.promoted, now))

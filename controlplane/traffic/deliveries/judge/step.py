@@ -19,7 +19,7 @@ from controlplane.traffic.deliveries.judge.look import Proposal, Situation
 from controlplane.traffic.deliveries.judge.memory import Memory
 from controlplane.traffic.deliveries.judge.pools import LookInputs, findings_of
 from controlplane.traffic.deliveries.judge.prometheus import QueryResults
-from controlplane.traffic.deliveries.judge.traffic import Traffic
+from controlplane.traffic.deliveries.judge.sums import Traffic
 from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.moving import clock_s
 from controlplane.traffic.deliveries.plan import stored_plan

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.memory import Block
-from controlplane.traffic.deliveries.judge.rare import left_out
 from controlplane.traffic.deliveries.judge.statistics import comparisons, student
 from controlplane.traffic.deliveries.judge.sums import Evidence, added, added_arm
-from controlplane.traffic.deliveries.judge.verdicts import Levels, in_unit, levels_of, sentence, verdict_of
+from controlplane.traffic.deliveries.judge.verdicts import Levels, in_unit, left_out, levels_of, sentence, verdict_of
 from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, ComparisonGuard, Plan
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally

@@ -1,16 +1,29 @@
 """The guards of a plan against the evidence of one pool: a finding for each. Pure."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
+from msgspec.structs import replace
+
 from controlplane.traffic.deliveries.judge.findings import GuardFinding, Verdict
-from controlplane.traffic.deliveries.judge.margins import margin
 from controlplane.traffic.deliveries.judge.statistics import comparisons, counts
 from controlplane.traffic.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.traffic.deliveries.judge.statistics.counts import Counted
 from controlplane.traffic.deliveries.judge.sums import Evidence
-from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
+from controlplane.traffic.deliveries.plan.types import (
+    NEEDED,
+    OCCURS,
+    RARE,
+    Canary,
+    ComparisonGuard,
+    Count,
+    CountGuard,
+    Plan,
+    Switchback,
+)
 from fleet.counted import percent, times
 from router.contract.redis.delivery import Arm
 
@@ -221,3 +234,114 @@ def _sessions(arms: dict[Arm, dict[int, int]]) -> dict[int, int]:
 
 def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
     return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
+
+
+# The meaning of an interval for a guard's limits: the harm it shows, and the certain margin in words
+
+
+class Harm(StrEnum):
+    BEYOND = "beyond"  # the whole interval is worse than the limit
+    WORSE = "worse"  # the whole interval is worse than control, and not surely beyond the limit
+    WITHIN = "within"  # no part of the interval is beyond the limit
+    UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
+
+
+def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
+    """Classify an interval. Bounds and limit are relative or in points; an absent bound is infinite."""
+    low, high = -math.inf if lower is None else lower, math.inf if upper is None else upper
+    if low > worse:
+        return Harm.BEYOND
+    if high <= worse:
+        return Harm.WITHIN
+    return Harm.WORSE if low > 0 else Harm.UNKNOWN
+
+
+def margin(metric: str, lower: float | None, upper: float | None, worse: float, fine: float | None) -> str:
+    """Say the certain margin, as in "surely less than 2.00× slower; 1.25× not excluded"."""
+    high = math.inf if upper is None else upper
+    limits = sorted({worse, *(() if fine is None else (fine,))})
+    sure = next((limit for limit in limits if high <= limit), None)
+    possible = [limit for limit in limits if limit < high and limit <= worse]
+    parts = [
+        _surely(metric, lower, high),
+        "" if sure is None or high < 0 else f"surely less than {_limit(metric, sure)} {_comparative(metric)}",
+        f"{_limit(metric, max(possible))} not excluded" if possible and _is_open(lower, worse) else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _surely(metric: str, lower: float | None, high: float) -> str:
+    if high < 0:
+        return f"surely {'faster' if metric in NEEDED else 'fewer'} than control"
+    return f"surely {_comparative(metric)} than control" if lower is not None and lower > 0 else ""
+
+
+def _is_open(lower: float | None, worse: float) -> bool:
+    return lower is None or lower <= worse
+
+
+def _comparative(metric: str) -> str:
+    return "slower" if metric in NEEDED else "more"
+
+
+def _limit(metric: str, limit: float) -> str:
+    return times(1 + limit) if metric in NEEDED else f"{100 * limit:.3g} points"
+
+
+# Defers classes that are too rare to wait for from a canary to a later step. A class with a twentieth of the requests
+# takes ten times as long to judge as one with half of them. If a later step judges it with more requests, a canary
+# passes as soon as the other classes are fine. Failures still count.
+
+
+def deferred(
+    findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan, step: int, share: float
+) -> tuple[GuardFinding, ...]:
+    """Return the findings of a canary with this share; rare classes are deferred if a later step judges them.
+
+    At least one comparison is kept, so a pool with little traffic stays without data.
+    """
+    later = next((each for each in plan.steps[step + 1 :] if isinstance(each, Canary | Switchback)), None)
+    if later is None:
+        return tuple(findings)
+    where = f"at {percent(later.share, '.3g')}" if isinstance(later, Canary) else "in the switchback"
+    why = f"too rare at {percent(share, '.3g')} to wait for: judged {where}"
+    return _unless_all(findings, tuple(_deferred(each, evidence, plan, why) for each in findings))
+
+
+def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
+    """Return the findings of a finished switchback. No later step judges rare classes, so those with too few pairs are
+    left out: they must not keep a good candidate from passing."""
+    why = "too rare for blocks of this length: not judged"
+    found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
+    return list(_unless_all(findings, found))
+
+
+def _unless_all(before: Sequence[GuardFinding], after: Sequence[GuardFinding]) -> tuple[GuardFinding, ...]:
+    waits = any(each.needed and each.verdict not in ("deferred", "not_judged") for each in after)
+    return tuple(after if waits else before)
+
+
+def _deferred(
+    finding: GuardFinding,
+    evidence: Evidence,
+    plan: Plan,
+    why: str,
+    verdicts: Sequence[Verdict] = ("no_data", "inconclusive"),
+) -> GuardFinding:
+    is_open = finding.needed and finding.verdict in verdicts
+    if not is_open or not is_rarer(evidence, finding.request_class, RARE):
+        return finding
+    harm = next(_pointing_to_harm(evidence, finding.request_class, plan), "")
+    if harm:
+        return replace(finding, text=f"{finding.text}; this step waits for it: {harm} so far")
+    return replace(finding, verdict="deferred", text=f"{finding.text}; {why}")
+
+
+def _pointing_to_harm(evidence: Evidence, name: str, plan: Plan) -> Iterator[str]:
+    """Yield the class's comparisons that exceed `worse` by more than their standard error."""
+    for guard in plan.guards:
+        if not isinstance(guard, ComparisonGuard) or name not in guard.classes:
+            continue
+        estimate = estimated(evidence, guard.metric, name)
+        if estimate is not None and in_unit(guard.metric, estimate.difference - estimate.se) > guard.worse:
+            yield shown(guard.metric, name, in_unit(guard.metric, estimate.difference))

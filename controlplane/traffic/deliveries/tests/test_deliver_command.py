@@ -7,11 +7,22 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
 from controlplane.management.commands import deliver
-from controlplane.traffic.deliveries import moving, outcome, selectors, services
+from controlplane.traffic.deliveries import moving, selectors, services, states
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.moving import TransitionRequest
-from controlplane.traffic.deliveries.outcome import DELIVERED, GUARD, NEEDS_PERSON, PERSON, REFUSED, TIME
-from controlplane.traffic.deliveries.states import CLOSED, TABLE, Origin, State, Trigger
+from controlplane.traffic.deliveries.states import (
+    CLOSED,
+    DELIVERED,
+    GUARD,
+    NEEDS_PERSON,
+    PERSON,
+    REFUSED,
+    TABLE,
+    TIME,
+    Origin,
+    State,
+    Trigger,
+)
 from controlplane.traffic.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.tests.conftest import edit
@@ -101,7 +112,7 @@ ENDS = [
 def test_the_exit_status_says_how_it_ended(files, passing, code, things, capsys) -> None:
     passing.extend(things)
     assert run("default", wait=True, **files(plan={"steps": [CANARY, FULL]})) == code
-    assert outcome.MEANING[code] in capsys.readouterr().out
+    assert states.MEANING[code] in capsys.readouterr().out
     assert not passing
 
 
@@ -205,9 +216,9 @@ def test_stop_through_djangos_own_entrance_says_the_same(capsys) -> None:
 def test_every_state_has_a_status_or_goes_on() -> None:
     for state in State:
         for what in Trigger:
-            found = outcome.status(state, what)
+            found = states.status(state, what)
             assert (found is None) == (
                 state not in CLOSED and state not in (State.PROPOSED, State.WAITING, State.PAUSED)
             )
-            assert found is None or found in outcome.MEANING
+            assert found is None or found in states.MEANING
     assert all(rule.what in Trigger for rule in TABLE.values())

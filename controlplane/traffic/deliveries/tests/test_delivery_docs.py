@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from controlplane.doors.api.api import api
-from controlplane.traffic.deliveries import outcome
+from controlplane.traffic.deliveries import states
 
 TEXT = (Path(__file__).resolve().parents[4] / "docs" / "delivery.md").read_text()
 
@@ -22,4 +22,4 @@ def test_each_operation_on_deliveries_is_named() -> None:
 
 def test_each_exit_status_is_explained() -> None:
     rows = re.findall(r"^\| `\w+` \| .+ \| \d \| (\d) \|$", TEXT, re.MULTILINE)
-    assert {int(code) for code in rows} == outcome.MEANING.keys()
+    assert {int(code) for code in rows} == states.MEANING.keys()

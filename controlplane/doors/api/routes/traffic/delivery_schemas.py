@@ -10,7 +10,7 @@ from ninja import Field, Schema
 from controlplane.doors.api.etags import Versioned
 from controlplane.doors.api.openapi import ROW_MAX
 from controlplane.doors.api.unread import Body
-from controlplane.traffic.deliveries import outcome, results, selectors
+from controlplane.traffic.deliveries import results, selectors, states
 from controlplane.traffic.deliveries.foresight import foresee
 from controlplane.traffic.deliveries.foresight.foresee import Foresight
 from controlplane.traffic.deliveries.judge.step import unwatched_since
@@ -133,7 +133,7 @@ class DeliveryOut(Schema):
 
     @staticmethod
     def resolve_outcome(row: Delivery) -> str:
-        return outcome.word(row.state, row.what)
+        return states.word(row.state, row.what)
 
     @staticmethod
     def resolve_share(row: Delivery) -> float:

@@ -1,6 +1,7 @@
 import pytest
 
-from controlplane.traffic.deliveries.judge.breaker import (
+from controlplane.traffic.deliveries.judge.memory import EndedCounts
+from controlplane.traffic.deliveries.judge.pool_guards import (
     after_promotion,
     at_promotion,
     breaker,
@@ -9,7 +10,6 @@ from controlplane.traffic.deliveries.judge.breaker import (
     share_of,
     window,
 )
-from controlplane.traffic.deliveries.judge.memory import EndedCounts
 from controlplane.traffic.deliveries.judge.tests.traffic import evidence
 
 

@@ -13,7 +13,7 @@ from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.look import Situation, propose
 from controlplane.traffic.deliveries.judge.memory import Memory
 from controlplane.traffic.deliveries.judge.pools import LookInputs
-from controlplane.traffic.deliveries.judge.traffic import Traffic
+from controlplane.traffic.deliveries.judge.sums import Traffic
 from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.states import State, Trigger
 from router.contract import verdict

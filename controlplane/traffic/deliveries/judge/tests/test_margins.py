@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.traffic.deliveries.judge.margins import Harm, harm, margin
+from controlplane.traffic.deliveries.judge.verdicts import Harm, harm, margin
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.look import is_fine
-from controlplane.traffic.deliveries.judge.rare import deferred
 from controlplane.traffic.deliveries.judge.sums import Evidence
 from controlplane.traffic.deliveries.judge.tests.traffic import evidence
-from controlplane.traffic.deliveries.judge.verdicts import judge
+from controlplane.traffic.deliveries.judge.verdicts import deferred, judge
 from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from router.contract.redis.delivery import Moments
 

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
-from controlplane.traffic.deliveries.judge.rare import deferred
 from controlplane.traffic.deliveries.judge.sums import Evidence
 from controlplane.traffic.deliveries.judge.tests.traffic import evidence
-from controlplane.traffic.deliveries.judge.verdicts import compare, judge, levels_of, problems
+from controlplane.traffic.deliveries.judge.verdicts import compare, deferred, judge, levels_of, problems
 from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.types import ComparisonGuard, Plan
 
