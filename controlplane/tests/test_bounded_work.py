@@ -20,8 +20,7 @@ from django.urls import get_resolver
 
 from controlplane.common import computing
 from controlplane.doors.api.api import api
-from controlplane.evidence.systems.asking import inputs_of
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, inputs_of
 from controlplane.evidence.systems.system import System
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.tests.conftest import mooncake_line

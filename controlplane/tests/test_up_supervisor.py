@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.doors.up import CannotStart, console, database, ready, record, supervisor, weir
+from controlplane.doors.up import CannotStart, console, database, ready, supervisor, weir
 from controlplane.doors.up.child import Child, open_log
 from controlplane.doors.up.plan import Process, Ready
 from controlplane.doors.up.supervisor import Hooks, Supervisor, cause
@@ -84,7 +84,7 @@ def fails(*_args, **_more):
 
 
 async def test_a_process_is_restarted_although_nothing_can_be_recorded(supervise, calls, monkeypatch, capsys):
-    monkeypatch.setattr(record, "write", fails)
+    monkeypatch.setattr(supervisor, "write_record", fails)
     weir = supervise()
     async with running(weir):
         await restarted(weir.children[0])

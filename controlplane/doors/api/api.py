@@ -4,9 +4,8 @@ operations share (headers, errors) is described by openapi.py."""
 from controlplane.doors.api import handlers
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.idempotency import once
-from controlplane.doors.api.parser import StrictJson
 from controlplane.doors.api.tables import tabled
-from controlplane.doors.api.unread import refuse_unread
+from controlplane.doors.api.unread import StrictJson, refuse_unread
 
 api = handlers.WeirApi(
     title="Weir",

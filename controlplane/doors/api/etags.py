@@ -1,14 +1,19 @@
-"""ETag, If-Match and If-None-Match, which detect concurrent writes and wait for changes."""
+"""Rows of an answer, one or a page of them, and their ETags."""
 
 from typing import Any, TypeVar
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
 
 from controlplane.common import as_seen
+from controlplane.doors.api.problems import ApiProblem
 
+Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)
+
+
+# ETag, If-Match and If-None-Match, which detect concurrent writes and wait for changes
 
 
 def if_match(request: HttpRequest) -> str | None:
@@ -47,3 +52,14 @@ class Versioned(Etag):
     @staticmethod
     def resolve_etag(row: Any) -> str:
         return row["etag"] if isinstance(row, dict) else as_seen.etag(row)
+
+
+def found(row: Row | None, detail: str) -> Row:
+    if row is None:
+        raise ApiProblem(404, detail=detail)
+    return row
+
+
+def page(rows: QuerySet[M], before: int | None, limit: int, by: str = "pk") -> list[M]:
+    """Return the first `limit` rows, or those below `before`."""
+    return list((rows if before is None else rows.filter(**{f"{by}__lt": before}))[:limit])

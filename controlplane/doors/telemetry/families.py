@@ -6,9 +6,8 @@ from typing import Literal
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from controlplane.live.dashboard.frame import latency
-from controlplane.live.dashboard.frame.latency import ALL_POOLS
-from controlplane.live.dashboard.frame.types import Classes, Columns, Frame, LivePolicy
+from controlplane.live.dashboard.frame import types
+from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, Frame, LivePolicy
 
 Values = Iterable[tuple[tuple[str, ...], float | None]]
 
@@ -81,11 +80,11 @@ def _classes(classes: Mapping[str, Classes]) -> Iterator[Metric]:
     ]
     for column, (name, text) in CLASS_COUNTS.items():
         yield gauge(name, text, ("pool", "class"), [(key, figures.get(column)) for key, figures in rows])
-    for metric in latency.LATENCIES:
+    for metric in types.LATENCIES:
         values = [
             ((*key, str(quantile)), None if ms is None else ms / 1000)
             for key, figures in rows
-            for quantile, ms in zip(latency.PERCENTILES.values(), figures[metric.key], strict=True)
+            for quantile, ms in zip(types.PERCENTILES.values(), figures[metric.key], strict=True)
         ]
         yield _summary(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
 

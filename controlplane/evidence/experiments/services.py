@@ -1,6 +1,8 @@
 """Starts and cancels experiments."""
 
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from django.db import transaction
@@ -13,9 +15,10 @@ from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.modes.run_inputs import NO_RECORD
 from controlplane.evidence.experiments.product import product
 from controlplane.evidence.experiments.record import ExperimentRecord, Repeated, Selection
-from controlplane.evidence.experiments.start import expect, fleets
+from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.start import fleets
 from controlplane.evidence.experiments.start.arms import Base, resolve
-from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.experiments.start.body import ExpectIn, ExperimentIn
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace
@@ -29,6 +32,65 @@ from fleet.selectors import pools
 from router.contract.problem import InvalidInput, Problem
 
 RUNS_MAX = 60
+
+
+# Checks expectations against the arms and the SLO of their experiment
+_PAIRED = [key for key, metric in METRICS.items() if metric.paired]
+_NEED_SLO = [key for key, metric in METRICS.items() if metric.needs_slo]
+
+
+def check(items: Sequence[ExpectIn], arms: Collection[str], has_slo: bool) -> list[Problem]:
+    """Return the problems of expectations. `arms` is empty if an arm is invalid, which is reported separately."""
+    return [
+        Problem(f"expect.{index}.{field}", getattr(item, field), message)
+        for index, item in enumerate(items)
+        for field, holds, message in _rules(arms, has_slo)
+        if not holds(item)
+    ]
+
+
+def _rules(arms: Collection[str], has_slo: bool) -> tuple[tuple[str, Callable[[ExpectIn], Any], str], ...]:
+    named = f"arms are {', '.join(sorted(arms))}"
+    return (
+        ("metric", lambda item: item.metric in METRICS, f"allowed: {', '.join(METRICS)}"),
+        (
+            "metric",
+            lambda item: has_slo or item.metric not in _NEED_SLO,
+            "needs `slo`, which the experiment does not set",
+        ),
+        (
+            "metric",
+            lambda item: not _by_interval(item) or item.metric not in METRICS or item.metric in _PAIRED,
+            f"has no interval; with relative_to or confidence, allowed: {', '.join(_PAIRED)}",
+        ),
+        ("arm", lambda item: not item.arm or not arms or item.arm in arms, named),
+        ("relative_to", lambda item: not item.relative_to or not arms or item.relative_to in arms, named),
+        ("relative_to", lambda item: not item.relative_to or item.relative_to != item.arm, "needs another arm"),
+        ("max", lambda item: item.relative_to or _any(item.min, item.max), "needs a min, a max, or both"),
+        (
+            "max",
+            lambda item: not item.relative_to or not _any(item.min, item.max),
+            "not with relative_to, but max_ratio",
+        ),
+        (
+            "max_ratio",
+            lambda item: not item.relative_to or _any(item.min_ratio, item.max_ratio),
+            "relative_to needs a min_ratio, a max_ratio, or both",
+        ),
+        (
+            "max_ratio",
+            lambda item: item.relative_to or not _any(item.min_ratio, item.max_ratio),
+            "needs relative_to: the arm to which it is a ratio",
+        ),
+    )
+
+
+def _by_interval(item: ExpectIn) -> bool:
+    return bool(item.relative_to or item.confidence)
+
+
+def _any(*limits: float | None) -> bool:
+    return any(limit is not None for limit in limits)
 
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
@@ -51,7 +113,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
         trace_problems
         + _check_pool(asked, pool)
         + _check_size(asked, most_runs)
-        + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
+        + check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
     )
     if problems or pool is None:
         raise InvalidInput(problems=problems)

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from controlplane.common.figures import ms
-from controlplane.evidence.systems.dwdp_curve import curve_chart, curve_of, curve_table
 from controlplane.evidence.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
-from controlplane.evidence.systems.dwdp_play import PLAYABLE
+from controlplane.evidence.systems.dwdp_play import PLAYABLE, curve_chart, curve_of, curve_table
 from controlplane.evidence.systems.system import (
     Answer,
     Axis,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from controlplane.evidence.systems import neuron_play as play
-from controlplane.evidence.systems.neuron_scaling import TRAFFIC, Reading, readings
+from controlplane.evidence.systems.neuron_play import TRAFFIC, Reading, readings
 from controlplane.evidence.systems.pool_plays import NEURON_PLAYABLE
 from controlplane.evidence.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from controlplane.evidence.twin.simulation.types import SimulatedUse, TwinOutcome

@@ -9,8 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.evidence.systems.asking import ask, figures, plays
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, plays
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import build, options_of
 from fleet.kinds.options.option_field import OptionField, shown, typed_value

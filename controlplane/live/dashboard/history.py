@@ -3,14 +3,23 @@
 A gap between frames becomes a row without values, which breaks the line.
 """
 
+import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import TypedDict
 
-from controlplane.live.dashboard import heat
-from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
-from controlplane.live.dashboard.frame.types import ClassWindow, Columns, Frame, HistoryRow, KeptClasses
-from controlplane.live.dashboard.kept_row import joined, kv_bytes, kv_usage, names
+from controlplane.live.dashboard.frame.types import (
+    ALL_POOLS,
+    LATENCIES,
+    PERCENTILES,
+    ClassWindow,
+    Columns,
+    Frame,
+    HistoryRow,
+    KeptClasses,
+)
+from controlplane.live.dashboard.kept_row import STEPS, joined, kv_bytes, kv_usage, names
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 POINTS = 300  # points per line, a chart's resolution
@@ -22,6 +31,70 @@ LATER_COUNTS = ("client_errors",)  # fields after the percentiles; rows of earli
 COUNTS = (*FIRST_COUNTS, *LATER_COUNTS)
 PERCENTILE_KEYS = tuple(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES)
 CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
+
+
+# The KV usage of each instance over time as one matrix of bytes, made once for all viewers
+COLUMNS = 150  # columns of the heat map over any range
+ROWS_PER_COLUMN = 4  # frames looked at; a bin of an hour has 24
+NO_DATA = 255
+PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # percentage by kept byte
+
+Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list[str], "cells": str})  # cells: base64
+
+
+def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
+    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin in percent; NO_DATA without
+    a sample."""
+    width = max(1, math.ceil(seconds / COLUMNS))
+    last = math.floor(end / width)
+    first = last - math.ceil(seconds / width) + 1
+    count = last - first + 1
+    filled = [
+        (column, ids, highest)
+        for column, group in groupby(_thinned(rows, width), lambda row: math.floor(row["at"] / width) - first)
+        if 0 <= column < count
+        for ids, highest in _highest(group)
+    ]
+    found = list(dict.fromkeys(chain.from_iterable(names(ids) for ids, _ in groupby(ids for _, ids, _ in filled))))
+    return {
+        "from": first * width,
+        "bin_s": width,
+        "columns": count,
+        "ids": found,
+        "cells": base64.b64encode(_matrix(found, count, filled)).decode(),
+    }
+
+
+def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
+    """Thin the rows: one row a second is more than a wide bin needs; the newest stays."""
+    if len(rows) < 2:
+        return rows
+    every = (rows[-1]["at"] - rows[0]["at"]) / (len(rows) - 1) or 1.0
+    step = max(1, math.floor(width / every / ROWS_PER_COLUMN))
+    return rows[::-step][::-1]
+
+
+def _highest(rows: Iterable[HistoryRow]) -> Iterator[tuple[str, bytes]]:
+    """Yield the highest of consecutive rows with the same instances, the cheapest way for many instances."""
+    for ids, group in groupby(rows, lambda row: row["ids"]):
+        first, *others = [row["kv"] for row in group]
+        yield ids, bytes(map(max, first, *others)) if others else first
+
+
+def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes]]) -> bytes:
+    """Return a line of `count` cells for each instance. A column with the same instances as the matrix, the usual case,
+    costs least."""
+    made, places = bytearray(count * len(found)), {name: at * count for at, name in enumerate(found)}
+    whole, before = joined(found), -1
+    for column, ids, highest in filled:
+        if ids == whole and column != before:
+            made[column::count] = highest
+        else:
+            for name, value in zip(names(ids), highest, strict=True):
+                at = places[name] + column
+                made[at] = max(made[at], value)
+        before = column
+    return bytes(made).translate(PERCENT)
 
 
 class FrameHistory(TypedDict):
@@ -39,7 +112,7 @@ class KeptHistory(FrameHistory):
 
 
 class ChartedHistory(FrameHistory):
-    heat: heat.Heat
+    heat: Heat
 
 
 def row(frame: Frame) -> HistoryRow:
@@ -84,7 +157,7 @@ def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory
 
 def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
     """Return the columns that Live and the wall draw."""
-    return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
+    return {**_columns(rows, now, seconds), "heat": cells(rows, now, seconds)}
 
 
 def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHistory:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.live.dashboard import history
-from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from controlplane.live.dashboard.frame.slo import LOW_N
-from controlplane.live.dashboard.frame.types import Frame
+from controlplane.live.dashboard.frame.types import ALL_POOLS, LATENCIES, PERCENTILES, Frame
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
 

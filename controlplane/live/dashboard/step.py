@@ -13,7 +13,7 @@ import redis
 from controlplane.base.schedule import reports
 from controlplane.common.database_trouble import says_read_only
 from controlplane.live.dashboard import history, kept_row
-from controlplane.live.dashboard.frame import folding, router_silence, ticker
+from controlplane.live.dashboard.frame import folding, ticker
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.live.dashboard.frame.types import Frame, HistoryRow
 from controlplane.live.dashboard.router_answers import router_answers
@@ -65,7 +65,7 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
     frame = build_frame(now, inputs, previous, built_by)
     text = encode(frame)
     publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
-    for event in router_silence.events(now, frame, previous):
+    for event in ticker.events(now, frame, previous):
         entry: Any = {"e": codec.encode(event)}
         client.xadd(redis_keys.EVENTS, entry, maxlen=EVENTS_KEPT, approximate=True)
     return text

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.pages.delivery_pages import draft_views, freeze_views, rule_views, views
+from controlplane.pages.delivery_pages import draft_views, freeze_views, views
 
 urlpatterns = [
     path("deliveries/", views.delivery_list, name="deliveries"),
@@ -12,5 +12,5 @@ urlpatterns = [
     path("freezes/", freeze_views.freezes, name="freezes"),
     path("freezes/<int:number>/remove", freeze_views.remove, name="freeze-remove"),
     path("policies/<slug:name>/draft/deliver", draft_views.deliver, name="draft-deliver"),
-    path("policies/<slug:name>/delivery-rules", rule_views.rules, name="delivery-rules"),
+    path("policies/<slug:name>/delivery-rules", freeze_views.rules, name="delivery-rules"),
 ]

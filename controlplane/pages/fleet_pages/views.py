@@ -1,10 +1,12 @@
 """Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
+import redis
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -14,8 +16,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.common.as_seen import posted
 from controlplane.common.figures import seconds
+from controlplane.evidence.twin import expected_error
+from controlplane.evidence.twin.pool_model import NotModelled, twin_of
+from controlplane.live.dashboard.frame.slo import SloRow, rows
 from controlplane.live.dashboard.frame.tiers import tier_rows
+from controlplane.live.dashboard.frame.types import Frame
 from controlplane.live.dashboard.page import CONSTANTS
+from controlplane.live.dashboard.step import latest
 from controlplane.live.dashboard.views import asked_range, ranges
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
@@ -23,10 +30,8 @@ from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refu
 from controlplane.pages.fleet_ops.node_rows import gpu_use_of, node_rows
 from controlplane.pages.fleet_ops.ranks import rank_rows
 from controlplane.pages.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
-from controlplane.pages.fleet_ops.slo import slo_rows
 from controlplane.pages.fleet_ops.tier_saving import tier_saving
 from controlplane.pages.fleet_ops.topology import topology
-from controlplane.pages.fleet_ops.twin_source import twin_source
 from controlplane.pages.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.section_rows import section_rows
@@ -41,11 +46,13 @@ from fleet.kinds.options.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
 from fleet.plan.state import REPLACE_AFTER_S
+from fleet.redis import connect
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
-from fleet.spec.sections import MAX_REPLICAS, update_of
+from fleet.spec.sections import MAX_REPLICAS, slo_of, update_of
 from router.contract.fields import Field
+from router.contract.redis.staleness import FRAME_OLD_S
 from router.contract.secret_text import masked_words
 
 LOG_LINES = 60
@@ -60,6 +67,52 @@ CHARTS = {
     "hits": "Cache hit rate",
     "ttft": "TTFT p90",
 }
+WHY = {
+    "profile": "its model, GPU and layout have one",
+    "transferred": "nothing was fitted to or measured of its model in this layout",
+    "calibrated": "a measurement of its engines comes first",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSource:
+    about: str  # empty if the twin cannot compute the pool
+    why: str
+    expected: str = ""
+    cautions: tuple[str, ...] = ()
+
+
+def twin_source(pool: Pool) -> TwinSource | None:
+    """Return the source; None for a pool that serves no requests."""
+    kind = KINDS.get(pool.kind)
+    if kind is None or not kind.serves:
+        return None
+    try:
+        found = twin_of(pool)
+    except NotModelled as error:
+        return TwinSource("", str(error))
+    return TwinSource(found.about, WHY[found.basis], expected_error.described(found.expected), found.cautions)
+
+
+def slo_rows(pool: Pool) -> list[SloRow]:
+    """Return rows for the classes with a target."""
+    limits = slo_of(pool.slo, pool.autoscale)
+    if not limits:
+        return []
+    frame = _recent_frame()
+    if frame is None:
+        return rows(limits, None)
+    return rows(limits, frame["classes"].get(pool.name, {}), frame.get("slo", {}).get(pool.name, {}))
+
+
+def _recent_frame() -> Frame | None:
+    try:
+        frame = latest(connect())
+    except redis.RedisError:
+        return None
+    if frame is None or time.time() - frame["at"] > FRAME_OLD_S:
+        return None
+    return frame
 
 
 def render_part(

@@ -3,9 +3,8 @@
 view.py makes names of nodes and routers, events and entries of attention.
 """
 
-from controlplane.live.dashboard.frame.latency import ALL_POOLS, LATENCIES
 from controlplane.live.dashboard.frame.status import ORDER
-from controlplane.live.dashboard.frame.types import PoolTotals
+from controlplane.live.dashboard.frame.types import ALL_POOLS, LATENCIES, PoolTotals
 from controlplane.pages.shares.kinds import (
     NUMBER,
     WITHHELD,

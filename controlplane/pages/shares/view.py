@@ -3,7 +3,7 @@
 No word of a person, an engine or an exception is passed on, no link and no other pool; `shape` lists the fields.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from controlplane.live.dashboard.frame import attention, banners
@@ -12,15 +12,63 @@ from controlplane.live.dashboard.frame.status import measured
 from controlplane.live.dashboard.frame.types import AttentionItem, Columns, Frame, HistoryRow, ShownEvent
 from controlplane.live.dashboard.kept_row import only
 from controlplane.pages.delivery_pages.display.sentences import WORDS
-from controlplane.pages.shares.happenings import sentence
 from controlplane.pages.shares.kinds import WITHHELD
 from controlplane.pages.shares.shape import FRAME
+from controlplane.people.notices.events import EVENTS
+from controlplane.people.notices.wordless import text_of
 from controlplane.traffic.deliveries.states import State
 from router.policy.types import CLASSES
 
 Value = TypeVar("Value")
 BY_POOL = ("pools", "classes", "totals", "slo", "policies", "scaling", "savings", "aliases", "tiers")
 SOMEBODY = "a person"
+
+
+# Lines of the ticker as a share shows them: a sentence for each kind of event, about named things
+# Text behind the name, by kind of an event in the history of an instance or a pool
+SENTENCES = {
+    "failed": "failed",
+    "unreachable": "cannot be reached",
+    "ready": "is ready again",
+    "drain": "was asked to drain",
+    "undrain": "was asked to serve again",
+    "restart": "was asked to restart",
+    "stop": "was asked to stop",
+    "start": "was asked to start",
+    "sleep": "was told to sleep",
+    "wake": "was told to wake",
+    "asleep": "sleeps",
+    "awake": "is awake",
+    "refused": "did not follow an order",
+    "adapter": "holds another adapter",
+    "calibration": "was measured",
+    "create": "was added",
+    "update": "has another configuration",
+    "remove": "was removed",
+    "scale": "was scaled",
+    "complete": "completed its rollout",
+    "halt": "halted its rollout",
+    "resume": "resumed its rollout",
+    "rollback": "went back to an earlier configuration",
+    "source": "has other engines in its source",
+    "source away": "has a source that does not answer",
+    "source back": "has a source that answers again",
+    "note": "has a new note",
+}
+NODE, ROUTER = "node", "router"
+
+
+def sentence(event: ShownEvent, names: Collection[str]) -> str:
+    """Return the sentence; empty for an event that a share does not show. `names`: pools and instances that it
+    shows."""
+    kind, subject = event["kind"], event["subject"]
+    if kind == NODE:
+        return "a node came, went or changed"
+    if kind == ROUTER:
+        return "a router fell silent or reports again"
+    if kind in EVENTS:
+        return text_of(kind, subject)
+    return f"{subject} {SENTENCES[kind]}" if kind in SENTENCES and subject in names else ""
 
 
 def frame_of(frame: Frame, pool: str) -> Frame:

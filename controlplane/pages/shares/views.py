@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
@@ -17,18 +18,31 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.common.as_seen import posted
 from controlplane.live.dashboard import page
-from controlplane.live.dashboard.frame.latency import LATENCIES
+from controlplane.live.dashboard.frame.types import LATENCIES
 from controlplane.pages.shares import badge as badges
 from controlplane.pages.shares import services
 from controlplane.pages.shares.consumers import SECONDS, frame_now, snapshot
-from controlplane.pages.shares.forms import ShareForm
 from controlplane.pages.shares.kinds import name
 from controlplane.pages.shares.models import Share
 from controlplane.people.accounts.decorators import admin_required
+from controlplane.people.accounts.forms import EXPIRIES, ExpiringForm
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
 from fleet import selectors
+from fleet.models import Pool
 from router.policy.types import CLASSES
+
+
+class ShareForm(ExpiringForm):
+    name = forms.CharField(max_length=80, label="Name", help_text="Where it will stand, for example “status page”.")
+    pool = forms.ChoiceField(required=False, label="Shows")
+    expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = Pool.objects.order_by("name").values_list("name", flat=True)
+        choices = [("", "all pools"), *((name, f"pool {name}") for name in names)]
+        self.fields["pool"].choices = choices  # type: ignore[attr-defined]
 
 
 @admin_required

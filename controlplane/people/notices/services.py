@@ -16,7 +16,7 @@ from controlplane.people.audit.services import Actor
 from controlplane.people.notices import display, wordless
 from controlplane.people.notices.events import EVENTS, TEST, choices, matches
 from controlplane.people.notices.models import Channel, ChannelKind, Notice, Status
-from controlplane.people.notices.senders import apprise_urls, signing, webhook_urls
+from controlplane.people.notices.senders import apprise_urls, signing, webhooks
 from fleet.events import announce, record_pool
 from fleet.models import Pool
 from router.contract.json_value import JsonObject
@@ -166,7 +166,7 @@ def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> Cha
     if not 0 < len(name) <= NAME_MAX:
         raise invalid("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
     if url_changed:
-        check = webhook_urls.check if kind == ChannelKind.WEBHOOK else apprise_urls.check
+        check = webhooks.check if kind == ChannelKind.WEBHOOK else apprise_urls.check
         check(terms.url)
     return replace(terms, name=name, events=_checked_events(terms.events))
 

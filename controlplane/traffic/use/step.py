@@ -1,23 +1,62 @@
 """Adds the routers' counts to the ledger every 10 s, and publishes which hours it has."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+from django.db import transaction
 
-from controlplane.traffic.use import held, ledger, spending
+from controlplane.traffic.use import ledger, spending
+from controlplane.traffic.use.ledger import Entry, add
+from controlplane.traffic.use.models import HELD, HeldUntil
+from fleet.control import publish
+from fleet.control.publish import HeldGpus
 from fleet.redis import connect, drop_unless
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import Unreadable, read
-from router.contract.redis.use import UseHour
+from router.contract.redis.use import HOUR_S, UseHour, pool_in_use
 
 log = structlog.get_logger(__name__)
 GONE_S = 86_400  # silence of a router after which it is forgotten
 
 
+# The bill: GPU time that the pools' instances held, used or not. Idle is the bill less the charges.
+LONGEST = timedelta(hours=12)  # longest period counted at once: without a control worker nobody knows what ran
+NEW = timedelta(minutes=1)  # period counted for a pool on its first count, as it may be older than this ledger
+
+
+@transaction.atomic
+def count(now: datetime) -> None:
+    """Count from the last call to now. An instance that started while no control worker ran counts from its start."""
+    until = dict(HeldUntil.objects.values_list("pool", "at"))
+    by_pool: dict[str, list[HeldGpus]] = {}
+    for one in publish.held_gpus():
+        by_pool.setdefault(one.pool, []).append(one)
+    for pool, instances in by_pool.items():
+        begin = max(until.get(pool, now - NEW), now - LONGEST)
+        for hour, gpu_s, dollars in _by_hour(instances, begin, now):
+            counts = {"gpu_us": round(gpu_s * 1e6), "micro_dollars": round(dollars * 1e6)}
+            add(hour, HOUR_S, Entry(HELD, pool_in_use(pool)), HELD, counts)
+        HeldUntil.objects.update_or_create(pool=pool, defaults={"at": max(begin, now)})
+    HeldUntil.objects.filter(at__lt=now - timedelta(days=1)).exclude(pool__in=by_pool).delete()
+
+
+def _by_hour(instances: Iterable[HeldGpus], begin: datetime, now: datetime) -> Iterator[tuple[datetime, float, float]]:
+    """Yield (hour, GPU-seconds, dollars)."""
+    for one in instances:
+        at = max(begin, one.since)
+        while at < now:
+            hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+            end = min(now, hour + timedelta(seconds=HOUR_S))
+            seconds = (end - at).total_seconds()
+            yield hour, seconds * one.gpus, seconds * one.dollars_per_hour / 3600
+            at = end
+
+
 def step(now: datetime) -> None:
     try:
-        held.count(now)
+        count(now)
     finally:
         try:
             gather(now)

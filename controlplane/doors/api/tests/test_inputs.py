@@ -1,6 +1,6 @@
 """What the page of the API says about what an operation takes."""
 
-from controlplane.doors.api.reference.inputs import Input, inputs_of
+from controlplane.doors.api.reference.page import Input, inputs_of
 from controlplane.management.commands import openapi_export
 
 DOCUMENT = openapi_export.schema()

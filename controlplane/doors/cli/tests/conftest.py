@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from controlplane.doors.cli.archive import archive
+from controlplane.doors.cli.views import archive
 from controlplane.doors.cli.weir import api as api_module
 from controlplane.doors.cli.weir import deliveries, waiting
 from controlplane.doors.cli.weir import main as main_module

@@ -1,7 +1,7 @@
 """Assembles the results of an experiment, for the API and the page."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +12,8 @@ from controlplane.common import computing
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Arm, Experiment, Run
 from controlplane.evidence.experiments.modes import MODES
-from controlplane.evidence.experiments.record import Expectation
-from controlplane.evidence.experiments.results import economics, kept, summarize, validity
+from controlplane.evidence.experiments.record import Expectation, RecordedFleet
+from controlplane.evidence.experiments.results import kept, summarize, validity
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import display
 from controlplane.evidence.experiments.results.slo import Slo
@@ -36,9 +36,32 @@ from controlplane.evidence.experiments.results.types import (
 )
 from fleet import selectors
 from fleet.jobs import DONE, ENDED
+from fleet.kinds import KINDS
+from fleet.kinds.kind import hardware_of_pool
+from fleet.kinds.options.option import build
+from fleet.systems.prices import Prices, per_million
 
 SCHEMA = 6
 LARGE = 2**20  # bytes of records from which results are computed beside the web process
+UNKNOWN = (None, None)
+
+
+def of_arm(
+    fleet: RecordedFleet | None, endpoints: Collection[str], output_tokens_per_s: float | None, prices: Prices
+) -> tuple[float | None, float | None]:
+    """Return (tokens per GPU and second, dollars per million tokens); None without GPUs, and for options that are no
+    longer known."""
+    if fleet is None or not output_tokens_per_s:
+        return UNKNOWN
+    try:
+        kind = KINDS[fleet.kind]
+        found = hardware_of_pool(kind, build(kind.spec, fleet.engine), endpoints)
+    except LookupError:
+        return UNKNOWN
+    if not found.gpus:
+        return UNKNOWN
+    dollars = per_million(prices.per_hour(found.gpus, found.dram_gb, found.ssd_gb), output_tokens_per_s)
+    return round(output_tokens_per_s / found.gpus, 3), None if dollars is None else round(dollars, 4)
 
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
@@ -198,7 +221,7 @@ def _cost(
 ) -> tuple[float | None, float | None]:
     """Return the cost by current prices."""
     endpoints = max((run.measured.instances or [] for run in runs), key=len, default=[])
-    return economics.of_arm(provenance.fleet_of(experiment, arm), endpoints, output_tokens_per_s, selectors.prices())
+    return of_arm(provenance.fleet_of(experiment, arm), endpoints, output_tokens_per_s, selectors.prices())
 
 
 def _run(run: Run, results: WholeRunResults) -> RunResults:

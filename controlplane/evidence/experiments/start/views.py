@@ -1,7 +1,8 @@
 """Views that start an experiment from the browser, with the API's fields and checks."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -18,7 +19,6 @@ from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.experiments.start.curl import body_of, curl_of, example_body
 from controlplane.evidence.experiments.start.in_words import in_words
-from controlplane.evidence.experiments.start.labels import LABELS, LabelledProblem, labelled
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
@@ -27,6 +27,7 @@ from fleet.selectors import pools
 from router.contract.fields import typed_number
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import InvalidInput, by_path
+from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
@@ -35,6 +36,70 @@ MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  #
 BODY_CHARS = 8_000  # longest ?body=, as a URL may be no longer
 FIELD_CHARS = 32_000  # longest field of several values
 NUMBERS = ("duration_s", "time_scale", "load_factor")
+LABELS = {
+    "name": "Name",
+    "question": "Question",
+    "trace": "Trace",
+    "duration_s": "Window",
+    "pacing": "Pacing",
+    "load_factor": "Load factor",
+    "seeds": "Seeds",
+    "pool": "Pool",
+    "mode": "Mode",
+    "time_scale": "Time scale",
+    "arms": "Arms",
+    "more_arms": "More arms",
+    "expect": "Expectations",
+    "slo": "SLO",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledProblem:
+    """A problem as the page shows it."""
+
+    field: str  # field of the form
+    part: str  # part of the field; empty for all of it
+    message: str
+
+    @property
+    def label(self) -> str:
+        return ", ".join(word for word in (LABELS.get(self.field, self.field), self.part) if word)
+
+    @property
+    def beside(self) -> str:
+        """The message beside the field, without its label."""
+        return f"{self.part}: {self.message}" if self.part else self.message
+
+
+def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
+    """Label problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
+    return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
+
+
+def _labelled(path: Sequence[str], message: str, raw: JsonObject, choices: Collection[str]) -> LabelledProblem:
+    name, *rest = path
+    items = raw.get(name)
+    if not rest or not rest[0].isdigit() or not isinstance(items, list) or int(rest[0]) >= len(items):
+        return LabelledProblem(name, ".".join(rest), message)
+    at = int(rest[0])
+    item, words = items[at], [_within(".".join(rest[1:]))]
+    if name != "arms":
+        return LabelledProblem(name, _joined(item if isinstance(item, str) else f"number {at + 1}", *words), message)
+    if isinstance(item, str) and item in choices:
+        return LabelledProblem("arms", _joined(item, *words), message)
+    ticked = sum(isinstance(other, str) and other in choices for other in items[:at])
+    return LabelledProblem("more_arms", _joined(f"line {at - ticked + 1}", *words), message)
+
+
+def _within(path: str) -> str:
+    """Return the title of a policy parameter; any other key as typed."""
+    changed = path.removeprefix("overrides.")
+    return PARAMETERS[changed].title if changed in PARAMETERS else changed
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(word for word in words if word)
 
 
 @require_http_methods(["GET", "POST"])

@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.evidence.experiments.record import RecordedFleet
-from controlplane.evidence.experiments.results.economics import UNKNOWN, of_arm
+from controlplane.evidence.experiments.results.assemble import UNKNOWN, of_arm
 from fleet.systems.prices import Prices
 
 

@@ -13,8 +13,8 @@ from controlplane.evidence.experiments.results.output.report import sentence
 from controlplane.evidence.experiments.results.statistics import verdicts
 from controlplane.evidence.experiments.results.statistics.pairs import Estimator
 from controlplane.evidence.experiments.results.statistics.stats import ResampledEstimate
+from controlplane.evidence.experiments.services import check
 from controlplane.evidence.experiments.start.body import ExpectIn
-from controlplane.evidence.experiments.start.expect import check
 from controlplane.evidence.experiments.tests.conftest import body, record
 from controlplane.people.audit.services import Actor
 from fleet import jobs

@@ -157,7 +157,7 @@ def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys, m
     (tmp_path / "t.jsonl").write_text(
         '{"timestamp": 0, "input_length": 2000, "output_length": 1, "hash_ids": [1, 5, 9, 13]}\n'
     )
-    monkeypatch.setattr("controlplane.evidence.traces.seen.MAX_INTERVALS", 3)
+    monkeypatch.setattr("controlplane.evidence.traces.summary.MAX_INTERVALS", 3)
     assert main(["replay", str(tmp_path / "t.jsonl")]) == 2
     assert "too many gaps" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.evidence.previews.analysis.deviation import compared
+from controlplane.evidence.previews.analysis.compute import compared
 from controlplane.evidence.previews.tests.outcomes import refused, request
 from controlplane.evidence.traces.types import MeasuredLatency, TraceRequest
 

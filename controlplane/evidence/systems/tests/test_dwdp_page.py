@@ -19,10 +19,10 @@ from controlplane.evidence.experiments import running, services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results.records import read
 from controlplane.evidence.experiments.start.body import ExperimentIn
-from controlplane.evidence.systems.asking import ask, figures
 from controlplane.evidence.systems.dwdp import COMPARED, DWDP
-from controlplane.evidence.systems.dwdp_curve import curve_of
 from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, phase_of
+from controlplane.evidence.systems.dwdp_play import curve_of
+from controlplane.evidence.systems.registry import ask, figures
 from controlplane.evidence.systems.system import Answer, PoolFacts, Value
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import Actor

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.evidence.systems.asking import ask, figures
 from controlplane.evidence.systems.neuron import NEURON, NeuronInputs, play_inputs
-from controlplane.evidence.systems.neuron_play import guide
-from controlplane.evidence.systems.neuron_scaling import TRAFFIC, readings
+from controlplane.evidence.systems.neuron_play import TRAFFIC, guide, readings
+from controlplane.evidence.systems.registry import ask, figures
 from controlplane.evidence.systems.system import Answer, Value
 
 TWIN = (Path(__file__).resolve().parents[4] / "docs" / "findings" / "reproduced.md").read_text()

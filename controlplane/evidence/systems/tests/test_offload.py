@@ -10,8 +10,7 @@ from django.test import Client
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems import offload
-from controlplane.evidence.systems.asking import ask, inputs_of
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, ask, inputs_of
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.services import Actor

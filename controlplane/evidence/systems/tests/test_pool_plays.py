@@ -9,9 +9,8 @@ from django.contrib.auth.models import User
 
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
-from controlplane.evidence.systems.asking import inputs_of
 from controlplane.evidence.systems.offload import OFFLOAD
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, inputs_of
 from controlplane.evidence.systems.system import Play, PoolFacts
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet

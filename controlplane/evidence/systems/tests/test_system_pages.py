@@ -14,8 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from bench import sheets
-from controlplane.evidence.systems.asking import ask, figures, inputs_of
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs_of
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table, lead, rest
 from controlplane.testing import ApiCaller, api_caller

@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 
 from bench import sheets
-from controlplane.evidence.systems.asking import ask, figures, inputs_of
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs_of
 from controlplane.evidence.systems.system import Answer, Figure, Value
 from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
 from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of

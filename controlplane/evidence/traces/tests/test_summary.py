@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.evidence.traces.seen import BlockIntervals
-from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS, classify, ideal_hits, summarise, trace_classes
+from controlplane.evidence.traces.summary import (
+    HEAVY_NEW_TOKENS,
+    BlockIntervals,
+    classify,
+    ideal_hits,
+    summarise,
+    trace_classes,
+)
 from controlplane.evidence.traces.types import BadTrace, TraceRequest
 from router.policy.schema import document
 
@@ -72,7 +78,7 @@ def test_a_summary_counts_what_is_there():
 
 
 def test_blocks_with_too_many_gaps_between_their_numbers_are_refused(monkeypatch):
-    monkeypatch.setattr("controlplane.evidence.traces.seen.MAX_INTERVALS", 3)
+    monkeypatch.setattr("controlplane.evidence.traces.summary.MAX_INTERVALS", 3)
     dense = [request(0, 512, range(5)), request(1, 512, range(5, 9))]
     assert summarise(dense).requests == 2
     with pytest.raises(BadTrace, match="file, blocks: 'too many gaps between the numbers'"):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.doors.cli.archive import archive
 from controlplane.doors.cli.tests.test_pipelines import MAKE
+from controlplane.doors.cli.views import archive
 from controlplane.doors.up.plan import celery
 from controlplane.evidence.previews.tests.test_celery import children_of, command_line
 from controlplane.testing_browser import ROOT, Web, serving

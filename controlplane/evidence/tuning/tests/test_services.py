@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.doors.api.routes.evidence.tunings import with_trials
 from controlplane.doors.jobs import expire
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.tuning import running, search, services
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.evidence.tuning.selectors import with_trials
 from controlplane.evidence.tuning.space import Range
 from controlplane.evidence.tuning.tests.conftest import OTTO, started
 from controlplane.people.audit.models import AuditEntry

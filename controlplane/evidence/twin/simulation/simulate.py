@@ -18,9 +18,8 @@ from controlplane.evidence.twin.simulation.calibrated_load import outside_of
 from controlplane.evidence.twin.simulation.call import Handover, SimCall
 from controlplane.evidence.twin.simulation.chains import TraceChains, TracePrompts, prompts_of
 from controlplane.evidence.twin.simulation.index import index_of
-from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
+from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint, SimStepGroup, step_groups
 from controlplane.evidence.twin.simulation.sim_router import SimRouter
-from controlplane.evidence.twin.simulation.step_group import SimStepGroup, step_groups
 from controlplane.evidence.twin.simulation.transfers import SimTransfers
 from controlplane.evidence.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult

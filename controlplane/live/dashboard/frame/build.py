@@ -10,19 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from controlplane.live.dashboard.frame import (
-    aliases,
-    attention,
-    banners,
-    flow,
-    latency,
-    refusals,
-    savings,
-    slo,
-    ticker,
-    tiers,
-    totals,
-)
+from controlplane.live.dashboard.frame import attention, banners, flow, savings, slo, ticker, tiers, totals, types
 from controlplane.live.dashboard.frame.listening import Gap, is_owed, latest_gap
 from controlplane.live.dashboard.frame.status import ORDER, heard, kv_limit, shown_status
 from controlplane.live.dashboard.frame.types import (
@@ -114,7 +102,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "events": ticker.lines(inputs.events),
         "health": _health(now, inputs, columns, routers),
         "savings": {},
-        "aliases": {pool: words for pool in pools if (words := aliases.in_words(pool, alive))},
+        "aliases": {pool: words for pool in pools if (words := flow.in_words(pool, alive))},
         "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
         "attention": [],
         "banners": [],
@@ -357,7 +345,7 @@ def _alive(now: float, inputs: FrameInputs) -> list[RouterStatus]:
 
 def _classes(alive: Sequence[RouterStatus], pools: Sequence[str]) -> dict[str, Classes]:
     by_pool = {pool: _class_figures(alive, (pool,)) for pool in pools}
-    return {latency.ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
+    return {types.ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
 
 
 def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> Classes:
@@ -383,15 +371,15 @@ def _window(windows: Sequence[Window]) -> ClassWindow:
         "errors": sum(window.error for window in windows),
         "client_errors": sum(window.client_error for window in windows),
         "refused": sum(window.refused for window in windows),
-        "refused_why": refusals.words(window.refusals for window in windows),
+        "refused_why": totals.words(window.refusals for window in windows),
         "cancelled": sum(window.cancelled for window in windows),
-        "ttft": latency.percentiles(sketches["ttft"]),
+        "ttft": types.percentiles(sketches["ttft"]),
         "ttft_n": sketch.count(sketches["ttft"]),
-        "tpot": latency.percentiles(sketches["tpot"]),
+        "tpot": types.percentiles(sketches["tpot"]),
         "tpot_n": sketch.count(sketches["tpot"]),
-        "new_tokens": latency.percentiles(sketches["new_tokens"]),
+        "new_tokens": types.percentiles(sketches["new_tokens"]),
         "new_tokens_n": sketch.count(sketches["new_tokens"]),
-        "reuse_gap": latency.percentiles(sketches["reuse_gap"]),
+        "reuse_gap": types.percentiles(sketches["reuse_gap"]),
         "reuse_gap_n": sketch.count(sketches["reuse_gap"]),
         "hit_share": round(sum(window.hit_share.sum for window in windows) / decided, 3) if decided else None,
         "window_s": WINDOW_S,

@@ -4,11 +4,28 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from controlplane.common.figures import significant
 from controlplane.live.dashboard.frame.types import PoolFlow
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 
 INSTANCES_SHOWN = 16  # instances shown per pool; the others are merged into one
 OTHERS = ""  # name of the merged instances, which no instance has
+
+
+# Says the requests by names of the document Models, in a line for Live and the wall
+MOST = 5  # names shown; the others are counted
+
+
+def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
+    """Say the requests per second of each name that the pool serves, the most requested first; empty without any."""
+    counts: Counter[str] = Counter()
+    for router in routers:
+        counts.update(router.aliases.get(pool, {}))
+    parts = [f"{name} {significant(count / WINDOW_S)} requests/s" for name, count in counts.most_common(MOST)]
+    if len(counts) > MOST:
+        rest = sum(counts.values()) - sum(count for _, count in counts.most_common(MOST))
+        parts.append(f"{len(counts) - MOST} others {significant(rest / WINDOW_S)} requests/s")
+    return ", ".join(parts)
 
 
 def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str, PoolFlow]:

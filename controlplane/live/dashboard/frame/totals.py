@@ -1,13 +1,35 @@
 """Sums over a pool, and over all pools: requests, tokens, and what output tokens cost. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp
 
-from controlplane.live.dashboard.frame.latency import ALL_POOLS
-from controlplane.live.dashboard.frame.types import Classes, Columns, PoolTotals
+from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
 
 AVERAGE_S = 30.0  # time constant of the figures per GPU and per token: those of single seconds vary by half
+
+
+# Reasons of rejected requests as text for the Live page
+WORDS = {
+    "": "by the engine",
+    "saturated": "queue full",
+    "queue_timeout": "queue timeout",
+    "deadline_unmeetable": "deadline cannot be met",
+    "deadline_exceeded": "deadline passed",
+    "no_instance_ready": "no instance ready",
+    "waking": "not awake in time",
+    "displaced": "displaced in a full queue",
+    "over_ttft_limit": "over the TTFT limit",
+}
+
+
+def words(windows: Iterable[Mapping[str, int]]) -> str:
+    """Say the counts by code summed over routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
+    total: Counter[str] = Counter()
+    for window in windows:
+        total.update(window)
+    return ", ".join(f"{n:,} {WORDS.get(code, code.replace('_', ' '))}" for code, n in total.most_common() if n)
 
 
 def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> dict[str, PoolTotals]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from controlplane.live.dashboard.frame import latency
+from controlplane.live.dashboard.frame import types
 from controlplane.live.dashboard.frame.build import FrameInputs, build_frame
 from router.contract import sketch
 
@@ -272,7 +272,7 @@ def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
     fleets = {"demo": fleet(instance("demo-0")), "exp-7-a": fleet(instance("exp-7-a-0"))}
     frame = build_frame(NOW, Inputs(fleets=fleets))
     assert (list(frame["pools"]), frame["instances"]["id"], frame["ephemeral_pools"]) == (["demo"], ["demo-0"], 1)
-    assert latency.ALL_POOLS not in frame["classes"]
+    assert types.ALL_POOLS not in frame["classes"]
 
 
 @pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), ("", False)])
@@ -284,7 +284,7 @@ def test_a_pool_of_simulated_engines_says_so(kind: str, simulated: bool) -> None
 def test_several_pools_are_also_added_up() -> None:
     both = {**router(), "classes": {"a": {"warm": window(1)}, "b": {"warm": window(2)}}}
     frame = build_frame(NOW, Inputs(fleets={"a": fleet(), "b": fleet()}, routers={"r": both}))
-    assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", latency.ALL_POOLS)] == [1, 2, 3]
+    assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", types.ALL_POOLS)] == [1, 2, 3]
 
 
 def test_an_instance_that_is_stopped_as_it_should_be_is_as_declared() -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
-from controlplane.pages.receipts.key_series import BINS, series
+from controlplane.pages.receipts.key_views import BINS, series
 from controlplane.traffic.keys.models import ApiKey
 from router.tests.values import receipt_of
 

@@ -1,4 +1,4 @@
-from controlplane.live.dashboard.frame.refusals import words
+from controlplane.live.dashboard.frame.totals import words
 
 
 def test_refusals_of_several_routers_are_added_up_and_the_most_frequent_reason_is_first():

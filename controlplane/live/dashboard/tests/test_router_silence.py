@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from controlplane.live.dashboard.frame.build import build_frame
-from controlplane.live.dashboard.frame.router_silence import events
+from controlplane.live.dashboard.frame.ticker import events
 from controlplane.live.dashboard.frame.types import Frame
 from controlplane.live.dashboard.step import latest, step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet

@@ -2,9 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controlplane.pages.delivery_pages import presentation
-from controlplane.pages.delivery_pages.display import evidence, line, over_time
-from controlplane.pages.delivery_pages.display.interval import WIDTH, points_axis, ratio_axis
+from controlplane.pages.delivery_pages import reading, report
+from controlplane.pages.delivery_pages.display import evidence, over_time
+from controlplane.pages.delivery_pages.display.evidence import WIDTH, points_axis, ratio_axis
 from controlplane.pages.delivery_pages.tests.values import NOW, facts, finding, plan
 from controlplane.traffic.deliveries import results
 from controlplane.traffic.deliveries.states import State, Trigger
@@ -151,21 +151,21 @@ def test_an_interval_that_leaves_the_axis_is_cut_at_its_edge():
 
 def test_the_line_of_the_wall():
     now = facts(State.STEP, step=2, share=0.25, clock_s=650)
-    assert line.step_words(now) == "canary 25 %"
-    assert line.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy 1.04× (0.97–1.12×)"
-    assert line.figure([finding("tpot", "warm")]) == "warm TPOT 1.04× (0.97–1.12×)"
-    assert line.figure([finding("slow")]) == ""
-    assert line.next_at(now) == NOW + 250
+    assert report.step_words(now) == "canary 25 %"
+    assert report.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy 1.04× (0.97–1.12×)"
+    assert report.figure([finding("tpot", "warm")]) == "warm TPOT 1.04× (0.97–1.12×)"
+    assert report.figure([finding("slow")]) == ""
+    assert report.next_at(now) == NOW + 250
 
 
 @pytest.mark.parametrize("state", [State.PAUSED, State.HOLDING, State.READY, State.ABORTED])
 def test_a_standing_clock_counts_nothing_down(state):
-    assert line.next_at(facts(state, step=2)) is None
+    assert report.next_at(facts(state, step=2)) is None
 
 
 def test_the_whole_page_as_one_value():
-    shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
-    assert shown.bar == presentation.ShareBar("25.0", "25 %", "75 %")
+    shown = reading.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
+    assert shown.bar == reading.ShareBar("25.0", "25 %", "75 %")
     assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "Canary 25 %")
     assert shown.said.startswith("The delivery: running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
@@ -173,26 +173,26 @@ def test_the_whole_page_as_one_value():
 
 def test_one_word_says_what_each_step_has_shown():
     left = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
-    (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left], plan()))).results
+    (row,) = reading.shown(facts(State.DELIVERED, step=4, results=results.read([left], plan()))).results
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
 
 
 def test_in_a_switchback_no_session_stays_with_its_arm():
-    assert "change sides" in presentation.shown(facts(State.STEP, step=3, blocks=12)).sessions
-    assert "stays with its arm" in presentation.shown(facts(State.STEP, step=2)).sessions
+    assert "change sides" in reading.shown(facts(State.STEP, step=3, blocks=12)).sessions
+    assert "stays with its arm" in reading.shown(facts(State.STEP, step=2)).sessions
 
 
 def test_an_obstacle_to_a_delivery_is_a_notice():
-    paused = presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice
+    paused = reading.shown(facts(State.PAUSED, why="otto looks into it")).notice
     assert paused == "Paused: otto looks into it. Live serves every request while this stands still."
-    assert presentation.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
-    assert "asks whether to go on" in presentation.shown(facts(State.WAITING)).notice
-    assert presentation.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
+    assert reading.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
+    assert "asks whether to go on" in reading.shown(facts(State.WAITING)).notice
+    assert reading.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
     failed = facts(State.ABORTED, what="fail", by="judge", why="warm TTFT × 4")
-    assert presentation.shown(failed).why == "Stopped by guard: warm TTFT × 4"
-    assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.ShareBar("100", "100 %", "0 %")
-    assert presentation.shown(facts(State.READY)).progress == "not started"
-    assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"
+    assert reading.shown(failed).why == "Stopped by guard: warm TTFT × 4"
+    assert reading.shown(facts(State.BAKING, step=4)).bar == reading.ShareBar("100", "100 %", "0 %")
+    assert reading.shown(facts(State.READY)).progress == "not started"
+    assert reading.shown(facts(State.DELIVERED)).progress == "all 5 passed"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controlplane.pages.delivery_pages import presentation
-from controlplane.pages.delivery_pages.display import line, sentences
+from controlplane.pages.delivery_pages import reading, report
+from controlplane.pages.delivery_pages.display import sentences
 from controlplane.pages.delivery_pages.tests.values import NOW, facts, plan
 from controlplane.traffic.deliveries.states import CLOSED, OPEN, State
 
@@ -38,9 +38,9 @@ def test_what_nobody_judges_any_more_decides_nothing_whatever_the_plan_says(stat
     )
     assert sentences.following(left) == sentences.Next("It pauses, as soon as a control worker judges it again")
     assert sentences.stopping(left) == "Abort ends it; v43 decides every request already."
-    shown = presentation.shown(left)
+    shown = reading.shown(left)
     assert shown.word == "not judged"
-    assert (shown.bar, {row.time for row, _ in shown.steps}, line.next_at(left)) == (None, {""}, None)
+    assert (shown.bar, {row.time for row, _ in shown.steps}, report.next_at(left)) == (None, {""}, None)
 
 
 def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():
@@ -88,8 +88,8 @@ def test_every_state_that_ends_a_delivery_has_its_sentence_in_the_past():
 
 @pytest.mark.parametrize("state", sorted(OPEN))
 def test_only_an_ended_delivery_names_the_version_that_is_live_now(state):
-    assert presentation.shown(facts(state, live="v45")).live == ""
-    assert presentation.shown(facts(State.DELIVERED, live="v45")).live == "v45"
+    assert reading.shown(facts(state, live="v45")).live == ""
+    assert reading.shown(facts(State.DELIVERED, live="v45")).live == "v45"
 
 
 @pytest.mark.parametrize("state", [State.PROPOSED, State.READY, State.ARMING])

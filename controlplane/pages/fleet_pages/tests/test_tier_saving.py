@@ -11,7 +11,7 @@ from controlplane.evidence.twin.simulation.types import TwinFleet
 from controlplane.live.dashboard.frame.tiers import TierRow
 from controlplane.pages.fleet_ops import tier_saving as module
 from controlplane.pages.fleet_ops.tier_saving import saving, tier_saving
-from controlplane.pages.fleet_ops.twin_source import twin_source
+from controlplane.pages.fleet_pages.views import twin_source
 from fleet import services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, Launch

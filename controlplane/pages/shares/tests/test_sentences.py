@@ -11,8 +11,8 @@ from controlplane.live.dashboard.frame.types import ShownEvent
 from controlplane.live.dashboard.tests.test_attention import LIVE, late_step, node
 from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample
 from controlplane.pages.shares import kinds, view
-from controlplane.pages.shares.happenings import NODE, SENTENCES, sentence
 from controlplane.pages.shares.tests.test_secrets import delivery
+from controlplane.pages.shares.view import NODE, SENTENCES, sentence
 from controlplane.people.notices.events import EVENTS
 from fleet import services
 from fleet.events import ROUTINE

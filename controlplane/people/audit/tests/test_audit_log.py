@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from controlplane.people.audit.models import AuditEntry
-from controlplane.people.audit.places import place, words
 from controlplane.people.audit.selectors import AuditFilters, page
 from controlplane.people.audit.services import SYSTEM, Actor, actor_of, record
+from controlplane.people.audit.views import place, words
 from controlplane.people.permissions import Principal
 
 OTTO = Actor("user", "otto")

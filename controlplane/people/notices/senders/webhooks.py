@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -9,11 +10,37 @@ from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders import signing
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.json_value import JsonObject
+from router.contract.net.addresses import literal, refusal
 from router.contract.net.pinned_http import PinnedTransport
+from router.contract.problem import InvalidInput, invalid
 
 ANSWER_MAX = 64_000  # bytes read of an answer, whose content is not used
 AGENT = "weir"
 TIMEOUT_S = 10  # limit for each read and write
+URL_MAX = 2_000
+
+
+def check(url: str) -> None:
+    """Check a URL. Raises InvalidInput, which does not repeat the URL, as it may hold a token."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _invalid("is not a URL") from None
+    if len(url) > URL_MAX or not url.isascii() or not url.isprintable() or " " in url:
+        raise _invalid(f"must be printable ASCII without spaces, at most {URL_MAX:,} characters")
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _invalid("must begin with https:// or http:// and a host")
+    if parts.username is not None or parts.fragment:
+        raise _invalid("must have neither a user name nor a fragment")
+    address = literal(parts.hostname)
+    why = refusal(address, reach()) if address is not None else ""
+    if why:
+        raise _invalid(f"leads out of reach: {why}")
+
+
+def _invalid(message: str) -> InvalidInput:
+    return invalid("url", None, message, "https://HOST/PATH")
 
 
 def body_of(sequence: int, event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:

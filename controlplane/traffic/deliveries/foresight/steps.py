@@ -8,9 +8,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
-from controlplane.traffic.deliveries.foresight import power
 from controlplane.traffic.deliveries.foresight.recent import LEAST_SESSIONS, RecentTraffic
+from controlplane.traffic.deliveries.judge.statistics import student
 from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 from controlplane.traffic.deliveries.judge.verdicts import OCCURS_FROM, UNITS, levels_of
 from controlplane.traffic.deliveries.plan.reader import NUMBERS
@@ -31,6 +32,51 @@ ENOUGH = 0.9  # probability
 LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more next time
 LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
 Spreads = Mapping[tuple[str, str], float]  # spreads in earlier switchbacks, by metric and class
+
+
+# The power of a switchback, by the number of its pairs and their spread. The judge's own interval: with n pairs whose
+# ln ratios have the mean m and the standard deviation s, the candidate is fine when m + t·s/√n ≤ ln(1 + fine) and
+# fails when m − t′·s/√n > ln(1 + worse), with Student's t of n − 1 degrees of freedom at the plan's levels.
+# Differences are assumed to be normal. Each probability is for one comparison, not for all together.
+ASSUMED_SPREAD = 0.1  # standard deviation of the ln ratios of pairs
+POINTS = 400  # points of the integral
+WIDEST = 5.0  # upper end of the integral: sample standard deviation ÷ true one
+
+
+@lru_cache(maxsize=1024)
+def passes(pairs: int, spread: float, fine: float, level: float) -> float:
+    """The probability that an equal candidate is fine: noncentral t, integrated over the sample standard deviation."""
+    freedom = pairs - 1
+    t, limit = student.quantile(1 - level, freedom), math.log1p(fine) * math.sqrt(pairs) / spread
+    width = WIDEST / POINTS
+    middles = ((point + 0.5) * width for point in range(POINTS))
+    return min(1.0, sum(width * _density(u, freedom) * _normal(limit - t * u) for u in middles))
+
+
+def _density(u: float, freedom: int) -> float:
+    """The density of √(χ² ÷ freedom)."""
+    half, square = freedom / 2, freedom * u * u
+    logarithm = (half - 1) * math.log(square) - square / 2 - half * math.log(2) - math.lgamma(half)
+    return math.exp(logarithm) * 2 * freedom * u
+
+
+def _normal(x: float) -> float:
+    return math.erfc(-x / math.sqrt(2)) / 2
+
+
+def fails_from(pairs: int, spread: float, worse: float, level: float) -> float:
+    """The ratio from which the candidate fails if the pairs show exactly this ratio and spread."""
+    t = student.quantile(1 - level, pairs - 1)
+    return math.exp(math.log1p(worse) + t * spread / math.sqrt(pairs))
+
+
+@lru_cache(maxsize=1024)
+def fills(expected: float, least: int) -> float:
+    """The probability of `least` requests or more where `expected` are expected, by Poisson."""
+    if expected > 10 * least:
+        return 1.0
+    fewer = (math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in range(least))
+    return max(0.0, 1 - sum(fewer)) if expected else 0.0
 
 
 class Outlook(IntEnum):
@@ -174,7 +220,7 @@ def _some(count: float) -> str:
 def blocks_outlook(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> Outlook:
     """Return IN_TIME if every block has enough requests; else the class is left out at the end, or the step pauses."""
     measured_s, blocks = step.block_s - step.washout_s, 2 * step.pairs
-    if power.fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
+    if fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
         return Outlook.IN_TIME
     seen = traffic.rate * measured_s * blocks >= OCCURS_FROM
     return Outlook.LEFT if seen and _is_rare(plan, traffic, name) else Outlook.NEVER
@@ -200,7 +246,7 @@ def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) 
 def _enough_for(blocks: int) -> int:
     """Expected requests of a block with which probably all blocks have enough."""
     found = LEAST_REQUESTS
-    while power.fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
+    while fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
         found += 1
     return found
 
@@ -217,13 +263,13 @@ def _powers(plan: Plan, step: Switchback, spreads: Spreads) -> list[str]:
 
 
 def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float | None) -> str:
-    levels, spread = levels_of(plan), power.ASSUMED_SPREAD if known is None else max(known, LEAST_SPREAD)
+    levels, spread = levels_of(plan), ASSUMED_SPREAD if known is None else max(known, LEAST_SPREAD)
 
     def chance(pairs: int) -> float:
-        return power.passes(pairs, spread, fine, levels.fine)
+        return passes(pairs, spread, fine, levels.fine)
 
     def harm(pairs: int) -> str:
-        return times(power.fails_from(pairs, spread, worse, levels.fail))
+        return times(fails_from(pairs, spread, worse, levels.fail))
 
     passing = f"{percent(chance(step.pairs))} of equal candidates pass each comparison"
     more = range(step.pairs + 1, int(NUMBERS["switchback.pairs"].range[1]) + 1) if chance(step.pairs) < ENOUGH else ()

@@ -9,9 +9,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding, Verdict
-from controlplane.traffic.deliveries.judge.statistics import comparisons, counts
-from controlplane.traffic.deliveries.judge.statistics.comparisons import Estimate
-from controlplane.traffic.deliveries.judge.statistics.counts import Counted
+from controlplane.traffic.deliveries.judge.statistics import comparisons
+from controlplane.traffic.deliveries.judge.statistics.comparisons import Counted, Estimate
 from controlplane.traffic.deliveries.judge.sums import Evidence
 from controlplane.traffic.deliveries.plan.types import (
     NEEDED,
@@ -181,7 +180,7 @@ def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high:
 
 def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding:
     candidate, control = (_counted(evidence, arm, guard.metric) for arm in ARMS)
-    value = counts.e_value(candidate, control, guard.ratio)
+    value = comparisons.e_value(candidate, control, guard.ratio)
     noun = "an error" if guard.metric == "errors" else "a refusal"
     arms = [f"{arm.hits} of {arm.sessions}" for arm in (candidate, control)]
     return GuardFinding(

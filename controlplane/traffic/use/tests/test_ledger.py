@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import OperationalError
 
-from controlplane.traffic.use import held, ledger, step
+from controlplane.traffic.use import ledger, step
 from controlplane.traffic.use.ledger import DAY_S, Entry
 from controlplane.traffic.use.models import HELD, HeldUntil, Use, UseReport
 from fleet.models import Instance, Pool, State
@@ -146,7 +146,7 @@ def test_gpus_are_held_from_an_instances_start_by_hour_and_at_their_price():
     instance(pool, 2, NOON, state=State.STOPPED)
     HeldUntil.objects.create(pool="demo", at=NOON + timedelta(minutes=30))
     for _ in range(2):
-        held.count(NOON + timedelta(minutes=90))
+        step.count(NOON + timedelta(minutes=90))
     assert bill() == [
         ("demo", NOON, 1800.0, 2.5),
         ("demo", NOON + timedelta(hours=1), 1800.0 + 1200.0, pytest.approx(2.5 + 5 / 3)),
@@ -163,7 +163,7 @@ def test_time_not_known_to_have_run_is_not_billed():
     instance(seen, 0, NOON - timedelta(days=9))
     experiment = Pool.objects.create(name="exp-1-1", model="m", kind="sim")
     instance(experiment, 0, NOON - timedelta(seconds=30))
-    held.count(NOON)
+    step.count(NOON)
     sums = {}
     for pool, _, gpu_s, _ in bill():
         sums[pool] = sums.get(pool, 0) + gpu_s

@@ -10,9 +10,9 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import found, page
 from controlplane.doors.api.openapi import CSV, IF_MATCH, ROW_MAX, Number, answers
 from controlplane.doors.api.problems import ApiProblem, errors
-from controlplane.doors.api.rows import found, page
 from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.models import Arm, Experiment
 from controlplane.evidence.experiments.results import across

@@ -10,8 +10,8 @@ from ninja.params.functions import Query
 from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import found, page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
-from controlplane.doors.api.rows import found, page
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import services, summary
 from controlplane.evidence.experiments.matrix.body import MatrixIn

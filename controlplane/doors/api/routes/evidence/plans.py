@@ -11,9 +11,9 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import ApiProblem
-from controlplane.doors.api.rows import page
 from controlplane.evidence.experiments.results.types import JobStatus
 from controlplane.evidence.plan.actual import NOTHING, Verdict
 from controlplane.evidence.planning import applied, services

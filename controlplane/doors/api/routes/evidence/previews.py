@@ -8,9 +8,9 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import ApiProblem
-from controlplane.doors.api.rows import page
 from controlplane.doors.api.unread import Body
 from controlplane.evidence.experiments.start.body import Seeds
 from controlplane.evidence.previews import policy_job, selectors, services

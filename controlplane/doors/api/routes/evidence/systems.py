@@ -10,8 +10,7 @@ from ninja import Field, Router, Schema
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
-from controlplane.evidence.systems.asking import ask, figures, plays
-from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, plays
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import options_of
 from fleet.systems.basis import Basis

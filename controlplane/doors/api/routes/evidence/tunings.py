@@ -1,30 +1,63 @@
 """Tunings over REST: searches for better values of a policy's parameters, in the twin."""
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from ninja import Field, Router, Status
 from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.routes.traffic.policy_schemas import DraftOut
-from controlplane.doors.api.rows import page
 from controlplane.doors.api.unread import Body
 from controlplane.evidence.experiments.start.body import Milliseconds, Seed
 from controlplane.evidence.previews import policy_job
-from controlplane.evidence.tuning import selectors, services
+from controlplane.evidence.previews.policy_job import trace_of
+from controlplane.evidence.tuning import services
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.services import FIELDS, AskedTuning
 from controlplane.evidence.tuning.space import Range
-from controlplane.evidence.tuning.types import Objective, TuningView, TuningWithTrials
+from controlplane.evidence.tuning.types import Objective, TrialView, TuningView, TuningWithTrials
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 
 router = Router(tags=["policies"])
+_PLAIN = (
+    *("live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"),
+    *("seed", "workers", "max_requests", "limits", "result", "drafted"),
+    *("objectives", "time_limit_s", "held_out"),
+)
+
+
+def as_dict(tuning: Tuning) -> TuningView:
+    """Return the tuning as the API does, without its trials."""
+    shown = ("path", "low", "high", "log", "choices")
+    values: dict[str, Any] = {
+        "id": tuning.pk,
+        "policy": tuning.policy.name,
+        **{name: getattr(tuning, name) for name in _PLAIN},
+        "trace": trace_of(tuning, timezone.now()),
+        "twin": {"basis": "", "about": "", "expected": None, **tuning.twin},
+        "parameters": [
+            {"step": each.get("step") or None, **{name: each[name] for name in shown}} for each in tuning.space
+        ],
+    }
+    return cast(TuningView, values)
+
+
+def with_trials(tuning: Tuning) -> TuningWithTrials:
+    trials = tuning.trials.values("number", "values", "goals")
+    return {
+        **as_dict(tuning),
+        "trials": [
+            cast(TrialView, {"number": each["number"], "values": each["values"], **each["goals"]}) for each in trials
+        ],
+    }
 
 
 class RangeIn(Body):
@@ -73,7 +106,7 @@ def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payloa
     asked = AskedTuning(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
     made = services.start(policies.policy(name), actor_of(request), asked)
     response.headers["Location"] = f"/api/v1/policies/{name}/tunings/{made.pk}"
-    return Status(202, selectors.as_dict(made))
+    return Status(202, as_dict(made))
 
 
 @router.get("/{name}/tunings", response=list[TuningView], auth=needs("policy:read"))
@@ -85,13 +118,13 @@ def list_tunings(
 ) -> Any:
     """Tunings of a policy, newest first"""
     rows = policy_job.of_policy(Tuning, policies.policy(name))
-    return [selectors.as_dict(row) for row in page(rows, before, limit)]
+    return [as_dict(row) for row in page(rows, before, limit)]
 
 
 @router.get("/{name}/tunings/{number}", response=TuningWithTrials, auth=needs("policy:read"))
 def get_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One tuning with its trials, winners and what it did not test"""
-    return selectors.with_trials(etags.of(response, _tuning(name, number)))
+    return with_trials(etags.of(response, _tuning(name, number)))
 
 
 _act = partial(router.post, openapi_extra=IF_MATCH, auth=needs("policy:write"))
@@ -103,7 +136,7 @@ def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     tuning = _tuning(name, number)
     if not policy_job.cancel(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
-    return selectors.as_dict(tuning)
+    return as_dict(tuning)
 
 
 @_act("/{name}/tunings/{number}/resume", response={202: TuningView})
@@ -112,7 +145,7 @@ def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     tuning = _tuning(name, number)
     if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
-    return Status(202, selectors.as_dict(tuning))
+    return Status(202, as_dict(tuning))
 
 
 @_act("/{name}/tunings/{number}/draft", response={201: DraftOut})

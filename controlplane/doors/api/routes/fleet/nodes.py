@@ -9,9 +9,9 @@ from ninja.params.functions import Query
 from controlplane.common.as_seen import etag
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import found
 from controlplane.doors.api.openapi import IF_MATCH
 from controlplane.doors.api.routes.fleet.fleet_schemas import EventOut, NodeOut, ReasonIn
-from controlplane.doors.api.rows import found
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.people.audit.services import actor_of

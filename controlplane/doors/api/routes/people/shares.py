@@ -9,9 +9,8 @@ from ninja import Field, Router, Status
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned
+from controlplane.doors.api.etags import Versioned, found
 from controlplane.doors.api.openapi import IF_MATCH, Number
-from controlplane.doors.api.rows import found
 from controlplane.doors.api.unread import Body
 from controlplane.pages.shares import services
 from controlplane.pages.shares.models import Share

@@ -9,10 +9,9 @@ from ninja import Field, Router, Status
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import caller, needs
-from controlplane.doors.api.etags import Versioned
+from controlplane.doors.api.etags import Versioned, found
 from controlplane.doors.api.openapi import IF_MATCH, Number
 from controlplane.doors.api.problems import ApiProblem
-from controlplane.doors.api.rows import found
 from controlplane.doors.api.unread import Body
 from controlplane.people.accounts import services
 from controlplane.people.accounts.models import ApiToken, can_expire_at

@@ -8,9 +8,9 @@ from ninja import Field, Router, Schema
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
+from controlplane.doors.api.etags import found
 from controlplane.doors.api.openapi import IF_MATCH, answers
 from controlplane.doors.api.problems import ApiProblem
-from controlplane.doors.api.rows import found
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.batches import services
 from controlplane.traffic.batches.models import Batch

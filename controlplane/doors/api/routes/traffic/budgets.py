@@ -10,9 +10,8 @@ from ninja import Field, Router, Status
 from controlplane.common.as_seen import etag
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned
+from controlplane.doors.api.etags import Versioned, found
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
-from controlplane.doors.api.rows import found
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.keys.models import ApiKey, Budget

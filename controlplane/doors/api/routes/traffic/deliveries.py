@@ -12,6 +12,7 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, IF_NONE_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.routes.traffic.delivery_schemas import (
@@ -31,7 +32,6 @@ from controlplane.doors.api.routes.traffic.delivery_schemas import (
     RulesIn,
     RulesOut,
 )
-from controlplane.doors.api.rows import page
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.deliveries import repeatable, selectors, services
 from controlplane.traffic.deliveries.models import Delivery, Freeze

@@ -9,11 +9,11 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
+from controlplane.doors.api.etags import found, page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, YAML, Number, answers
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.routes.fleet.fleet import TEXT, read_document, wants_yaml
 from controlplane.doors.api.routes.traffic.policy_schemas import AckOut, ActorOut
-from controlplane.doors.api.rows import found, page
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.aliases import homes, publication, selectors, services

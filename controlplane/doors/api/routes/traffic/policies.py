@@ -8,6 +8,7 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
+from controlplane.doors.api.etags import found, page
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.problems import ApiProblem, errors
 from controlplane.doors.api.routes.traffic.policy_schemas import (
@@ -23,7 +24,6 @@ from controlplane.doors.api.routes.traffic.policy_schemas import (
     RollbackIn,
     VersionOut,
 )
-from controlplane.doors.api.rows import found, page
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import publication, selectors, services
 from router.contract.problem import Problem

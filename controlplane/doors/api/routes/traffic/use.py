@@ -1,5 +1,6 @@
 """What API keys used and cost, over REST."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -8,14 +9,22 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
+from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import tables
 from controlplane.doors.api.auth import needs
-from controlplane.traffic.use.export import csv_of
-from controlplane.traffic.use.selectors import BY, COLUMNS, UseQuery, lines
+from controlplane.traffic.use.selectors import BY, COLUMNS, IDLE, UseLine, UseQuery, lines
 from router.contract.problem import invalid
 
 router = Router(tags=["use"])
 WEEK = timedelta(days=7)
+
+
+def csv_of(found: Iterable[UseLine]) -> str:
+    return csv_text(COLUMNS, ([_value(line, column) for column in COLUMNS] for line in found))
+
+
+def _value(line: UseLine, column: str) -> object:
+    return IDLE if line.idle and column == "key" else getattr(line, column)
 
 
 class UseLineOut(Schema):

@@ -12,7 +12,7 @@ from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.results.assemble import LARGE, results_of
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import forest, near, report
-from controlplane.evidence.experiments.results.output.tables import FORMS
+from controlplane.evidence.experiments.results.output.near import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import Results
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from controlplane.traffic.deliveries.foresight.power import fails_from, fills, passes
+from controlplane.traffic.deliveries.foresight.steps import fails_from, fills, passes
 from controlplane.traffic.deliveries.judge import switchback
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.verdicts import Levels, levels_of

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.traffic.deliveries.judge.statistics.counts import Counted, e_value
+from controlplane.traffic.deliveries.judge.statistics.comparisons import Counted, e_value
 
 
 def test_equal_rates_are_no_evidence() -> None:
