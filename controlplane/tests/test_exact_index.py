@@ -10,12 +10,12 @@ from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
 
 SIZE = 4  # tokens in a block
-WIDTH = SIZE * tokens.BYTES_PER_TOKEN
+WIDTH = SIZE * generation.BYTES_PER_TOKEN
 SEED = 5
 SESSIONS = 8
 
@@ -50,7 +50,7 @@ class Load:
         prompt = draw.choice(self.texts)[: draw.randrange(5, 40) * WIDTH] + draw.randbytes(4 * draw.randrange(10))
         answer = draw.randrange(1, 20)
         data = prompt + draw.randbytes(4 * answer)
-        chain = tokens.chain(data, SIZE)
+        chain = generation.chain(data, SIZE)
         self.sent += 1
         self.engine.add_request(
             EngineRequest(str(self.sent), len(prompt) // 4, answer, chain, content=data), self.engine.clock_s
@@ -75,7 +75,7 @@ def test_at_any_moment_both_hold_the_same(seed: int) -> None:
     for _ in range(1_000):
         load.step()
         for text in load.texts:
-            chain = tokens.chain(text, SIZE)
+            chain = generation.chain(text, SIZE)
             held = load.index.match(block_hashes(text, SIZE, SEED), SIZE).get("a", (0, 0, 0))
             assert sum(held) == len(load.engine.pool.hit(chain, len(chain))) * SIZE
     assert load.index.unknown("a") == 0

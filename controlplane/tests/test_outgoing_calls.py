@@ -20,7 +20,7 @@ ALLOWED = {
     "controlplane/base/spans/exporter.py": "the collector that the settings name, also while the process ends",
     "controlplane/doors/cli/weir/api.py": "the user's own machine, to the server that the user names",
     "fleet/discovery/dns.py": "the name servers of the host, as its resolver would ask them",
-    "fleet/simengine/registration.py": "a simulated engine, to the etcd of its command line",
+    "fleet/simengine/__main__.py": "a simulated engine, to the etcd of its command line",
     "fleet/simengine/kv/peers.py": "a simulated engine, to other engines",
 }
 

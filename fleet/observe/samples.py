@@ -1,8 +1,10 @@
 """Rates of the last minute, from the totals of an engine's metrics. Pure."""
 
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from msgspec import structs
 
@@ -10,6 +12,24 @@ from fleet.kinds.resources import NodeGpu
 from router.contract.redis.sample import EngineMetrics, GpuSample, TierSample
 
 WINDOW_S = 60.0  # window for rates
+FULL_SHARE = 0.02  # free share of the disk below which files of several MB no longer fit
+
+
+def free_space(folder: str) -> tuple[int, int] | None:
+    """Return (free, total) bytes of the disk of the folder, which need not exist yet; None if unknown."""
+    if not folder:
+        return None
+    path = Path(folder).absolute()
+    existing = next((each for each in (path, *path.parents) if each.exists()), path)
+    try:
+        stat = os.statvfs(existing)
+    except OSError:
+        return None
+    return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+
+def is_full(left: tuple[int, int] | None) -> bool:
+    return left is not None and left[0] < FULL_SHARE * left[1]
 
 
 @dataclass(slots=True)

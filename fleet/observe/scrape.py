@@ -35,8 +35,7 @@ from fleet.node.prepare import volume_of
 from fleet.observe.engine_pages import EnginePages
 from fleet.observe.identify import AnswersLate, Identified, NotLetIn, identify
 from fleet.observe.lacking import misplaced
-from fleet.observe.samples import InstanceReadings
-from fleet.observe.volumes import free_space, is_full
+from fleet.observe.samples import InstanceReadings, free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import NOT_READY, PAUSED, Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect, live_routers, values_of

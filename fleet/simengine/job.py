@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fleet.engine.request import EngineRequest
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.generation import SimAnswer
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import NO_PARAMS, TransferParams, TransferSource
@@ -83,7 +83,7 @@ class Choice:
         """Return the tokens of the prompt, or those `taken` of the answer; one may hold the end of the prompt and the
         beginning of the answer."""
         prompt, prompt_tokens = self.job.params.prompts[self.index // self.job.params.n], self.request.prompt_tokens
-        found = tokens.to_ids(prompt + self.answer.text.encode())
+        found = generation.to_ids(prompt + self.answer.text.encode())
         if taken is None:
             return found[:prompt_tokens]
         return found[prompt_tokens + taken.start : prompt_tokens + taken.stop]

@@ -14,7 +14,7 @@ import msgspec
 import zmq
 
 from fleet.engine.blocks import Event, Removed, Stored
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.adapters import keys_of
 
 TOPIC = "kv"
@@ -105,7 +105,7 @@ class Publisher:
         }
 
     def publish(self, events: list[Event]) -> None:
-        width = self._block_size * tokens.BYTES_PER_TOKEN
+        width = self._block_size * generation.BYTES_PER_TOKEN
         pairs = tuple((event, _tokens(event, width)) for event in events)
         size = sum(len(data) + 40 * len(getattr(event, "hashes", ())) + 100 for event, data in pairs)
         batch = EventBatch(time.time(), pairs, size)
@@ -176,7 +176,7 @@ def _as_vllm(event: Event, data: bytes, block_size: int) -> BlockStored | BlockR
             lora_name=adapter or None,
             block_hashes=event.hashes,
             parent_block_hash=event.parent,
-            token_ids=tokens.to_ids(data),
+            token_ids=generation.to_ids(data),
             block_size=block_size,
             medium=event.medium,
             extra_keys=[first, *[later] * (len(event.hashes) - 1)],
@@ -191,7 +191,7 @@ def _as_sglang(event: Event, data: bytes, block_size: int) -> SglangStored | Sgl
         return SglangStored(
             block_hashes=tuple(map(_signed, event.hashes)),
             parent_block_hash=None if event.parent is None else _signed(event.parent),
-            token_ids=tokens.to_ids(data),
+            token_ids=generation.to_ids(data),
             block_size=block_size,
             lora_id=None,
             medium=_SGLANGS_MEDIA.get(event.medium, event.medium),

@@ -3,26 +3,66 @@
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fleet.engine.engine import Engine, StepResult
 from fleet.engine.lockstep import RankSteps
 from fleet.engine.request import EngineRequest
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.adapters import Adapters, content_of, seed_of
 from fleet.simengine.driver import Driver
 from fleet.simengine.generation import SamplingParams, SimAnswer, TextGenerator
-from fleet.simengine.http.errors import ApiError, too_long, unknown_model
+from fleet.simengine.http.errors import ApiError, asleep, bad_sleep, no_weights, too_long, unknown_model
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo, Metrics
-from fleet.simengine.sleeping import SleepMode
 
 NO_TRANSFER = TransferRequest()
 
 Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
+
+
+# vLLM's sleep mode: the sleeping parts of the GPU's memory, and whether the weights are there. Level 1 moves the
+# weights to host memory; level 2 discards them: after waking up, they are whatever lies in that memory, until they
+# are loaded again. vLLM then answers from it without an error; here such a request fails.
+WEIGHTS, KV_CACHE = TAGS = ("weights", "kv_cache")
+
+
+class SleepMode:
+    def __init__(self) -> None:
+        self._asleep: set[str] = set()
+        self._discarded = False
+
+    @property
+    def is_sleeping(self) -> bool:
+        return bool(self._asleep)
+
+    def check(self) -> None:
+        """Raise ApiError if no request can be served."""
+        if self._asleep:
+            raise asleep()
+        if self._discarded:
+            raise no_weights()
+
+    def sleep(self, level: int) -> None:
+        if level not in (1, 2):
+            raise bad_sleep(f"level must be 1 or 2, not {level}")
+        self._asleep = set(TAGS)
+        self._discarded |= level == 2
+
+    def wake(self, tags: Sequence[str]) -> None:
+        """Wake these parts. `tags`: empty for all of them."""
+        unknown = [tag for tag in tags if tag not in TAGS]
+        if unknown:
+            raise bad_sleep(f"tags must be of {', '.join(TAGS)}, not {unknown[0]}")
+        self._asleep -= set(tags or TAGS)
+
+    def reload_weights(self) -> None:
+        if WEIGHTS in self._asleep:
+            raise bad_sleep("the weights are asleep: POST /wake_up?tags=weights first", 500)
+        self._discarded = False
 
 
 class Service:
@@ -118,7 +158,7 @@ class Service:
         return self._metrics.page(self._driver.stats(), self._driver.lag_s())
 
     def _choice(self, job: EngineJob, prompt: bytes, index: int) -> Choice:
-        sampling = self._sampling(job.params, tokens.count(prompt))
+        sampling = self._sampling(job.params, generation.count(prompt))
         answer = self._text.answer(prompt, sampling, salt=job.params.seed + index)
         transfer = self._connector.parse(job.params.kv, job.id) if self._connector is not None else NO_TRANSFER
         if transfer.first_token:
@@ -128,12 +168,12 @@ class Service:
         data = prompt + answer.text.encode()
         request = EngineRequest(
             f"{self.new_id()}-{job.id}",
-            tokens.count(prompt),
+            generation.count(prompt),
             answer.tokens,
-            tokens.chain(data, self.about.block_size, seed_of(adapter, job.params.salt)),
+            generation.chain(data, self.about.block_size, seed_of(adapter, job.params.salt)),
             content=content_of(data, adapter, job.params.salt),
             held=transfer.hold_as is not None,
-            pull_tokens=min(tokens.count(prompt), source.most or 2**62) if source is not None else 0,
+            pull_tokens=min(generation.count(prompt), source.most or 2**62) if source is not None else 0,
         )
         choice = Choice(job, len(job.choices), request, answer, hold_as=transfer.hold_as, source=source)
         request.owner = choice
@@ -249,4 +289,4 @@ def _first_token(answer: SimAnswer, transfer: TransferRequest) -> tuple[SimAnswe
     engine."""
     if answer.tokens == 1 and answer.reason == "stop" and not transfer.always:
         return answer, NO_TRANSFER
-    return SimAnswer(answer.text[: tokens.BYTES_PER_TOKEN], 1, "length"), transfer
+    return SimAnswer(answer.text[: generation.BYTES_PER_TOKEN], 1, "length"), transfer

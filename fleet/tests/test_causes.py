@@ -2,8 +2,7 @@
 
 import pytest
 
-from fleet.plan.causes import CAUSES
-from fleet.plan.failure import failure_cause
+from fleet.plan.failure import CAUSES, failure_cause
 
 # As the installed engines write them (vLLM 0.32 and what it stands on), with values filled in.
 LINES = {

@@ -226,5 +226,5 @@ def test_every_client_of_an_engine_is_the_one_with_the_key() -> None:
         "controlplane/pages/playground/asking.py",
         "controlplane/traffic/batches/running.py",
         "controlplane/live/dashboard/router_answers.py",
-        "router/workers/etcd.py",
+        "router/workers/discovery.py",
     }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.observe.volumes import free_space, is_full
+from fleet.observe.samples import free_space, is_full
 
 
 def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.published import StoredResponse
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
-from router.contract.redis.stored_response import StoredResponse
 from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission import Admission
 from router.pool.kv_event_state import LookedUp, UnderWay

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from router.contract import lax
 from router.contract.redis.api_keys import PublishedKey
-from router.contract.redis.stored_response import StoredResponse, name_of
+from router.contract.redis.published import StoredResponse, name_of
 from router.http.client import ClientConnection
 from router.http.errors import ErrorResponse
 from router.pool.endpoint import Endpoint

@@ -3,7 +3,7 @@
 import time
 
 from router.contract.net import engine_key
-from router.contract.redis.stored_response import StoredResponse
+from router.contract.redis.published import StoredResponse
 from router.http import body, doors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest

@@ -13,14 +13,13 @@ from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.sync import delivery_reports, response_directory, use_reports
-from router.sync.budget_store import RedisBudgets
 from router.sync.live_state import LiveState
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
 from router.sync.reporter import FLUSH_S, REPORT_S, Reporter
 from router.sync.response_directory import ResponseDirectory
 from router.sync.session_directory import TAKE_UP_S, SessionDirectory
-from router.sync.token_bucket_store import TokenBucketStore
+from router.sync.token_bucket_store import RedisBudgets, TokenBucketStore
 from router.telemetry.recorder import Recorder
 
 FIRST_POLL_S = 2.0

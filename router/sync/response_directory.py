@@ -6,7 +6,7 @@ import time
 import msgpack
 
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.stored_response import StoredResponse
+from router.contract.redis.published import StoredResponse
 from router.serving.stored import KEPT, FairlyKept
 from router.sync.redis_link import FAILURES, RedisLink
 

@@ -18,9 +18,9 @@ from router.limits.budgets import Budgets, LocalBudgets
 from router.limits.pool_prices import PoolPrices
 from router.request.call import Call
 from router.request.spending import settle
-from router.sync import redis_link, script
-from router.sync.budget_store import RedisBudgets
+from router.sync import redis_link, token_bucket_store
 from router.sync.redis_link import RedisLink
+from router.sync.token_bucket_store import RedisBudgets
 from router.tests.conftest import key_entry
 from router.tests.engine import reply
 from router.tests.http.test_own_errors import code_of
@@ -53,7 +53,7 @@ def opened(client, since=0, **spent):
 
 @pytest.fixture
 async def routers(redis_url, monkeypatch):
-    for module in (redis_link, script):  # on a busy machine Redis is late, and that would count as being away
+    for module in (redis_link, token_bucket_store):  # A busy machine delays Redis, as if it were away.
         monkeypatch.setattr(module, "ANSWER_S", 60.0)
     link = RedisLink(redis_url)
     link.answered()

@@ -6,7 +6,7 @@ import redis
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue
 from router.contract.redis.router_status import RouterStatus
-from router.sync.values_in_force import ValuesInForce
+from router.sync.live_state import ValuesInForce
 from router.tests.conftest import entry, key_entry
 from router.tests.test_keys import ALICE, BOB, bearer
 from router.tests.test_live import demo

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.limits.local_buckets import LocalBuckets
 from router.limits.token_buckets import TokenRequest
+from router.standalone.file_source import LocalBuckets
 
 
 def token_request(needed, wanted=None, *, kind="requests", limit=60):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from router.contract.redis import redis_keys
-from router.contract.redis.stored_response import StoredResponse, name_of
+from router.contract.redis.published import StoredResponse, name_of
 from router.serving.response_id import LARGEST, IdNoted
 from router.serving.stored import FairlyKept
 from router.sync import response_directory

@@ -4,7 +4,7 @@ import { settings } from "./live_settings.js";
 
 export const ALL_POOLS = "*"; // the key of sums over all pools
 
-// The frame with its columns as lists; controlplane/live/dashboard/frame/folding.py folds those of few values.
+// The frame with its columns as lists; controlplane/live/dashboard/frame/types.py folds those of few values.
 export function unfolded(frame) {
   if (!frame) return frame;
   const rows = frame.instances.id.length;

@@ -8,7 +8,7 @@ from controlplane.traffic.policies.models import Policy, PolicyVersion
 from fleet.redis import connect
 from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.saving import SavingLine, SavingLines
+from router.contract.redis.use import SavingLine, SavingLines
 
 
 def report() -> SavingLines:

@@ -17,7 +17,7 @@ import redis.asyncio
 import structlog
 
 from controlplane.live.dashboard.charted import ranges
-from controlplane.live.dashboard.frame.folding import unfolded
+from controlplane.live.dashboard.frame.types import unfolded
 from controlplane.live.dashboard.step import current, encode, step
 from fleet.redis import connect, connect_async
 from router.contract.redis import redis_keys

@@ -13,7 +13,7 @@ import redis
 from controlplane.base.schedule import reports
 from controlplane.common.database_trouble import says_read_only
 from controlplane.live.dashboard import history, kept_row
-from controlplane.live.dashboard.frame import folding, ticker
+from controlplane.live.dashboard.frame import ticker, types
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.live.dashboard.frame.types import Frame, HistoryRow
 from controlplane.live.dashboard.router_answers import router_answers
@@ -25,7 +25,7 @@ from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAd
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.saving import SavingLines
+from router.contract.redis.use import SavingLines
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # time without a frame from the control worker after which a web process builds them
@@ -82,7 +82,7 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
 
 def encode(frame: Frame) -> bytes:
     """Encode a frame; orjson writes NaN and infinity as null, the value for unknown."""
-    return orjson.dumps(folding.folded(frame))
+    return orjson.dumps(types.folded(frame))
 
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
@@ -90,7 +90,7 @@ def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = Fa
     row: Any = kept_row.pack(history.row(frame))
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
-        pipe.set(redis_keys.FRAMES_CARRIED, orjson.dumps(folding.carried(frame)))
+        pipe.set(redis_keys.FRAMES_CARRIED, orjson.dumps(types.carried(frame)))
         pipe.xadd(redis_keys.FRAMES, row, maxlen=redis_keys.FRAMES_KEPT, approximate=True)
         if coarse:
             pipe.xadd(redis_keys.FRAMES_COARSE, row, maxlen=redis_keys.FRAMES_COARSE_KEPT, approximate=True)
@@ -101,7 +101,7 @@ def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = Fa
 def loads(raw: bytes | None) -> Frame | None:
     """Return the published frame; None if there is none with this schema."""
     published = None if raw is None else orjson.loads(raw)
-    return folding.unfolded(published) if published is not None and published["schema"] == SCHEMA else None
+    return types.unfolded(published) if published is not None and published["schema"] == SCHEMA else None
 
 
 def latest(client: redis.Redis) -> Frame | None:
@@ -226,4 +226,4 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
 def _previous(raw: bytes | None, raw_carried: bytes | None) -> Frame | None:
     frame = loads(raw)
     kept = None if raw_carried is None else orjson.loads(raw_carried)
-    return frame and folding.with_carried(frame, kept)
+    return frame and types.with_carried(frame, kept)

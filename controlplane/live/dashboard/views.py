@@ -12,8 +12,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.live.dashboard import charted, history, page
 from controlplane.live.dashboard import load_series as series
-from controlplane.live.dashboard.frame.folding import folded
-from controlplane.live.dashboard.frame.types import LATENCIES, Frame
+from controlplane.live.dashboard.frame.types import LATENCIES, Frame, folded
 from controlplane.live.dashboard.step import current, rows
 from controlplane.people.permissions import can_operate
 from fleet import selectors

@@ -14,8 +14,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from controlplane.live.dashboard import history
 from controlplane.live.dashboard.bridge import DeflatedText, bridge
-from controlplane.live.dashboard.frame.folding import unfolded
-from controlplane.live.dashboard.frame.types import Frame
+from controlplane.live.dashboard.frame.types import Frame, unfolded
 from controlplane.live.dashboard.step import current, rows
 from controlplane.pages.shares import view
 from controlplane.pages.shares.services import share_of

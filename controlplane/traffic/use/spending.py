@@ -2,7 +2,7 @@
 
 Spending is a counter for each life of a router that only grows, so the two are merged by taking the greater: nothing
 is lost while either is away, and nothing counts twice. Routers are granted more only from a key in Redis that this
-step has opened (router/sync/budget_store.py).
+step has opened (router/sync/token_bucket_store.py).
 """
 
 from collections.abc import Iterable, Mapping

@@ -26,7 +26,7 @@ from fleet.kinds.options.common_options import (
 from fleet.kinds.options.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, KvWire
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.model import (
     CONTEXT_SERVERS,
     ONE_ENGINE,
@@ -567,6 +567,6 @@ SIM = Kind(
     connectors=tuple(CONNECTORS),
     simulated=True,
     time_scale_option="time_scale",
-    bytes_per_token=tokens.BYTES_PER_TOKEN,
+    bytes_per_token=generation.BYTES_PER_TOKEN,
     twin_model=twin_model,
 )

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 import orjson
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http import media
 from fleet.simengine.http.body import Body, messages, parse
 from fleet.simengine.http.errors import ApiError, bad_sleep
@@ -198,8 +198,8 @@ class App:
         body = parse(raw)
         self._service.check_model(model_of(body))
         prompt = body.get("prompt")
-        data = prompt.encode() if isinstance(prompt, str) else tokens.render(messages(body))
-        ids = tokens.to_ids(data)
+        data = prompt.encode() if isinstance(prompt, str) else generation.render(messages(body))
+        ids = generation.to_ids(data)
         window = self._service.about.window
         return orjson.dumps({"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None})
 
@@ -207,13 +207,13 @@ class App:
         """Return the tokens of a prompt, as vLLM does with --enable-scale-out."""
         params = shape.parse(parse(raw))
         self._service.check_model(params.model)
-        return orjson.dumps({"token_ids": tokens.to_ids(params.prompts[0]), "features": None})
+        return orjson.dumps({"token_ids": generation.to_ids(params.prompts[0]), "features": None})
 
     def _detokenize(self, raw: bytes) -> bytes:
         body = parse(raw)
         self._service.check_model(model_of(body))
         try:
-            data = tokens.from_ids(body.get("tokens", ()))
+            data = generation.from_ids(body.get("tokens", ()))
         except (OverflowError, TypeError):
             raise ApiError(400, "tokens: Input should be a list of token ids.", param="tokens") from None
         return orjson.dumps({"prompt": data.rstrip(b"\0").decode(errors="replace")})

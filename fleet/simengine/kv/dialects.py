@@ -19,7 +19,7 @@ from dataclasses import replace
 import msgspec
 
 from fleet.engine.request import EngineRequest
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams, TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
@@ -166,7 +166,7 @@ def trtllm_response(peers: PeerConnector, request: EngineRequest) -> ContextAnsw
     job = request.owner.job
     state = OpaqueState(f"http://{peers.host.host}:{peers.host.port}", peers.engine_id)
     return ContextAnswer(
-        first_gen_tokens=tokens.to_ids(request.owner.answer.text.encode()),
+        first_gen_tokens=generation.to_ids(request.owner.answer.text.encode()),
         ctx_request_id=_trtllm_id(job.params.kv, job.id),
         encoded_opaque_state=base64.b64encode(msgspec.json.encode(state)).decode(),
         disagg_request_id=job.params.kv.disagg_request_id,

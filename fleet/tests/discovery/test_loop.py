@@ -14,8 +14,7 @@ from fleet import selectors, services
 from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.file import UNTOLD
-from fleet.discovery.sources import Sources
+from fleet.discovery.sources import UNTOLD, Sources
 from fleet.discovery.step import discover_step
 from fleet.kubernetes import mirror
 from fleet.models import Instance, InstanceEvent, InstanceSource, State
@@ -256,7 +255,7 @@ def pod(name: str, engine: OtherEngine, ready: bool, **labels: str) -> dict[str,
 def test_a_pod_is_in_routing_soon_after_it_is_ready_and_out_of_it_soon_after_its_deletion(
     others: Others, clusters: Callable[..., Cluster]
 ) -> None:
-    importlib.import_module("fleet.discovery.pods")  # the client loads slowly on a busy machine
+    importlib.import_module("fleet.discovery.sources")  # the client loads slowly on a busy machine
     cluster = clusters()
     first = others.start(address=("127.0.0.11", 0))
     second = others.start(address=("127.0.0.12", first.port))

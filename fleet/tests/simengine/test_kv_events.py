@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from fleet.engine.blocks import Event, Removed, Stored
-from fleet.simengine import kv_events, tokens
+from fleet.simengine import generation, kv_events
 from fleet.simengine.adapters import content_of
 from fleet.tests.simengine.conftest import Sim, StartSim
 from router.kv_events.batch import BlocksRemoved, BlocksStored, decode
@@ -92,10 +92,10 @@ def test_stored_blocks_are_those_of_the_prompts_chain(context: zmq.Context, sim:
         answer = sim.complete(prompt, max_tokens=33)["choices"][0]["text"]
         batches = heard(socket, 12)
     data = (prompt + answer).encode()
-    chain = tokens.chain(data, 16)
+    chain = generation.chain(data, 16)
     events = [event for _, batch in batches for event in batch[1]]
     assert [key for event in events for key in event["block_hashes"]] == chain[:12]
-    assert [token for event in events for token in event["token_ids"]] == tokens.to_ids(data)[: 12 * 16]
+    assert [token for event in events for token in event["token_ids"]] == generation.to_ids(data)[: 12 * 16]
     assert [event["parent_block_hash"] for event in events] == [None, *(e["block_hashes"][-1] for e in events[:-1])]
     for event in events:
         assert (event["type"], event["block_size"], event["medium"]) == ("BlockStored", 16, "GPU")
@@ -120,7 +120,7 @@ def test_missed_batches_are_replayed_from_the_number_asked_for(context: zmq.Cont
     assert replay(context, sim, 2) == everything[2:]
     assert replay(context, sim, 9) == []
     stored = [event["block_hashes"] for _, batch in everything for event in batch[1]]
-    assert stored == [tokens.chain((name * 64).encode(), 16) for name in ("one ", "two ", "six ")]
+    assert stored == [generation.chain((name * 64).encode(), 16) for name in ("one ", "two ", "six ")]
 
 
 def test_evicted_blocks_and_a_reset_are_published(context: zmq.Context, start_sim: StartSim) -> None:
@@ -130,7 +130,7 @@ def test_evicted_blocks_and_a_reset_are_published(context: zmq.Context, start_si
     sim.post("/reset_prefix_cache", None)
     events = [event for _, batch in replay(context, sim, 0) for event in batch[1]]
     removed = next(event for event in events if event["type"] == "BlockRemoved")
-    old = tokens.chain(("old " * 192).encode(), 16)
+    old = generation.chain(("old " * 192).encode(), 16)
     assert removed["block_hashes"] == old[: -len(removed["block_hashes"]) - 1 : -1]
     assert events[-1] == {"type": "AllBlocksCleared"}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.app import FORMATS
 from router.tokenize import Prompt
 from router.tokenize.prompt import read
@@ -57,7 +57,7 @@ def prompt_of(endpoint: str, body: dict[str, Any]) -> Prompt:
 def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
     (asked,) = FORMATS[endpoint].parse(dict(body)).prompts
     made = SimTokenizer().tokens(prompt_of(endpoint, body), endpoint)
-    assert made == tokens.from_ids(tokens.to_ids(asked))
+    assert made == generation.from_ids(generation.to_ids(asked))
 
 
 @pytest.mark.parametrize(

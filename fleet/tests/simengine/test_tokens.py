@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.generation import SamplingParams, TextGenerator
 
 AUTHOR = TextGenerator(seed=1)
@@ -13,19 +13,19 @@ AUTHOR = TextGenerator(seed=1)
 @given(st.text())
 def test_there_is_one_token_for_each_four_bytes_begun(text: str) -> None:
     data = text.encode()
-    assert tokens.count(data) == (len(data) + 3) // 4 == len(tokens.to_ids(data))
+    assert generation.count(data) == (len(data) + 3) // 4 == len(generation.to_ids(data))
 
 
 @given(st.binary().filter(lambda data: not data.endswith(b"\0")))
 def test_ids_give_the_bytes_back(data: bytes) -> None:
-    assert tokens.from_ids(tokens.to_ids(data)).rstrip(b"\0") == data
+    assert generation.from_ids(generation.to_ids(data)).rstrip(b"\0") == data
 
 
 @given(st.binary(max_size=600), st.binary(max_size=600), st.integers(1, 8))
 def test_a_chain_agrees_exactly_as_far_as_the_text_does(one: bytes, other: bytes, block_size: int) -> None:
     width = block_size * 4
     same = 0
-    for left, right in zip(tokens.chain(one, block_size), tokens.chain(other, block_size), strict=False):
+    for left, right in zip(generation.chain(one, block_size), generation.chain(other, block_size), strict=False):
         if left != right:
             break
         same += 1
@@ -34,12 +34,12 @@ def test_a_chain_agrees_exactly_as_far_as_the_text_does(one: bytes, other: bytes
 
 
 def test_a_chain_has_only_full_blocks() -> None:
-    assert [len(tokens.chain(b"x" * size, 16)) for size in (0, 63, 64, 127, 128)] == [0, 0, 1, 1, 2]
+    assert [len(generation.chain(b"x" * size, 16)) for size in (0, 63, 64, 127, 128)] == [0, 0, 1, 1, 2]
 
 
 def test_messages_are_rendered_up_to_where_the_answer_begins() -> None:
     turns = [("system", "be brief"), ("user", "hi")]
-    assert tokens.render(turns) == b"<|system|>\nbe brief\n<|user|>\nhi\n<|assistant|>\n"
+    assert generation.render(turns) == b"<|system|>\nbe brief\n<|user|>\nhi\n<|assistant|>\n"
 
 
 @given(st.binary(min_size=1, max_size=50), st.integers(1, 40_000))

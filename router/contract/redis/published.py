@@ -1,5 +1,6 @@
 """Values that the control plane publishes for routers: policies, fleets and the document Models. Pure."""
 
+import hashlib
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
@@ -16,6 +17,20 @@ UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
 # How a router serves the split of a delivery: "" none is published; "off": until it has read weir:watch;
 # "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation
 Split = Literal["", "on", "off", "unwatched", "tripped", "unreadable"]
+
+
+class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:response:<name>, expires; written by routers. The instance forgets its responses with its process."""
+
+    pool: str
+    instance: str
+    epoch: int
+    model: str = ""  # client's name of the model, if its engine has another
+
+
+def name_of(key_id: str, response_id: str) -> str:
+    """Return the name of a response in Redis, which depends on its API key; `key_id` is empty without one."""
+    return hashlib.blake2b(f"{key_id}\0{response_id}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class FullRollout(Struct, tag_field="mode", tag="full", frozen=True, kw_only=True, omit_defaults=True):

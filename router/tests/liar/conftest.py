@@ -8,7 +8,7 @@ from hypothesis.internal.conjecture.engine import ConjectureRunner
 
 from router.http import server
 from router.serving import proxy
-from router.sync import redis_link, script
+from router.sync import redis_link, token_bucket_store
 from router.tests.liar.stage import Stage, staged
 
 
@@ -17,7 +17,7 @@ def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPat
     """Time that is put forward makes no Redis late, and no retry waits for real. Each program is drawn anew: by
     default five of six repeat a part of the one before."""
     monkeypatch.setattr(ConjectureRunner, "generate_mutations_from", lambda runner, data: None)
-    for module in (redis_link, script):
+    for module in (redis_link, token_bucket_store):
         monkeypatch.setattr(module, "ANSWER_S", 6000.0)
     monkeypatch.setattr(proxy, "JITTER_S", 0.0)
     monkeypatch.setattr(server, "LINGER_S", 0.01)

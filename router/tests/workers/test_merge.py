@@ -5,8 +5,7 @@ from typing import Any
 
 from router.contract.redis.published import PublishedInstance
 from router.tests.conftest import instance
-from router.workers.discovery import merged
-from router.workers.etcd import Worker, workers
+from router.workers.discovery import Worker, merged, workers
 
 ETCD = "http://etcd:2379"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.doors.cli.weir import experiments, waiting
+from controlplane.doors.cli.weir import simulations, waiting
 from controlplane.evidence.experiments import running
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.tests.conftest import body
@@ -70,8 +70,8 @@ def test_an_inconclusive_verdict_is_reported_with_the_requests_that_would_decide
         "relative_to": "a", "ratio": 1.02, "value": 900.0, "low": 0.9, "high": 1.2, "needed_n": 4100,
     }  # fmt: skip
     text = "inconclusive: b, heavy, ttft_p90_ms ≤ 1.05 × a: 1.020 × a (0.9 to 1.2); 4,100 requests would decide it"
-    assert experiments._expectation_line(found) == text
-    assert experiments.VERDICTS["inconclusive"] == 2
+    assert simulations._expectation_line(found) == text
+    assert simulations.VERDICTS["inconclusive"] == 2
 
 
 def test_without_waiting_it_names_the_experiment_and_one_can_wait_for_it_later(run, demo, tmp_path, data_dir, sent):

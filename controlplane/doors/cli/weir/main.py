@@ -11,14 +11,11 @@ from . import VERSION
 from . import __doc__ as about
 from .api import ERROR, Api, Failed
 from .deliveries import ACTIONS, act, deliver, delivery_status, wait_delivery
-from .experiments import run_experiment, wait_experiment
 from .fleet import apply_fleet, discover_engines
-from .models import apply_models, get_models, roll_back_models
-from .policies import apply_policy, diff_policy, export_policy
-from .previews import preview_policy
+from .policies import apply_models, apply_policy, diff_policy, export_policy, get_models, roll_back_models
 from .profiles import make_profile
 from .receipts import explain
-from .tunings import tune_policy
+from .simulations import preview_policy, run_experiment, tune_policy, wait_experiment
 from .use import cancel_batch, delete_budget, get_batch, list_batches, list_budgets, set_budget
 from .waiting import DAY_S
 

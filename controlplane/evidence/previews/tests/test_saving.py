@@ -19,7 +19,7 @@ from controlplane.traffic.policies import services as policy_services
 from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.tests.conftest import WHY
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.saving import SavingLines
+from router.contract.redis.use import SavingLines
 
 COST = PromptCost(0.0001, has_gpus=True)
 

@@ -38,8 +38,8 @@ from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAd
 from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, GpuSample, InstanceSample
-from router.contract.redis.saving import SavingLine
 from router.contract.redis.staleness import NODE_GONE_S, ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S, WORKER_DOWN_S
+from router.contract.redis.use import SavingLine
 from router.policy.schema.document import upgrade_if_known
 from router.policy.strategies import title_of
 from router.policy.types import CLASSES

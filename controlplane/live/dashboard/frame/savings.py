@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from controlplane.common.figures import significant
 from controlplane.live.dashboard.frame.types import Classes, Frame
-from router.contract.redis.saving import SavingLine
+from router.contract.redis.use import SavingLine
 
 DAY_S, HOUR_S = 86_400, 3_600
 LEAST_DOLLARS = 1.0  # dollars a day below which a saving is not shown

@@ -7,7 +7,7 @@ import orjson
 import pytest
 import redis
 
-from controlplane.live.dashboard.frame import folding
+from controlplane.live.dashboard.frame import types
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.live.dashboard.frame.types import Frame
 from controlplane.live.dashboard.step import latest, read, step
@@ -20,7 +20,7 @@ POOLS = 10
 
 def frame_of(columns: dict[str, list[Any]]) -> Frame:
     rows = len(next(iter(columns.values())))
-    unknown = {name: [None] * rows for name in folding.CARRIED}
+    unknown = {name: [None] * rows for name in types.CARRIED}
     return {
         **build_frame(NOW, FrameInputs()),
         "instances": {"id": [f"a-{i}" for i in range(rows)], **unknown, **columns},
@@ -28,7 +28,7 @@ def frame_of(columns: dict[str, list[Any]]) -> Frame:
 
 
 def through_redis(frame: Frame) -> dict[str, list[Any]]:
-    return folding.unfolded(orjson.loads(orjson.dumps(folding.folded(frame))))["instances"]
+    return types.unfolded(orjson.loads(orjson.dumps(types.folded(frame))))["instances"]
 
 
 DRAWN = random.Random(7)
@@ -43,8 +43,8 @@ DRAWN = random.Random(7)
         ["stale", *["ready"] * 9],
         [*["ready"] * 9, "stale"],
         [None, 0.25, None, None, True, None, None, None],
-        list(range(folding.MOST)) * 3,
-        list(range(folding.MOST + 1)) * 3,
+        list(range(types.MOST)) * 3,
+        list(range(types.MOST + 1)) * 3,
         [DRAWN.random() for _ in range(50)],
         [DRAWN.choice(["ä", '"', "\\"]) for _ in range(50)],
     ],
@@ -54,7 +54,7 @@ def test_a_reader_gets_every_column_back(column: list[Any]) -> None:
 
 
 def test_a_column_of_few_values_is_one_letter_per_row_and_the_last_one_repeats() -> None:
-    folded = folding.folded(frame_of({"status": ["ready", "stale", "ready", "ready", "ready", "ready"]}))
+    folded = types.folded(frame_of({"status": ["ready", "stale", "ready", "ready", "ready", "ready"]}))
     assert folded["instances"]["status"] == {"of": ["ready", "stale"], "at": "010"}
 
 
@@ -66,7 +66,7 @@ def test_fields_only_for_the_next_frame_are_not_published_and_come_back_to_it(li
     published, (_, previous) = latest(live_redis), read(live_redis, NOW + 3)
     assert published is not None
     assert previous is not None
-    assert not {*folding.CARRIED} & {*published["instances"]}
+    assert not {*types.CARRIED} & {*published["instances"]}
     assert published["instances"]["tokens_s"] == [120.0] * 8
     assert previous["instances"]["sampled_at"] == [NOW + 2] * 8
 

@@ -11,7 +11,7 @@ from controlplane.live.dashboard import step
 from controlplane.live.dashboard.frame import savings
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.saving import SavingLine, SavingLines
+from router.contract.redis.use import SavingLine, SavingLines
 
 LINE = SavingLine(
     policy="default", version=3, before=2, pool="demo", preview=7, requests=2000, at=1_700_000_000.0, gpu_s=0.01,

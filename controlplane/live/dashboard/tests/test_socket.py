@@ -19,7 +19,7 @@ from controlplane.doors.api.sockets import LiveHandshake
 from controlplane.live.dashboard import bridge as bridges
 from controlplane.live.dashboard import consumers
 from controlplane.live.dashboard.bridge import DeflatedText, Viewer
-from controlplane.live.dashboard.frame.folding import unfolded
+from controlplane.live.dashboard.frame.types import unfolded
 from controlplane.live.dashboard.step import step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.people.permissions import ROLE_SCOPES, Principal

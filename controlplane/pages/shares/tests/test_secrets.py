@@ -19,7 +19,7 @@ from controlplane.pages.shares import badge, view
 from router.contract.redis.delivery import DeliveryLine
 from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice, StepReport
 from router.contract.redis.sample import TierSample
-from router.contract.redis.saving import SavingLine
+from router.contract.redis.use import SavingLine
 
 SENTENCE = "two secret words"
 WORD = "sesame"

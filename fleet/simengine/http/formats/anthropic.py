@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.body import Body, cache_salt, flag, integer, messages, strings, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.format import ApiFormat, sse_event
@@ -20,7 +20,7 @@ def _parse(body: Body) -> RequestParams:
         turns.insert(0, ("system", text_of(body["system"], "system")))
     return RequestParams(
         model=model_of(body),
-        prompts=(tokens.render(turns),),
+        prompts=(generation.render(turns),),
         max_tokens=integer(body, "max_tokens", None, minimum=1),
         # vLLM accepts these fields, which Anthropic does not have; load tests need answers of a known length.
         min_tokens=integer(body, "min_tokens", 0, minimum=0) or 0,

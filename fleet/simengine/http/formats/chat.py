@@ -1,6 +1,6 @@
 """The API path /v1/chat/completions."""
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.body import Body, integer, messages
 from fleet.simengine.http.formats import logprobs, openai
 from fleet.simengine.http.formats.format import ApiFormat
@@ -8,7 +8,7 @@ from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 
 def _parse(body: Body) -> RequestParams:
-    prompt = openai.context_prompt(body, "prompt_token_ids") or tokens.render(messages(body))
+    prompt = openai.context_prompt(body, "prompt_token_ids") or generation.render(messages(body))
     limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     return openai.params(body, (prompt,), integer(body, limit, None, minimum=1), logprobs.of_chat(body))
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from fleet.simengine.generation import syllable
+from fleet.simengine.generation import BYTES_PER_TOKEN, syllable
 from fleet.simengine.http.body import Body, flag, integer
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.job import Choice
-from fleet.simengine.tokens import BYTES_PER_TOKEN
 
 TOP_MAX = 20  # vLLM's --max-logprobs
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.body import Body, cache_salt, flag, integer, mapping, strings, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.job import CachedDetails, Choice, EngineJob, RequestParams
@@ -24,9 +24,9 @@ def error_body(error: ApiError) -> bytes:
 
 def prompt_of(ids: object) -> bytes:
     try:
-        return tokens.from_ids(ids) if isinstance(ids, list) and ids else b""
+        return generation.from_ids(ids) if isinstance(ids, list) and ids else b""
     except (OverflowError, TypeError):
-        message = f"prompt: token ids are whole numbers from 0 to {tokens.VOCABULARY - 1}."
+        message = f"prompt: token ids are whole numbers from 0 to {generation.VOCABULARY - 1}."
         raise ApiError(400, message, param="prompt") from None
 
 
@@ -34,7 +34,7 @@ def context_prompt(body: Body, name: str) -> bytes:
     """Return the prompt as a context server read it, in the request to a generation server; else empty."""
     if mapping(body, "disaggregated_params").get("request_type") != "generation_only":
         return b""
-    return tokens.unpadded(prompt_of(body.get(name)))
+    return generation.unpadded(prompt_of(body.get(name)))
 
 
 class OpenAiUsage(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) ->
         )
         for choice in job.choices
     ]
-    ids = {"prompt_token_ids": tokens.to_ids(job.params.prompts[0])} if for_context else {}
+    ids = {"prompt_token_ids": generation.to_ids(job.params.prompts[0])} if for_context else {}
     if job.params.returns_ids:
         ids["prompt_token_ids"] = job.choices[0].ids()
     return msgspec.json.encode(

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from fleet.simengine import tokens
+from fleet.simengine import generation
 from fleet.simengine.http.body import Body, cache_salt, flag, integer, messages, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
@@ -20,7 +20,7 @@ def _parse(body: Body) -> RequestParams:
         turns.insert(0, ("system", text_of(body["instructions"], "instructions")))
     return RequestParams(
         model=openai.model_of(body),
-        prompts=(tokens.render(turns),),
+        prompts=(generation.render(turns),),
         max_tokens=integer(body, "max_output_tokens", None, minimum=1),
         ignore_eos=flag(body, "ignore_eos"),
         seed=integer(body, "seed", 0) or 0,

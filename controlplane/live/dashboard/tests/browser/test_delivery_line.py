@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from controlplane.live.dashboard import step
 from controlplane.live.dashboard.tests.browser.conftest import RunningFleet, write_delivery
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.saving import SavingLine, SavingLines
+from router.contract.redis.use import SavingLine, SavingLines
 
 pytestmark = pytest.mark.browser
 
