@@ -24,8 +24,9 @@ from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.evidence.experiments.results.output import display, exports, forest
+from controlplane.evidence.experiments.results.output.effects import duration
 from controlplane.evidence.experiments.results.output.near import LatencyPoint
-from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, duration, sentence
+from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, sentence
 from controlplane.evidence.experiments.results.records import LATENCIES
 from controlplane.evidence.experiments.results.types import Results
 from controlplane.evidence.experiments.start.body import ExperimentIn

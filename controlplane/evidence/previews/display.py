@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from controlplane.common.figures import UNKNOWN, ms, seconds, significant
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import forest
+from controlplane.evidence.experiments.results.output.effects import SIGNS, EffectRow, effect_row
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N
 from controlplane.evidence.experiments.results.summarize import CLASSES
@@ -29,27 +30,11 @@ from controlplane.evidence.twin.expected_error import described
 from fleet.counted import counted as number_of
 from fleet.counted import signed
 
-SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # signs of a forest plot
-NO_VERDICT = "◌"
 DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics declared before any result is seen
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table, those with the largest changes
 MILLION = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewRow:
-    """One quantile of one latency in one class."""
-
-    title: str
-    live: str
-    draft: str
-    difference: str
-    interval: str
-    n: int
-    sign: str
-    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +44,7 @@ class ClassTable:
     few: bool
     elsewhere: str  # changed share of the class's decisions
     counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
-    rows: tuple[PreviewRow, ...]
+    rows: tuple[EffectRow, ...]
 
 
 def sentence(result: Effect) -> str:
@@ -151,7 +136,9 @@ def class_tables(result: Effect) -> list[ClassTable]:
 
 
 def _class_table(name: str, found: ClassEffect, changed: DecisionCount | None) -> ClassTable:
-    rows = tuple(_row(each) for each in found["metrics"])
+    rows = tuple(
+        effect_row(METRICS[each["metric"]], (each["live"], each["draft"]), each, each["n"]) for each in found["metrics"]
+    )
     counted = Counter((row.sign, row.verdict) for row in rows)
     order = (*SIGNS, "too few requests")
     counts = sorted(counted.items(), key=lambda item: order.index(item[0][1]) if item[0][1] in order else len(order))
@@ -163,25 +150,6 @@ def _class_table(name: str, found: ClassEffect, changed: DecisionCount | None) -
         counts=tuple((sign, count, verdict) for (sign, verdict), count in counts),
         rows=rows,
     )
-
-
-def _row(metric: MetricEffect) -> PreviewRow:
-    known = metric["difference"] is not None
-    return PreviewRow(
-        title=METRICS[metric["metric"]].title,
-        live=ms(metric["live"]),
-        draft=ms(metric["draft"]),
-        difference=_difference(metric) if known else UNKNOWN,
-        interval=f"{_signed_ms(metric['low'])} to {_signed_ms(metric['high'])}" if known else UNKNOWN,
-        n=metric["n"],
-        sign=SIGNS.get(metric["verdict"], NO_VERDICT),
-        verdict=metric["verdict"] or "unknown",
-    )
-
-
-def _difference(metric: MetricEffect) -> str:
-    relative = "" if metric["relative"] is None else f" ({_percent(metric['relative'])})"
-    return f"{_signed_ms(metric['difference'])}{relative}"
 
 
 def pair(live: float | None, draft: float | None) -> str:
@@ -198,14 +166,6 @@ def share(value: float | None) -> str:
 
 def _points(value: float) -> str:
     return significant(value * 100)
-
-
-def _percent(relative: float | None) -> str:
-    return UNKNOWN if relative is None else f"{signed(relative, _points(abs(relative)))} %"
-
-
-def _signed_ms(value: float | None) -> str:
-    return UNKNOWN if value is None else signed(value, ms(abs(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from controlplane.evidence.experiments.results.output.effects import EffectRow
+from controlplane.evidence.experiments.results.output.effects import shown as shown_value
 from controlplane.evidence.tuning import evidence
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.space import Dimension
-from controlplane.evidence.tuning.types import GoalValues, Winner, WinnerEffect
+from controlplane.evidence.tuning.types import GoalValues, Winner
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import editor
 from fleet.jobs import ENDED
@@ -65,24 +67,11 @@ class ShownTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEffect:
-    """A metric of a winner on the held-out requests, against the live version."""
-
-    title: str
-    live: str
-    tuned: str
-    n: int
-    difference: str  # empty without an interval, like the next
-    interval: str
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShownWinner:
     trial: int
     reasons: str
     changes: list[tuple[str, str, str]]  # (title of the parameter, live, tuned)
-    effects: list[ShownEffect]
+    effects: list[EffectRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +117,7 @@ def shown(tuning: Tuning) -> ShownTuning:
         picture=picture(trials, result.get("live", {}).get("search")),
         winners=[_winner(each, _live_values(tuning)) for each in winners.values()],
         none_better=bool(winners) and not any(_is_better(each) for each in winners.values()),
-        objectives=", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
+        objectives=", ".join(evidence.GOALS[name].title for name in tuning.objectives),
         bounds=[_bounds(Dimension.of(each)) for each in tuning.space],
         limits=result.get("limits"),
         not_tested=result.get("not_tested", ()),
@@ -174,15 +163,8 @@ def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
             for path, value in winner["values"].items()
             if live[path] != value
         ],
-        effects=[_effect(row) for row in winner["effect"]],
+        effects=[evidence.effect(row) for row in winner["effect"]],
     )
-
-
-def _effect(row: WinnerEffect) -> ShownEffect:
-    metric = row["metric"]
-    live, tuned = (evidence.shown(metric, value) for value in (row["live"], row["tuned"]))
-    difference, interval = evidence.differing(row) or ("", "")
-    return ShownEffect(evidence.TITLES[metric][0], live, tuned, row["n"], difference, interval, row["verdict"])
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
@@ -244,10 +226,9 @@ def _covers(one: Point, other: Point) -> bool:
 
 def _title(name: str, goals: GoalValues) -> str:
     who = "Live version" if name == "live" else f"Trial {name}"
-    by_key = (
-        ("ttft_p90_ms", goals["ttft_p90_ms"]),
-        ("tpot_p90_ms", goals["tpot_p90_ms"]),
-        ("goodput", goals["goodput"]),
+    measured = goals["ttft_p90_ms"], goals["tpot_p90_ms"], goals["goodput"]
+    values = (
+        f"{metric.title} {shown_value(value, metric.unit)}"
+        for metric, value in zip(evidence.BY_KEY.values(), measured, strict=True)
     )
-    values = (f"{evidence.TITLES[key][0]} {evidence.shown(key, value)}" for key, value in by_key)
     return f"{who}: {', '.join(values)}"

@@ -1,5 +1,10 @@
 """The findings of a tuning and what it did not test, in words: for its page, the API and the note of a draft."""
 
+from dataclasses import replace
+
+from controlplane.common.figures import UNKNOWN
+from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.source import TrafficPart
@@ -8,11 +13,15 @@ from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.types import Winner, WinnerEffect
 from controlplane.evidence.twin.expected_error import described
 from controlplane.evidence.twin.pool_model import Modelled
-from fleet.counted import percent, signed, significant
+from fleet.counted import percent
 from fleet.models import Pool
 
-TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
-GOALS = {"ttft": "ttft_p90_ms", "tpot": "tpot_p90_ms", "goodput": "goodput"}  # metric by objective
+GOALS = {  # metric by objective
+    "ttft": METRICS["ttft_p90_ms"],
+    "tpot": METRICS["tpot_p90_ms"],
+    "goodput": replace(METRICS["within_slo"], key="goodput", title="Goodput"),
+}
+BY_KEY = {metric.key: metric for metric in GOALS.values()}
 REASONS = {
     "ttft": "lowest TTFT p90",
     "tpot": "lowest TPOT p90",
@@ -35,32 +44,16 @@ def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, part: TrafficPart, tu
     ]
 
 
-def shown(metric: str, value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    unit = TITLES[metric][1]
-    return f"{significant(100 * value if unit == '%' else value)} {unit}"
+def effect(row: WinnerEffect) -> EffectRow:
+    """Return a metric of a winner on the held-out requests, against the live version."""
+    return effect_row(BY_KEY[row["metric"]], (row["live"], row["tuned"]), row, row["n"])
 
 
-def differing(row: WinnerEffect) -> tuple[str, str] | None:
-    """Return (difference, interval) of a winner's metric; a share differs by points. None without an interval."""
-    metric = row["metric"]
-    if row["difference"] is None or row["low"] is None or row["high"] is None:
-        return None
-    unit = TITLES[metric][1]
-    scale, name = (100, "points") if unit == "%" else (1, unit)
-    values = [scale * value for value in (row["difference"], row["low"], row["high"])]
-    difference, low, high = (signed(value, significant(abs(value))) for value in values)
-    return f"{difference} {name}", f"{low} to {high} {name}"
-
-
-def effect_text(row: WinnerEffect) -> str:
-    """Say one metric of a winner on the held-out requests."""
-    metric, differs = row["metric"], differing(row)
-    levels = f"{TITLES[metric][0]}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}"
-    if differs is None:
-        return f"{levels}: {row['verdict']}, no interval"
-    return f"{levels}, {differs[0]} (95 % interval {differs[1]}, n = {row['n']:,}): {row['verdict']}"
+def effect_text(row: EffectRow) -> str:
+    levels = f"{row.title}: {row.before} → {row.after}"
+    if row.interval == UNKNOWN:
+        return f"{levels}: {row.verdict}, no interval"
+    return f"{levels}, {row.difference} (95 % interval {row.interval}, n = {row.n:,}): {row.verdict}"
 
 
 def note(tuning: Tuning, winner: Winner) -> str:
@@ -73,7 +66,7 @@ def note(tuning: Tuning, winner: Winner) -> str:
             f"Simulated against v{tuning.live_version} on {tuning.trace_name}, pool {tuning.pool}: "
             f"{tuning.done} trials on the first {percent(1 - tuning.held_out)} of the requests, "
             f"checked on the last {held_out:,}, which the search never saw.",
-            *(f"- {effect_text(row)}" for row in winner["effect"]),
+            *(f"- {effect_text(effect(row))}" for row in winner["effect"]),
             "Not tested:",
             *(f"- {text}" for text in result.get("not_tested", ())),
         ]

@@ -8,6 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.evidence.tuning import services
+from controlplane.evidence.tuning.evidence import GOALS
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.space import Range, by_default, searchable, space_of, suggested
 from router.contract.fields import Field, accept, number, typed_number
@@ -16,7 +17,6 @@ from router.policy.schema.parameter import Parameter
 from router.policy.types import ParsedPolicy as Document
 
 SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))
-OBJECTIVE_TITLES = {"ttft": "TTFT p90", "tpot": "TPOT p90", "goodput": "Goodput"}
 _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
 
 
@@ -113,7 +113,7 @@ class TuningForm:
         return [(field, self._text(field), errors.get(field.name, "")) for field in NUMBERS]
 
     def objectives(self) -> list[tuple[str, str, bool]]:
-        return [(name, OBJECTIVE_TITLES[name], name in self._objectives()) for name in OBJECTIVES]
+        return [(name, GOALS[name].title, name in self._objectives()) for name in OBJECTIVES]
 
     def rows(self) -> list[ParameterRow]:
         checked, errors = self._checked(), self.errors()

@@ -9,7 +9,7 @@ import msgspec
 
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output.report import shown
+from controlplane.evidence.experiments.results.output.effects import shown
 from controlplane.evidence.experiments.results.statistics import verdicts
 from controlplane.evidence.experiments.results.summarize import CLASSES, levels
 from controlplane.evidence.experiments.results.types import Overall, Results

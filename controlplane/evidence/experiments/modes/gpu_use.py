@@ -12,7 +12,7 @@ from django.utils import timezone
 from msgspec import Struct
 
 from controlplane.evidence.experiments.facts import GpuUseFacts, MeanPeak, RunFacts
-from controlplane.evidence.experiments.results.output.report import shown
+from controlplane.evidence.experiments.results.output.effects import shown
 from fleet.models import Node
 from fleet.snapshot import node_views
 

@@ -19,7 +19,7 @@ from controlplane.evidence.experiments.modes.run_inputs import begin, load_trace
 from controlplane.evidence.experiments.replay.drive import OfferedLoad
 from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.replay.thread import ReplayThread
-from controlplane.evidence.experiments.results.output.report import shown
+from controlplane.evidence.experiments.results.output.effects import shown
 from controlplane.evidence.experiments.results.validity import replay_warnings
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import TraceRequest

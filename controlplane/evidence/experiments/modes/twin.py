@@ -22,7 +22,7 @@ from controlplane.evidence.experiments.modes.run_inputs import (
     performed,
     requests_of,
 )
-from controlplane.evidence.experiments.results.output.report import duration, shown
+from controlplane.evidence.experiments.results.output.effects import duration, shown
 from controlplane.evidence.experiments.results.records import Appender, Record
 from controlplane.evidence.experiments.results.twin_records import kv_over_time, kv_usage, records_of, token_facts
 from controlplane.evidence.experiments.results.validity import twin_warnings

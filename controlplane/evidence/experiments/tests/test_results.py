@@ -122,7 +122,7 @@ def test_the_report_names_the_verdicts_against_the_chosen_baseline(ci, ended):
     text = ci.get(f"/experiments/{number}/report.md?baseline=adaptive_v1").content.decode()
     assert "# A vs B" in text
     assert "## Against adaptive_v1" in text
-    assert "| round_robin | all | TTFT p50 | +20 ms |" in text
+    assert "| round_robin | all | TTFT p50 | +20 ms (+10 %) |" in text
     assert ci.get(f"/experiments/{number}/report.md?baseline=nobody").status_code == 422
 
 

@@ -69,7 +69,7 @@ def test_a_draft_that_decides_alike_is_described_so_without_latencies():
 def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_a_shape():
     [table] = display.class_tables(result(classes=classes(medium=[metric("ttft_p50_ms", 820.0, 640.0)])))
     [row] = table.rows
-    assert (row.title, row.live, row.draft) == ("TTFT p50", "820 ms", "640 ms")
+    assert (row.title, row.before, row.after) == ("TTFT p50", "820 ms", "640 ms")
     assert (row.difference, row.interval) == ("−180 ms (−22 %)", "−190 ms to −170 ms")
     assert (row.n, row.sign, row.verdict) == (800, "●", "better")
 
@@ -77,7 +77,7 @@ def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_
 def test_an_unknown_value_is_a_dash_and_not_zero():
     [table] = display.class_tables(result(classes=classes(heavy=[metric("ttft_p50_ms", 820.0, None)])))
     [row] = table.rows
-    assert (row.live, row.draft, row.difference, row.interval) == ("820 ms", "–", "–", "–")
+    assert (row.before, row.after, row.difference, row.interval) == ("820 ms", "–", "–", "–")
     assert (row.sign, row.verdict) == ("◌", "unknown")
 
 

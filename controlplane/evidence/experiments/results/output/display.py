@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from controlplane.evidence.experiments.models import Arm
 from controlplane.evidence.experiments.record import RecordedFleet
 from controlplane.evidence.experiments.results.metrics import METRICS, Metric
+from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row, shown
 from controlplane.evidence.experiments.results.output.forest import PLOTTED
-from controlplane.evidence.experiments.results.output.report import compared_n, shown, signed
+from controlplane.evidence.experiments.results.output.report import compared_n
 from controlplane.evidence.experiments.results.summarize import levels, value_of
 from controlplane.evidence.experiments.results.types import DifferenceRow, Results
 from controlplane.traffic.policies.drafts.editor import BARE
@@ -36,10 +37,8 @@ class Cell:
     raw: str  # value as in the JSON; empty if unknown
     text: str
     best: bool
-    difference: str  # empty for the baseline and without an interval
-    interval: str
-    verdict: str
     n: str
+    effect: EffectRow | None  # None for the baseline and without an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +98,9 @@ def _cell(
         raw="" if value is None or math.isinf(value) else repr(value),
         text=shown(value, metric.unit),
         best=best.get(metric.key) == arm,
-        difference=_difference(row, metric) if row else "",
-        interval=f"{signed(row['low'], metric.unit)} to {signed(row['high'], metric.unit)}" if row else "",
-        verdict=row["verdict"] if row else "",
         n=compared_n(row) if row else "",
+        effect=effect_row(metric, (row["reference"], value), row, row["n"]) if row else None,
     )
-
-
-def _difference(row: DifferenceRow, metric: Metric) -> str:
-    if row["difference"] is None:
-        return "falls on unanswered requests"
-    relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
-    return f"{signed(row['difference'], metric.unit)}{relative}"
 
 
 def class_counts(results: Results) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output.report import signed
+from controlplane.evidence.experiments.results.output.effects import signed
 from controlplane.evidence.experiments.results.statistics.stats import widened
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 

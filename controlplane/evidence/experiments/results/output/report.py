@@ -1,50 +1,17 @@
 """Writes results as Markdown, as CSV for spreadsheets and as JUnit for CI. Pure."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.common.csv_cell import csv_text
 from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.output.effects import effect_row, shown
 from controlplane.evidence.experiments.results.records import COLUMNS, Record
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Results
 from controlplane.evidence.twin.expected_error import described
-from fleet.counted import significant
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
-
-
-def shown(value: float | int | str | None, unit: str = "") -> str:
-    """Say a value with three significant digits and a separator for thousands; a dash if it is unknown."""
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value
-    if math.isinf(value):
-        return "unanswered"  # The quantile falls on requests without an answer.
-    if unit.startswith("$"):  # as in "$8.21 / M output tokens"
-        return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
-    text = significant(value * 100 if unit == "%" else value, decimals=9)
-    return f"{text} {unit}".strip().replace("-", "−")
-
-
-def signed(value: float | None, unit: str = "") -> str:
-    """Say a difference, always with its sign; None is infinite."""
-    if value is None:
-        return "∞"
-    text = shown(value, unit)
-    return f"+{text}" if value > 0 else text
-
-
-def duration(seconds: float | None) -> str:
-    """Say a duration: 1 h 02 min, 3 min 20 s, 12 s."""
-    if seconds is None:
-        return "–"
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
@@ -104,17 +71,16 @@ def _differences(results: Results, baseline: str) -> list[str]:
     ]
     lines.append("|---" * 7 + "|")
     for row in rows:
-        unit = METRICS[row["metric"]].unit
+        shown_row = effect_row(METRICS[row["metric"]], (row["reference"], None), row, compared_n(row))
         cells = (
             _escape(row["arm"]),
             row["class"],
-            METRICS[row["metric"]].title,
-            signed(row["difference"], unit),
-            f"{signed(row['low'], unit)} to {signed(row['high'], unit)}",
-            compared_n(row),
-            row["verdict"],
+            shown_row.title,
+            shown_row.difference,
+            shown_row.interval,
+            shown_row.n,
         )
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(f"| {' | '.join(map(str, cells))} | {shown_row.verdict} |")
     return [*lines, "", COMPARISONS_NOTE, ""]
 
 

@@ -1,0 +1,82 @@
+"""A metric on two sides and its difference, in the words of every comparison: previews, tunings, experiments. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from controlplane.common.figures import UNKNOWN, ms
+from controlplane.evidence.experiments.results.metrics import Metric
+from controlplane.evidence.experiments.results.types import DifferenceBounds
+from fleet.counted import significant
+
+SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # signs of a forest plot
+NO_VERDICT = "◌"
+
+
+def shown(value: float | int | str | None, unit: str = "") -> str:
+    """Say a value with three significant digits and a separator for thousands; a dash if it is unknown."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if math.isinf(value):
+        return "unanswered"  # The quantile falls on requests without an answer.
+    if unit.startswith("$"):  # as in "$8.21 / M output tokens"
+        return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
+    if unit == "ms":
+        return f"{'−' * (value < 0)}{ms(abs(value))}"
+    text = significant(value * 100 if unit == "%" else value, decimals=9)
+    return f"{text} {unit}".strip().replace("-", "−")
+
+
+def signed(value: float | None, unit: str = "") -> str:
+    """Say a difference, always with its sign; None is infinite."""
+    if value is None:
+        return "∞"
+    text = shown(value, unit)
+    return f"+{text}" if value > 0 else text
+
+
+def duration(seconds: float | None) -> str:
+    """Say a duration: 1 h 02 min, 3 min 20 s, 12 s."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """A metric before and after; templates/components/effect.html shows what follows `after`."""
+
+    title: str
+    before: str
+    after: str
+    difference: str
+    interval: str
+    n: int | str
+    verdict: str
+
+    @property
+    def sign(self) -> str:
+        return SIGNS.get(self.verdict, NO_VERDICT)
+
+
+def effect_row(
+    metric: Metric, values: tuple[float | None, float | None], row: DifferenceBounds, n: int | str
+) -> EffectRow:
+    """Return the row, as in −180 ms (−22 %), or +3.2 points for a share."""
+    before, after = (shown(value, metric.unit) for value in values)
+    verdict = row["verdict"] or "unknown"
+    ends = row["difference"], row["low"], row["high"]
+    if ends == (None, None, None):
+        return EffectRow(metric.title, before, after, UNKNOWN, UNKNOWN, n, verdict)
+    unit, scale = ("points", 100) if metric.unit == "%" else (metric.unit, 1)
+    middle, low, high = (signed(None if end is None else scale * end, unit) for end in ends)
+    relative: object = row.get("relative")
+    if row["difference"] is None:
+        middle = "falls on unanswered requests"
+    elif isinstance(relative, float | int):
+        middle = f"{middle} ({signed(relative, '%')})"
+    return EffectRow(metric.title, before, after, middle, f"{low} to {high}", n, verdict)
