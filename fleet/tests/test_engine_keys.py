@@ -225,6 +225,6 @@ def test_every_client_of_an_engine_is_the_one_with_the_key() -> None:
     assert pinned == {
         "controlplane/pages/playground/asking.py",
         "controlplane/traffic/batches/running.py",
-        "controlplane/live/dashboard/router_answers.py",
+        "controlplane/live/dashboard/step.py",
         "router/workers/discovery.py",
     }

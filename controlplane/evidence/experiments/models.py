@@ -10,8 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from controlplane.evidence.experiments.facts import RunFacts
-from controlplane.evidence.experiments.record import Expectation
+from controlplane.evidence.experiments.record import Expectation, RunFacts
 from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
 

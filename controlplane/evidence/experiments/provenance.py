@@ -3,16 +3,20 @@
 import hashlib
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import cast
 
 import msgspec
+from django.conf import settings
 
-from controlplane.evidence.experiments.facts import HostFacts
 from controlplane.evidence.experiments.models import Arm, Experiment, Run
-from controlplane.evidence.experiments.product import product
 from controlplane.evidence.experiments.record import (
     ExperimentRecord,
+    HostFacts,
+    Product,
     RecordedArm,
     RecordedFleet,
     RecordedTrace,
@@ -20,11 +24,30 @@ from controlplane.evidence.experiments.record import (
 )
 from controlplane.evidence.experiments.start import fleets
 from controlplane.evidence.traces import library
+from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown
+from router.contract.installation import VERSION
 from router.contract.json_value import JsonObject
 
 SCHEMA = 1
+
+
+# Identifies the Weir that performs an experiment: version, commit, hash of the source
+
+
+@cache
+def product() -> Product:
+    return Product(VERSION, _commit(), source_sha256(), platform.python_version())
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    if git is None or not (settings.BASE_DIR / ".git").exists():
+        return ""
+    ask = [git, "-C", str(settings.BASE_DIR), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=False)
+    return done.stdout.strip()
 
 
 def settle(

@@ -13,7 +13,7 @@ from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.modes.run_inputs import NO_RECORD
-from controlplane.evidence.experiments.product import product
+from controlplane.evidence.experiments.provenance import product
 from controlplane.evidence.experiments.record import ExperimentRecord, Repeated, Selection
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.start import fleets

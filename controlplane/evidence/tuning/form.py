@@ -8,7 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.evidence.tuning import services
-from controlplane.evidence.tuning.evidence import GOALS
+from controlplane.evidence.tuning.display import GOALS
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.space import Range, by_default, searchable, space_of, suggested
 from router.contract.fields import Field, accept, number, typed_number

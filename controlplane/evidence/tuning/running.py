@@ -10,7 +10,7 @@ from controlplane.evidence.experiments.start import fleets
 from controlplane.evidence.previews import policy_job, source
 from controlplane.evidence.previews.analysis.compute import from_the_start
 from controlplane.evidence.previews.source import TrafficPart
-from controlplane.evidence.tuning import evidence
+from controlplane.evidence.tuning import display
 from controlplane.evidence.tuning.compute import Tried, TuningInputs, compute
 from controlplane.evidence.tuning.goals import Goals
 from controlplane.evidence.tuning.models import Trial, Tuning
@@ -47,7 +47,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     return {
         "done": tuning.done,
         "trace": {**part.facts(), "requests": tuning.trace["requests"]},
-        "result": {**tuned.result, "not_tested": evidence.not_tested(tuning, pool, twin, part, tuned)},
+        "result": {**tuned.result, "not_tested": display.not_tested(tuning, pool, twin, part, tuned)},
     }
 
 

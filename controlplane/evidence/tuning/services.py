@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from controlplane.evidence.previews import services as previews
 from controlplane.evidence.previews.policy_job import as_seen, store
 from controlplane.evidence.previews.source import TrafficPart
-from controlplane.evidence.tuning import evidence, search
+from controlplane.evidence.tuning import display, search
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.models import HELD_OUT, Tuning
 from controlplane.evidence.tuning.space import Dimension, Range, space_of
@@ -165,7 +165,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     if draft.revision > 1 or draft.opened_by != actor.name:  # Another person opened it a moment ago.
         raise _open(policy, draft)
     draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
-    draft.note = evidence.note(tuning, winner)
+    draft.note = display.note(tuning, winner)
     Draft.objects.filter(pk=draft.pk).update(note=draft.note)
     Tuning.objects.filter(pk=tuning.pk).update(drafted=trial)
     record(actor, "tuning.draft", str(tuning), f"trial {trial}", live.upgraded, document)

@@ -3,10 +3,12 @@
 The control worker calls it, and a web process if no worker builds frames. The first claim of a second wins.
 """
 
+import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import httpx
 import orjson
 import redis
 
@@ -15,9 +17,10 @@ from controlplane.common.database_trouble import says_read_only
 from controlplane.live.dashboard import history, kept_row
 from controlplane.live.dashboard.frame import ticker, types
 from controlplane.live.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
-from controlplane.live.dashboard.frame.types import Frame, HistoryRow
-from controlplane.live.dashboard.router_answers import router_answers
+from controlplane.live.dashboard.frame.types import Frame, HistoryRow, RouterAnswer
 from fleet.events import EVENTS_KEPT
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLines
@@ -25,6 +28,7 @@ from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAd
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import ROUTER_GONE_S
 from router.contract.redis.use import SavingLines
 
 CLAIM_TTL_S = 5
@@ -51,6 +55,35 @@ for at = tonumber(ARGV[2]), tonumber(ARGV[1]) + 1, -slot do
 end
 return found
 """
+
+
+# Asks whether routers that stopped reporting still answer: Redis or a busy machine may hold up their reports
+ANSWER_S = 0.5
+ASKED = 4  # most routers asked, those that reported last
+
+
+def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:
+    """Ask routers; empty while one reports, as then none is asked. Blocks for at most `ANSWER_S`."""
+    latest = sorted(routers, key=lambda router: -router.at)[:ASKED]
+    if not latest or now - latest[0].at <= ROUTER_GONE_S:
+        return []
+    return asyncio.run(_answers([router.url for router in latest]))
+
+
+async def _answers(urls: Iterable[str]) -> list[RouterAnswer]:
+    return list(await asyncio.gather(*map(_answer, urls)))
+
+
+async def _answer(url: str) -> RouterAnswer:
+    """Ask one router. Any status is an answer: a router that cannot serve says why itself."""
+    try:
+        async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
+            await client.get(f"{url}/healthz")
+    except (TimeoutError, httpx.TimeoutException):
+        return "no answer"
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return "refused"
+    return "answered"
 
 
 def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:

@@ -13,7 +13,6 @@ from math import inf
 from typing import Final
 
 from router.policy.types import CLASSES, ParsedPolicy, RequestClass
-from router.pool.load.output_guess import OutputGuess
 from router.pool.queue.band_queue import BandQueue
 from router.pool.queue.class_queue import CapacityOffer, QueueEntry
 
@@ -29,6 +28,29 @@ MAX_WAIT_S = 120.0  # longer predictions by the drain rate mean little
 LEAST: Final = 16  # least number of ended requests remembered
 SLOTS: Final = 3.0  # times the number in flight, as requests sent together end together
 LONGER = 1.5  # most by which one of the two estimates below may exceed the other
+
+
+# Estimate of a request's output tokens from the latest answers of its pool
+UNKNOWN = 512  # output tokens expected before any answer has ended
+WEIGHT: Final = 1 / 64  # weight of one answer in the mean
+
+
+class OutputGuess:
+    __slots__ = ("_mean",)
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+
+    def answered(self, output_tokens: int | None) -> None:
+        if not output_tokens:
+            return
+        mean = self._mean
+        self._mean = output_tokens if mean is None else mean + WEIGHT * (output_tokens - mean)
+
+    def tokens(self, limit: int | None) -> float:
+        """Estimate the output tokens; `limit` is the request's max_tokens."""
+        guess = UNKNOWN if self._mean is None else self._mean
+        return guess if limit is None else min(guess, limit)
 
 
 class DrainRate:

@@ -19,8 +19,7 @@ from controlplane.evidence.experiments.models import Matrix
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.experiments.start.curl import example_body
-from controlplane.evidence.experiments.start.in_words import in_words
-from controlplane.evidence.experiments.start.views import arm_line, list_of, object_of
+from controlplane.evidence.experiments.start.views import arm_line, in_words, list_of, object_of
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of

@@ -11,7 +11,7 @@ import msgspec
 from django.utils import timezone
 from msgspec import Struct
 
-from controlplane.evidence.experiments.facts import GpuUseFacts, MeanPeak, RunFacts
+from controlplane.evidence.experiments.record import GpuUseFacts, MeanPeak, RunFacts
 from controlplane.evidence.experiments.results.output.effects import shown
 from fleet.models import Node
 from fleet.snapshot import node_views

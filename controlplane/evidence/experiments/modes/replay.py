@@ -10,12 +10,12 @@ import redis
 from django.db import DatabaseError
 
 from controlplane.evidence.experiments import provenance
-from controlplane.evidence.experiments.facts import RunFacts, known
 from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.evidence.experiments.modes import ephemeral_pool
 from controlplane.evidence.experiments.modes.gpu_use import GpuUse, described
 from controlplane.evidence.experiments.modes.mode import Column, Mode
 from controlplane.evidence.experiments.modes.run_inputs import begin, load_trace, performed, requests_of
+from controlplane.evidence.experiments.record import RunFacts, known
 from controlplane.evidence.experiments.replay.drive import OfferedLoad
 from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.replay.thread import ReplayThread

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from controlplane.evidence.experiments import provenance
-from controlplane.evidence.experiments.facts import RunFacts
 from controlplane.evidence.experiments.models import Experiment, Run
+from controlplane.evidence.experiments.record import RunFacts
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import UNSET, structs
 
 from controlplane.evidence.experiments import provenance
-from controlplane.evidence.experiments.facts import RunFacts, TwinFacts, known
 from controlplane.evidence.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.evidence.experiments.modes.mode import Column, Mode
 from controlplane.evidence.experiments.modes.run_inputs import (
@@ -22,6 +21,7 @@ from controlplane.evidence.experiments.modes.run_inputs import (
     performed,
     requests_of,
 )
+from controlplane.evidence.experiments.record import RunFacts, TwinFacts, known
 from controlplane.evidence.experiments.results.output.effects import duration, shown
 from controlplane.evidence.experiments.results.records import Appender, Record
 from controlplane.evidence.experiments.results.twin_records import kv_over_time, kv_usage, records_of, token_facts

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from controlplane.evidence.experiments.facts import RunFacts
+from controlplane.evidence.experiments.record import RunFacts
 from controlplane.evidence.experiments.results.types import ClassResults, WholeRunResults
 from fleet.counted import percent
 

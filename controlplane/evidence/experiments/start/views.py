@@ -16,9 +16,10 @@ from controlplane.common.input_errors import problems_of
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
-from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.experiments.results.output.display import policy_of
+from controlplane.evidence.experiments.start.arms import resolve
+from controlplane.evidence.experiments.start.body import ArmIn, ExperimentIn
 from controlplane.evidence.experiments.start.curl import body_of, curl_of, example_body
-from controlplane.evidence.experiments.start.in_words import in_words
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
@@ -52,6 +53,20 @@ LABELS = {
     "expect": "Expectations",
     "slo": "SLO",
 }
+
+
+# Says typed arms as the pages of results do, so that a form shows what its keys mean
+
+
+def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
+    """Return (name, policy with its changes) of the arms, whose fleets are not checked; empty if one cannot be read."""
+    try:
+        asked = [arm if isinstance(arm, str) else ArmIn.model_validate(arm) for arm in arms]
+    except ValidationError:
+        return []
+    known = pools().filter(name=str(pool)).first()
+    found, _ = resolve(asked, services.policy_version, known.policy if known else "", lambda fleet, path: [])
+    return [(arm.name, policy_of(arm)) for arm in found]
 
 
 @dataclass(frozen=True, slots=True)

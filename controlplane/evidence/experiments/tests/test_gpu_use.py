@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.evidence.experiments.facts import GpuUseFacts, RunFacts
 from controlplane.evidence.experiments.modes import gpu_use
 from controlplane.evidence.experiments.modes.gpu_use import GpuOverTime, GpusOverTime, GpuUse, described
+from controlplane.evidence.experiments.record import GpuUseFacts, RunFacts
 from controlplane.evidence.experiments.results import kv
 from fleet.control import nodes
 from fleet.models import Node

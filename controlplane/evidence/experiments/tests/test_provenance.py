@@ -6,11 +6,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from controlplane.evidence.experiments import product, provenance, running
+from controlplane.evidence.experiments import provenance, running
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results import assemble
-from controlplane.evidence.experiments.results.assemble import results_of
-from controlplane.evidence.experiments.results.kept import KeptResults, with_first_numbers, with_kept_numbers
+from controlplane.evidence.experiments.results.assemble import (
+    KeptResults,
+    results_of,
+    with_first_numbers,
+    with_kept_numbers,
+)
 from controlplane.evidence.experiments.start import fleets
 from controlplane.evidence.experiments.tests.conftest import body, read_again
 from controlplane.evidence.traces import library
@@ -59,7 +63,7 @@ def test_running_again_from_the_record_is_byte_identical_whatever_became_of_the_
 def test_the_record_names_all_that_the_runs_depend_on(performed, ci):
     experiment = performed(seeds=[3], load_factor=2)
     record = ci.get(f"/experiments/{experiment.pk}/record").json()
-    assert record["product"] == msgspec.to_builtins(product.product())
+    assert record["product"] == msgspec.to_builtins(provenance.product())
     assert record["trace"] == {"name": "agentic-demo", "sha256": library.sha256("agentic-demo")}
     assert record["selection"] == {"duration_s": 20, "load_factor": 2, "pacing": "closed_loop", "seeds": [3]}
     arm = record["arms"]["round_robin"]
@@ -122,12 +126,12 @@ def test_the_page_runs_it_again_and_links_both(performed, otto_client, vera_clie
     assert vera_client.post(f"/experiments/{experiment.pk}/repeat").status_code == 403
     page = otto_client.post(f"/experiments/{experiment.pk}/repeat", follow=True).content.decode()
     assert f'<a href="/experiments/{experiment.pk}/">experiment {experiment.pk}</a>' in page
-    assert product.product().version in page
+    assert provenance.product().version in page
 
 
 def test_a_repetition_by_another_product_warns(performed, monkeypatch):
     first = performed()
-    newer = msgspec.structs.replace(product.product(), commit="newer")
+    newer = msgspec.structs.replace(provenance.product(), commit="newer")
     monkeypatch.setattr("controlplane.evidence.experiments.services.product", lambda: newer)
     again = performed(f"/experiments/{first.pk}/repeat")
     (warning,) = results_of(again)["warnings"]
@@ -184,10 +188,10 @@ def test_kept_costs_of_ranks_are_put_right_and_everything_else_stays(schema, end
 
 
 def test_a_product_has_a_version_and_the_hash_of_its_source(monkeypatch):
-    found = product.product()
+    found = provenance.product()
     assert len(found.source_sha256) == 64
-    monkeypatch.setattr(product.shutil, "which", lambda name: None)
-    assert product._commit() == ""
+    monkeypatch.setattr(provenance.shutil, "which", lambda name: None)
+    assert provenance._commit() == ""
 
 
 def test_a_replay_knows_its_host_and_the_nodes_of_its_engines(demo_pool):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from controlplane.evidence.experiments.facts import RunFacts
+from controlplane.evidence.experiments.record import RunFacts
 from controlplane.evidence.experiments.results import summarize
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.validity import replay_warnings

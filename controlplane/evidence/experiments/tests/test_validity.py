@@ -1,6 +1,6 @@
 """What is said against a simulation's figures."""
 
-from controlplane.evidence.experiments.facts import RunFacts, TwinFacts
+from controlplane.evidence.experiments.record import RunFacts, TwinFacts
 from controlplane.evidence.experiments.results import summarize
 from controlplane.evidence.experiments.results.validity import merged, seeds_alike, twin_warnings
 from controlplane.evidence.experiments.tests.conftest import record

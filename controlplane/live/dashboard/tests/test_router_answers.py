@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.live.dashboard import router_answers as asked
-from controlplane.live.dashboard.router_answers import router_answers
+from controlplane.live.dashboard import step as asked
+from controlplane.live.dashboard.step import router_answers
 from router.contract.redis.router_status import RouterStatus
 from router.tests.ports import free_port
 
