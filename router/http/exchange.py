@@ -7,6 +7,7 @@ next turn of the loop, and a write in between raises. Such errors are ignored; `
 import asyncio
 import http
 import logging
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
@@ -15,7 +16,6 @@ from router.http.body import MAX_BODY, ClientGone, too_large, too_many
 from router.http.client import ClientConnection, IncomingRequest, client_of
 from router.http.clients import SHARED_FROM, ClientConnections
 from router.http.errors import ErrorResponse
-from router.http.half_closed import COMMENT, CONTINUE
 
 STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
@@ -30,6 +30,25 @@ _LENGTH_LATER: Final = b"\n" + _LENGTH
 log = logging.getLogger("weir.router")
 
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
+
+
+# Distinguishes a client that has only finished sending from one that is gone: they differ only once data is sent. A
+# gone client's kernel answers any data with a reset. An interim response (RFC 9110, 15.2) or, within a stream of
+# events, a comment is data that a waiting client ignores.
+PROBES_S = 5.0  # between two probes
+ANSWER_S = 0.2  # time for the reset to arrive
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+COMMENT = b":\n\n"
+_CLOSE_WAIT = 8  # linux/tcp_states.h: the other side has finished sending
+
+
+def is_gone(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the connection was reset after the client had finished sending."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    state: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return state[0] != _CLOSE_WAIT
 
 
 class FlowControl(Protocol):

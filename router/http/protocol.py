@@ -10,12 +10,12 @@ from urllib.parse import unquote
 
 import httptools
 
-from router.http import errors, half_closed, request_limits
+from router.http import errors, request_limits
 from router.http.client import IncomingRequest
+from router.http.clients import unread_bytes
 from router.http.errors import ErrorResponse
-from router.http.exchange import HttpExchange
+from router.http.exchange import ANSWER_S, PROBES_S, HttpExchange, is_gone
 from router.http.request_limits import BODY, NOTHING, RequestLimits, too_late
-from router.http.unread import unread_bytes
 
 if TYPE_CHECKING:
     from router.http.server import HttpServer
@@ -141,11 +141,11 @@ class HttpProtocol(asyncio.Protocol):
         return True
 
     def _probe(self) -> None:
-        """See half_closed.py."""
+        """Ask whether the client still reads, see exchange.is_gone."""
         if self._running is not None:
             self._running.probe()
         self._probed = True
-        self._limits.linger(half_closed.ANSWER_S)
+        self._limits.linger(ANSWER_S)
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -328,11 +328,11 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(too_late(awaited))
 
     def _check_half_closed(self) -> None:
-        if half_closed.is_gone(self._transport):
+        if is_gone(self._transport):
             self._transport.abort()
         elif self._probed:
             self._probed = False
-            self._limits.linger(half_closed.PROBES_S)
+            self._limits.linger(PROBES_S)
         else:
             self._probe()
 

@@ -11,9 +11,8 @@ from math import inf
 from typing import Any, Protocol
 
 from router.http.client import ClientConnection, IncomingRequest
-from router.http.clients import ClientConnections
+from router.http.clients import ClientConnections, UnreadAnswers
 from router.http.protocol import HttpProtocol
-from router.http.unread import UnreadAnswers
 from router.timers import Deadlines
 
 BACKLOG = 2048

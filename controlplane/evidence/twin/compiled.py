@@ -7,7 +7,6 @@ from router.request_path import ROUTER
 PLAYS = CompiledCopy(
     "controlplane.evidence.twin.simulation",
     (
-        "approximate_view",
         "arrivals",
         "call",
         "chains",
@@ -16,7 +15,6 @@ PLAYS = CompiledCopy(
         "sim_endpoint",
         "sim_router",
         "simulate",
-        "step_group",
         "transfers",
     ),
 )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.http import half_closed
+from router.http import protocol
 from router.tests.engine import events, first_then_wait, hang, write_chunk, write_head
 from router.tests.http.test_protocol import get, post, served  # noqa: F401 - a fixture
 from router.tests.http.test_request_limits import connect  # noqa: F401 - a fixture
@@ -16,8 +16,8 @@ STREAM = json.dumps({"model": "llama", "prompt": "x", "stream": True}).encode()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(half_closed, "ANSWER_S", 0.02)
-    monkeypatch.setattr(half_closed, "PROBES_S", 0.05)
+    monkeypatch.setattr(protocol, "ANSWER_S", 0.02)
+    monkeypatch.setattr(protocol, "PROBES_S", 0.05)
 
 
 async def final(client):

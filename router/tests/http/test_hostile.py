@@ -11,7 +11,7 @@ from pathlib import Path
 import httptools
 import pytest
 
-from router.http import half_closed, protocol, request_limits
+from router.http import protocol, request_limits
 from router.tests.http.test_protocol import get, served  # noqa: F401 - a fixture
 
 FILES = sorted((Path(__file__).parent / "hostile").glob("*.http"))
@@ -109,7 +109,7 @@ def quick(monkeypatch, served):  # noqa: F811
     for name in ("HEAD_S", "BODY_S", "KEEP_ALIVE_S"):
         monkeypatch.setattr(request_limits, name, 0.15)
     monkeypatch.setattr(protocol, "LINGER_S", 0.05)
-    monkeypatch.setattr(half_closed, "ANSWER_S", 0.05)
+    monkeypatch.setattr(protocol, "ANSWER_S", 0.05)
     served.app.may.set()
 
 
