@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import compress
-from typing import Any
 
 import orjson
 
@@ -56,27 +55,13 @@ def _deflated(value: object) -> bytes:
 
 
 def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
-    """Read a row; None if a later release wrote it. `loads`: also read the figures that only `load_series` shows."""
+    """Read a row; None if another release wrote it. `loads`: also read the figures that only `load_series` shows."""
     packed = fields.get(PACKED.encode())
     if packed is None:
-        return _older(orjson.loads(zlib.decompress(fields[b"z"]))) if b"z" in fields else None
+        return None
     row: HistoryRow = orjson.loads(zlib.decompress(packed))
     row["kv"] = base64.b64decode(row["kv"])
     kept: KeptLoads | None = orjson.loads(zlib.decompress(fields[LOADS.encode()])) if loads else None
     if kept is not None:
         row["loads"] = kept
-    return row
-
-
-def _older(found: Mapping[str, Any]) -> HistoryRow:
-    """Return a row as version 0.2.0 wrote it."""
-    kv: Mapping[str, float | None] = found["kv"]
-    row: HistoryRow = {
-        "at": found["at"],
-        "classes": found["classes"],
-        "ids": joined(kv),
-        "kv": kv_bytes(kv.values()),
-    }
-    if "running" in found:
-        row["loads"] = {"running": found["running"], "waiting": found["waiting"], "hits": found["hits"]}
     return row

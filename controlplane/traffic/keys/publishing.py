@@ -1,6 +1,5 @@
 """Publishes API keys to Redis, for routers. The database is the source of truth."""
 
-import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +14,7 @@ from fleet.redis import connect, drop_unless, ordered_write
 from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
-from router.contract.redis.budgets import OLDEST, PublishedBudget
+from router.contract.redis.budgets import PublishedBudget
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # resolution of last uses: a busy key is written once a minute
@@ -40,9 +39,6 @@ def _of_pools() -> dict[str, tuple[PublishedBudget, ...]]:
 
 
 def _published(key: ApiKey) -> PublishedKey:
-    budgets = [published(budget) for budget in sorted(key.budgets.all(), key=lambda budget: budget.pk)]
-    units, pers = OLDEST
-    old = [budget.unit in units and budget.per in pers for budget in budgets]
     return PublishedKey(
         id=str(key.pk),
         name=key.name,
@@ -54,8 +50,7 @@ def _published(key: ApiKey) -> PublishedKey:
         priority=key.priority,
         priority_max=key.priority_max,
         expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,
-        budgets=tuple(itertools.compress(budgets, old)),
-        more_budgets=tuple(budget for budget, is_old in zip(budgets, old, strict=True) if not is_old),
+        budgets=tuple(published(budget) for budget in sorted(key.budgets.all(), key=lambda budget: budget.pk)),
     )
 
 

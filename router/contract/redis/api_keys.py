@@ -35,7 +35,7 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     priority: Band = 0  # default band of its requests
     priority_max: Band = 0  # highest band that requests may ask for
     budgets: tuple[PublishedBudget, ...] = ()
-    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets whose unit or period routers of 0.2 cannot read
+    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets by other units and periods, as 0.3 publishes them
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools

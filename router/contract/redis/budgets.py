@@ -14,7 +14,6 @@ from msgspec import Meta, Struct
 
 Unit = Literal["tokens", "dollars", "requests"]
 Per = Literal["hour", "day", "week", "month", "ever"]
-OLDEST: tuple[tuple[str, ...], tuple[str, ...]] = (("tokens", "dollars"), ("day", "month"))  # routers of 0.2 read these
 MICRO = 1_000_000  # parts of a dollar in which budgets and their spending are counted
 KEPT_S = 2 * 86_400  # kept in Redis after a period's end
 LARGEST = 2**52  # bound that keeps sums exact in Redis' scripts

@@ -2,7 +2,6 @@
 
 import json
 import time
-import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import redis
 
 from controlplane.live.dashboard import kept_row
+from controlplane.live.dashboard.kept_row import pack
 from controlplane.live.dashboard.step import current, latest, read, rows, step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from router.contract.redis import redis_keys
@@ -102,6 +102,10 @@ def test_the_history_is_read_back_oldest_first(live_redis: redis.Redis) -> None:
     assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2]
 
 
+def empty_row(at: float) -> Any:
+    return pack({"at": at, "classes": {}, "ids": "", "kv": b""})
+
+
 @pytest.mark.parametrize("ends", ["now", "then"])
 @pytest.mark.parametrize(
     ("seconds", "kept_s", "read", "every"),
@@ -112,17 +116,14 @@ def test_of_a_long_range_no_more_is_read_than_its_charts_show(
 ) -> None:
     with live_redis.pipeline() as pipe:
         for second in range(-kept_s, 1 if ends == "now" else 90):
-            fields = {"z": zlib.compress(b'{"at":%d,"classes":{},"kv":{}}' % second)}
-            pipe.xadd(redis_keys.FRAMES, fields, id=f"{int((NOW + second) * 1000)}-0")
+            pipe.xadd(redis_keys.FRAMES, empty_row(second), id=f"{int((NOW + second) * 1000)}-0")
         pipe.execute()
     kept = [row["at"] for row in rows(live_redis, NOW, seconds, end=None if ends == "now" else NOW)]
     assert (len(kept) // 2 * 2, kept[-1], {later - at for at, later in pairwise(kept)}) == (read, 0, {every})
 
 
 def test_a_long_range_has_what_was_kept_since_the_clock_was_read(live_redis: redis.Redis) -> None:
-    live_redis.xadd(
-        redis_keys.FRAMES, {"z": zlib.compress(b'{"at":7,"classes":{},"kv":{}}')}, id=f"{int((NOW + 2) * 1000)}-0"
-    )
+    live_redis.xadd(redis_keys.FRAMES, empty_row(7), id=f"{int((NOW + 2) * 1000)}-0")
     assert [row["at"] for row in rows(live_redis, NOW, 3_600)] == [7]
     assert rows(live_redis, NOW, 3_600, end=NOW) == []
 
