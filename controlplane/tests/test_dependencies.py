@@ -50,7 +50,7 @@ def test_each_imported_package_is_a_direct_dependency_and_each_direct_dependency
     assert declared() - used <= NOT_IMPORTED
 
 
-def test_the_tests_packages_come_on_top_of_those_that_run_the_product():
+def test_the_tests_packages_extend_the_products_packages():
     runs, tests = (
         set(re.findall(r"^([\w-]+)==", (settings.BASE_DIR / name).read_text(), re.MULTILINE))
         for name in ("requirements.txt", "requirements-dev.txt")

@@ -163,7 +163,7 @@ def test_modules_are_named_by_their_whole_path(page):
     assert re.findall(r"`(\w+\.py)`", read(page).replace("`urls.py`", "")) == []
 
 
-def test_the_published_description_of_the_api_is_the_one_that_is_served():
+def test_the_published_description_of_the_api_equals_the_served_description():
     from controlplane.doors.api.api import api
 
     served = json.loads(json.dumps(api.get_openapi_schema(), default=str))

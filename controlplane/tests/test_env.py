@@ -46,7 +46,7 @@ def test_a_choice_is_read_in_any_case_and_written_as_declared(monkeypatch):
         env.choice("WEIR_X", ("console", "json"))
 
 
-def test_a_time_zone_is_one_that_the_host_knows(monkeypatch):
+def test_a_time_zone_must_be_known_to_the_host(monkeypatch):
     assert env.time_zone("WEIR_X") == "UTC"
     monkeypatch.setenv("WEIR_X", "Europe/Berlin")
     assert env.time_zone("WEIR_X") == "Europe/Berlin"

@@ -45,7 +45,7 @@ def openers(code):
                 yield node.lineno, name
 
 
-def test_modules_open_connections_through_the_one_door():
+def test_modules_open_connections_through_one_door():
     found = {}
     for path in sources():
         for line, name in openers(path.read_text()):

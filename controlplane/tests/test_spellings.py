@@ -61,7 +61,7 @@ DOCUMENT = orjson.dumps({"model": "llama", "messages": [], "input": "x", "query"
 MAY, MAY_NOT = "sk-weir-may", "sk-weir-barred"
 
 
-async def test_no_spelling_of_a_path_reaches_an_engine_at_any_door_but_the_one_of_the_table(world: Any) -> None:  # noqa: F811
+async def test_no_spelling_of_a_path_reaches_an_engine_at_another_door_than_the_table_names(world: Any) -> None:  # noqa: F811
     w: World = await world(plain())
     w.published.keys(key_entry(MAY), key_entry(MAY_NOT, models=["another"]), required=("demo",))
     auth = w.router.pools.auth

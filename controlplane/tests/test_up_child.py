@@ -59,7 +59,7 @@ async def test_a_child_has_a_session_of_its_own(make):
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
 
 
-async def test_one_that_ignores_sigterm_is_killed_after_its_grace(make):
+async def test_a_child_that_ignores_sigterm_is_killed_after_its_grace(make):
     child = make(STUBBORN, grace_s=0.1)
     await child.start()
     await says(child, "deaf")
@@ -67,7 +67,7 @@ async def test_one_that_ignores_sigterm_is_killed_after_its_grace(make):
     assert child.status == -signal.SIGKILL
 
 
-async def test_one_that_obeys_is_not_killed(make):
+async def test_a_child_that_obeys_is_not_killed(make):
     child = make("import time; print('here', flush=True); time.sleep(60)")
     await child.start()
     await says(child, "here")
@@ -83,7 +83,7 @@ async def test_a_child_that_exits_during_startup_is_reported_with_its_last_log_l
         await ready.wait(child, "unix:///nowhere")
 
 
-async def test_one_that_stays_silent_is_given_up(make):
+async def test_a_silent_child_is_given_up(make):
     child = make("import time; time.sleep(60)")
     child.process = Process("thing", "servers", child.process.argv, Ready("http", "http://127.0.0.1:9/healthz"), 1.0)
     await child.start()
@@ -119,7 +119,7 @@ async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_told(monk
     assert lines[0] == "web          still starts after 99 s, 0.7 s of CPU time used: Loading the applications"
 
 
-async def test_one_that_only_writes_its_log_is_waited_for_too(monkeypatch, tmp_path):
+async def test_a_child_that_only_writes_its_log_is_waited_for(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "web.log", works=0)
     monkeypatch.setattr(slow, "last_line", lambda: str(slow.log.write_text("x" * slow.looks)))
     await ready.wait(slow, "")
@@ -133,7 +133,7 @@ async def test_an_idle_event_loop_is_no_progress(monkeypatch, tmp_path):
     assert slow.looks < 70
 
 
-async def test_one_that_dies_while_it_is_waited_for_ends_the_wait_at_once(monkeypatch, tmp_path):
+async def test_a_child_that_dies_during_startup_ends_the_wait_at_once(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=1)
 
     async def dies(*_asked):

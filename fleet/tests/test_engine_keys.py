@@ -213,7 +213,7 @@ async def test_a_client_without_the_key_of_its_engine_says_so(monkeypatch: pytes
     assert own.received == []
 
 
-def test_every_client_of_an_engine_is_the_one_with_the_key() -> None:
+def test_every_client_of_an_engine_sends_its_key() -> None:
     """The others of these addresses ask routers, etcd and Prometheus."""
     root = Path(pinned_http.__file__).parents[3]
     pinned = {

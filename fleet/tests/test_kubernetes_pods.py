@@ -227,7 +227,7 @@ def test_the_address_of_a_pod_is_recorded_once_it_has_one(here: Pods, cluster: C
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(here: Pods, cluster: Cluster) -> None:
+def test_a_missing_pod_is_dead_but_an_unreachable_pod_is_not(here: Pods, cluster: Cluster) -> None:
     started()
     prepared = row(1, State.READY, pod="p-0-e1", age_s=100)
     cluster.set_status("p-0-e1", phase="Running")

@@ -94,7 +94,7 @@ def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], c
     assert law.equal_cost_tokens == pytest.approx(equal, rel=0.02)
 
 
-def test_a_measured_law_comes_before_the_one_of_the_kind(db: None) -> None:
+def test_a_measured_law_is_preferred_to_the_law_of_the_kind(db: None) -> None:
     pool = Pool(name="p", kind="vllm", model="m", engine={})
     assert law_of_pool(pool) is None
     names = ("fixed_s", "weights_s", "attention_s_per_pair", "api_s")

@@ -146,7 +146,7 @@ def test_back_off_doubles_up_to_five_minutes(failures: int, seconds: float) -> N
     assert backoff_s(failures) == seconds
 
 
-def test_stable_is_ready_for_a_minute() -> None:
+def test_an_instance_is_stable_after_a_minute_ready() -> None:
     assert is_stable(SEEN, SEEN.since + STABLE_S)
     assert not is_stable(SEEN, SEEN.since + STABLE_S - 1)
     assert not is_stable(dataclasses.replace(SEEN, state="draining"), SEEN.since + STABLE_S)

@@ -47,7 +47,7 @@ def offloaded(fleet: Fleet) -> Answer:
     return found[0]
 
 
-def test_an_offloaded_answer_is_the_one_that_a_single_engine_gives(fleet: Fleet) -> None:
+def test_an_offloaded_answer_equals_the_answer_of_a_single_engine(fleet: Fleet) -> None:
     answer = offloaded(fleet)
     decoder = answer.decoder
     assert answer.moved_tokens == answer.prompt_tokens

@@ -59,7 +59,7 @@ def test_a_newer_calibration_replaces_the_older_one_which_stays_as_history() -> 
     assert Calibration.objects.count() == 2
 
 
-def test_one_that_fails_leaves_the_older_in_force_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_calibration_leaves_the_older_in_force_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     instance()
     good = services.ask_for("chat-0", "ada")
     services.perform(good.pk)
@@ -105,7 +105,7 @@ def test_two_at_once_would_measure_each_other() -> None:
         services.ask_for("chat-0", "bob")
 
 
-def test_one_whose_worker_died_makes_way_for_another() -> None:
+def test_a_calibration_whose_worker_died_makes_way_for_another() -> None:
     instance()
     lost = services.ask_for("chat-0", "ada", 30)
     jobs.claim(Calibration, lost.pk)
@@ -150,7 +150,7 @@ def test_a_cancelled_one_stops_within_a_second_and_makes_way(monkeypatch: pytest
     assert services.ask_for("chat-0", "bob").pk != row.pk
 
 
-def test_one_that_has_ended_cannot_be_cancelled() -> None:
+def test_an_ended_calibration_cannot_be_cancelled() -> None:
     instance()
     row = services.ask_for("chat-0", "ada")
     services.perform(row.pk)

@@ -53,7 +53,7 @@ def test_an_engine_in_scaled_time_is_measured_in_its_own_seconds(monkeypatch: py
     assert made.fitted.law.step_s(1, 0, 0, 1) == pytest.approx(law_of(profile()).step_s(1, 0, 0, 1), rel=0.05)
 
 
-def test_the_limits_are_those_that_the_engine_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_names_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run(monkeypatch, lambda: measured(kv_blocks=500, block_size=32, max_model_len=4096))
     assert (made.limits.kv_blocks, made.limits.block_size, made.limits.window) == (500, 32, 4096)
     assert max(point.prompt_tokens for point in made.points) < 4096

@@ -60,7 +60,7 @@ def test_fits_come_before_tables_and_tables_before_transfers() -> None:
     assert profile("h20_sxm", "Qwen3-30B-A3B", 1).tables is None
 
 
-def test_ranks_of_a_dense_model_are_by_themselves_and_those_that_share_experts_are_not() -> None:
+def test_ranks_of_a_dense_model_have_the_profile_of_a_single_instance() -> None:
     dense = profile("h100_sxm", "Llama-3.1-70B-Instruct-FP8", 2, dp=8)
     assert dense == profile("h100_sxm", "Llama-3.1-70B-Instruct-FP8", 2)
     shared = profile("h100_sxm", "gpt-oss-120b", 1, dp=4, expert_parallel=True)

@@ -119,7 +119,7 @@ def test_an_engine_that_refuses_every_request_at_once_stalls_too(proven: Progres
     assert stalled == [13]
 
 
-def test_one_refusal_in_a_while_is_no_silence(proven: Progress) -> None:
+def test_a_single_refusal_is_no_silence(proven: Progress) -> None:
     for _ in range(30):
         proven.ended_without()
         pass_s(proven, 1, holds=False)

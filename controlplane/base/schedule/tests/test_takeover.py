@@ -35,7 +35,7 @@ def stands_by(workers: Workers) -> None:
     workers.until(lambda: OTHER.encode() in heard_of(), "the second stands by")  # type: ignore[operator]
 
 
-def test_another_worker_takes_over_from_one_that_stands_still_is_killed_or_ends(workers: Workers) -> None:
+def test_another_worker_takes_over_when_the_leader_stalls_is_killed_or_exits(workers: Workers) -> None:
     workers.signal(ONE, signal.SIGSTOP)
     workers.until(lambda: workers.acts(OTHER), "the second leads")
     workers.signal(ONE, signal.SIGCONT)

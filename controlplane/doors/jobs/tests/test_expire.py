@@ -145,7 +145,7 @@ def test_a_job_whose_process_is_known_to_be_gone_is_failed_at_once(make: Any, me
 
 
 @KINDS
-def test_one_job_that_cannot_be_ended_leaves_the_others_their_end(
+def test_a_job_that_cannot_be_ended_does_not_keep_others_from_ending(
     make: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:

@@ -164,7 +164,7 @@ async def test_single_bytes_do_not_keep_a_kept_connection_alive(connect, monkeyp
     pytest.fail("the connection is still open")
 
 
-async def test_a_body_that_does_not_arrive_is_given_up_and_one_that_does_is_not(connect, monkeypatch):
+async def test_only_a_body_that_stops_arriving_times_out(connect, monkeypatch):
     monkeypatch.setattr(protocol, "BODY_S", 0.6)
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
     slow, steady = await connect(), await connect()

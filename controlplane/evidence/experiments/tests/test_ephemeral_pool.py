@@ -49,7 +49,7 @@ def pool(db: None, answers: dict[str, Any]) -> Iterator[Pool]:
     server.server_close()
 
 
-def test_the_names_of_a_pool_are_those_that_answers_carry(pool: Pool) -> None:
+def test_a_pool_has_the_names_that_its_answers_carry(pool: Pool) -> None:
     ranked = {"role": "both", "dp": {"ranks": 2, "first": 2}}
     Instance.objects.create(pool=pool, name="exp-1-1-1", ordinal=1, state=State.READY, wire=ranked)
     assert ephemeral_pool.endpoint_names(pool) == ["exp-1-1-0", "exp-1-1-1#2", "exp-1-1-1#3"]
@@ -76,7 +76,7 @@ def test_the_window_is_the_engines_own_where_it_says_it(
     assert ephemeral_pool.context_tokens(pool) == tokens
 
 
-def test_an_engine_that_asks_for_a_key_is_shown_the_one_of_its_pool(
+def test_an_engine_that_requires_a_key_gets_its_pools_key(
     pool: Pool, answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")

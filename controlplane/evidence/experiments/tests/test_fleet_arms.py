@@ -127,7 +127,7 @@ def test_an_option_of_null_gets_its_default_again(ci, demo_pool, sent):
     assert fleet["twin"]["models"][0]["kv_blocks"] > 500
 
 
-def test_more_instances_than_the_pool_runs_are_counted_from_those_that_should_run(ci, demo_pool, sent):
+def test_extra_instances_are_counted_from_the_desired_number(ci, demo_pool, sent):
     for ordinal, desired in enumerate(("running", "stopped", "running")):
         Instance.objects.create(pool=demo_pool, name=f"demo-{ordinal}", ordinal=ordinal, desired=desired)
     arms = [{"name": "small", "strategy": "lpwl", "fleet": {"engine": {"kv_blocks": 900}}}]

@@ -118,7 +118,7 @@ def _lose_one(run: Run) -> None:
         pytest.param(lambda run: run.records_path.unlink(), id="all records are gone"),
     ],
 )
-def test_a_run_whose_records_are_not_those_that_it_was_performed_with_fails_as_lost(asked, change):
+def test_a_run_with_other_records_than_it_wrote_fails_as_lost(asked, change):
     experiment = asked()
     run = performed(experiment, [record(i) for i in range(7)])
     change(run)

@@ -129,7 +129,7 @@ def test_a_window_is_long_enough_for_what_the_slo_limits(requests, few, monkeypa
         plan(of_heavy, late[:4], "closed_loop")
 
 
-def test_a_robust_fleet_stays_a_row_beside_an_equally_cheap_one_that_needs_fast_engines():
+def test_a_robust_fleet_is_listed_beside_an_equally_cheap_fleet_that_needs_fast_engines():
     loads = dict.fromkeys(search.HEADROOM, 0.95)
     holds = search.PlanRow(candidate(2, 5), 0.95, 0.95, 0.92, loads, "", ())
     barely = replace(holds, if_slower=0.5, at_load=dict.fromkeys(search.HEADROOM, 1.0))

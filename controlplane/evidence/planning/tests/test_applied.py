@@ -167,7 +167,7 @@ def test_only_requests_since_the_last_change_count(ci: ApiCaller, plan: FleetPla
     assert (answer["requests"], answer["reason"]) == (0, "The routers keep no receipt since.")
 
 
-def test_a_pool_that_is_not_as_in_a_row_says_what_is_missing(
+def test_a_pool_that_differs_from_its_row_says_what_is_missing(
     ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any
 ) -> None:
     receive()

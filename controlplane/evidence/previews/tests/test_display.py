@@ -121,7 +121,7 @@ def test_instances_are_ordered_by_how_much_changes():
     assert (found.changed, found.of) == (2, 3)
 
 
-def test_of_very_many_instances_those_that_change_most_are_listed():
+def test_a_long_list_of_instances_shows_the_largest_changes():
     many = [{"id": f"i{n}", "live": 5, "draft": 5 + n % 7} for n in range(300)]
     found = display.affected(result(instances=many))
     assert (len(found.rows), found.of) == (display.MOST_INSTANCES, 300)

@@ -59,7 +59,7 @@ def test_unanswered_requests_have_no_latencies():
     assert found["hit_share"] == {"live": None, "draft": None}
 
 
-def test_a_class_is_the_one_that_the_live_version_gives():
+def test_the_live_version_decides_the_class():
     live = [request(0, request_class="heavy"), request(1)]
     draft = [request(0, request_class="medium"), request(1)]
     classes = effect(live, draft)["classes"]

@@ -207,7 +207,7 @@ def later(seconds):
     return timezone.now() + timedelta(seconds=seconds)
 
 
-def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
+def test_a_preview_whose_worker_died_does_not_run_for_ever(preview):
     jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S - 1))
     preview.refresh_from_db()
@@ -218,7 +218,7 @@ def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
     assert "worker lost" in preview.cause
 
 
-def test_one_whose_message_got_lost_is_sent_again(preview, sent):
+def test_a_preview_whose_message_got_lost_is_sent_again(preview, sent):
     del sent[:]
     expire.step()
     assert sent == []

@@ -70,7 +70,7 @@ def test_a_version_published_without_a_preview_has_none(policy, draft):
     assert preview_of(policy, 2) is None
 
 
-def test_one_of_another_policy_is_not_found(policy, draft):
+def test_a_preview_of_another_policy_is_not_found(policy, draft):
     made = done(policy)
     other = policy_services.create_policy("other", policy_services.default_document("random"), OTTO, WHY).version.policy
     assert policy_job.numbered(Preview, policy, made.pk) == made

@@ -87,7 +87,7 @@ def test_a_large_trace_is_read_beside_the_web_process(policy, draft, record, dat
     assert (part.facts(), beside) == (made, [read_part])
 
 
-def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, draft, record):
+def test_the_pool_with_most_recorded_requests_is_taken(policy, draft, record):
     sim_pool("quiet")
     sim_pool("busy")
     record(3)
@@ -213,7 +213,7 @@ def test_the_newest_are_kept(policy, draft, monkeypatch):
     assert set(Preview.objects.values_list("pk", flat=True)) == {one.pk for one in made[2:]}
 
 
-def test_one_that_has_not_ended_is_kept_however_old(policy, draft, monkeypatch):
+def test_a_preview_that_has_not_ended_is_kept_however_old(policy, draft, monkeypatch):
     monkeypatch.setattr(services, "KEPT", 1)
     waiting = start(policy, seeds=(1,))
     start(policy, seeds=(2,))

@@ -186,7 +186,7 @@ def test_a_session_ends_at_the_models_context_window():
     assert [r.index for r in registry.window(requests, 100, 100)] == [0, 3]
 
 
-def test_a_window_leaves_out_single_requests_that_do_not_fit_and_those_that_come_later():
+def test_a_window_leaves_out_requests_that_do_not_fit_or_come_later():
     requests = [turn(0, "", 95, 0), turn(1, "", 20, 1), turn(2, "", 20, 60)]
     assert [r.index for r in registry.window(requests, 60, 100)] == [1]
 

@@ -160,7 +160,7 @@ def test_a_tuning_is_not_resumed_on_a_changed_fleet(interrupted):
     assert interrupted.trials.count() == 1
 
 
-def test_one_whose_worker_died_fails(policy):
+def test_a_tuning_whose_worker_died_fails(policy):
     made = started(policy)
     assert jobs.claim(Tuning, made.pk)
     expire.step(timezone.now() + timedelta(seconds=jobs.LOST_S + 1))

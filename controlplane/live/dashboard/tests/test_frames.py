@@ -79,7 +79,7 @@ def test_an_instance_without_a_sample_has_no_figures_instead_of_zeros() -> None:
     assert [only(frame, key) for key in ("kv", "running", "waiting", "hit_rate", "tokens_s", "age_s")] == [None] * 6
 
 
-def test_the_gpus_of_a_pool_are_the_mean_use_and_the_whole_power_of_those_that_report() -> None:
+def test_a_pool_shows_the_mean_use_and_total_power_of_its_reporting_gpus() -> None:
     reported = [{"use": 0.4, "memory": 0.9, "power_w": 300.0}, {"use": 0.6}, None]
     samples = {f"demo-{i}": {**sample(gpu=gpu), "id": f"demo-{i}"} for i, gpu in enumerate(reported)}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
@@ -171,9 +171,7 @@ def under(limit: object) -> dict[str, Any]:
         ({"chat": under(0.8)}, 0.95, "ready"),
     ],
 )
-def test_the_limit_of_kv_usage_is_the_one_of_the_pools_policy(
-    policies: dict[str, Any], limit: float, status: str
-) -> None:
+def test_the_pools_policy_sets_the_limit_of_kv_usage(policies: dict[str, Any], limit: float, status: str) -> None:
     samples = {"demo-0": sample(kv_usage=0.9)}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}, samples=samples, policies=policies))
     assert (frame["pools"]["demo"]["kv_limit"], only(frame, "status")) == (limit, status)

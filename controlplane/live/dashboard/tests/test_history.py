@@ -30,7 +30,7 @@ def test_a_hole_is_a_point_without_figures() -> None:
     assert (columns["at"], ttft(columns)) == ([NOW - 20, NOW - 19, NOW], [1.0, None, 1.0])
 
 
-def test_one_late_second_is_no_hole() -> None:
+def test_a_late_second_leaves_no_gap() -> None:
     assert ttft(history.columns([row(NOW - 2), row(NOW)], NOW, 300)) == [1.0, 1.0]
 
 

@@ -37,7 +37,7 @@ def test_a_silent_router_that_answers_with_any_status_is_there(degraded: int) ->
     assert router_answers(time.time(), [router(degraded)]) == ["answered"]
 
 
-def test_a_router_without_a_listener_refuses_and_one_that_hangs_gives_no_answer(
+def test_a_router_without_a_listener_refuses_and_a_hung_router_gives_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asked, "ANSWER_S", 0.1)

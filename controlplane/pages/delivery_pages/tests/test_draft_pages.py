@@ -48,7 +48,7 @@ def test_the_plan_is_filled_in_and_proposed_as_it_stands(otto_client, draft):
     assert (made.plan["pools"], made.reason) == (["demo"], WHY)
 
 
-def test_one_press_starts_what_waits_for_nobody(otto_client, draft):
+def test_one_press_starts_a_delivery_that_needs_no_approval(otto_client, draft):
     assert "Deliver and start v2</button>" in otto_client.get(URL).content.decode()
     otto_client.post(URL, fields(otto_client))
     assert Delivery.objects.get().state == "arming"

@@ -63,7 +63,7 @@ def test_an_instance_without_a_node_is_measured_by_the_control_worker(operator: 
     assert sent[0][2] == "control"
 
 
-def test_one_that_waits_is_read_beside_none_measured(operator: Client) -> None:
+def test_a_waiting_calibration_is_listed_before_any_is_measured(operator: Client) -> None:
     instance()
     ask(operator)
     read = operator.get(f"{PATH}/calibration").json()
@@ -101,7 +101,7 @@ def test_a_viewer_reads_and_does_not_ask(viewer: Client) -> None:
     assert not Calibration.objects.exists()
 
 
-def test_one_that_waits_or_runs_is_cancelled(operator: Client, sent: list[Any]) -> None:
+def test_a_waiting_or_running_calibration_is_cancelled(operator: Client, sent: list[Any]) -> None:
     instance()
     ask(operator)
     answer = operator.post(f"{PATH}/calibration/cancel")

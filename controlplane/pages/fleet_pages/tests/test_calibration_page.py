@@ -61,7 +61,7 @@ def test_a_calibration_that_other_settings_or_a_week_have_overtaken_is_called_st
     assert "stale the engine's settings have changed since" in said.replace("&#x27;", "'")
 
 
-def test_one_that_failed_says_why(operator: Client, sent: list[Any]) -> None:
+def test_a_failed_calibration_says_why(operator: Client, sent: list[Any]) -> None:
     instance()
     operator.post(f"{PATH}/calibrate")
     Instance.objects.update(state=State.FAILED)
@@ -69,7 +69,7 @@ def test_one_that_failed_says_why(operator: Client, sent: list[Any]) -> None:
     assert "failed chat-0 is failed: to be measured it must be ready or drained" in read(operator)
 
 
-def test_one_that_waits_is_cancelled_on_the_page(operator: Client) -> None:
+def test_a_waiting_calibration_is_cancelled_on_the_page(operator: Client) -> None:
     instance()
     assert "Cancel calibration" in text_of(operator.post(f"{PATH}/calibrate", follow=True))
     said = text_of(operator.post(f"{PATH}/calibration/cancel", follow=True))

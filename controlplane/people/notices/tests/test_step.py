@@ -131,7 +131,7 @@ def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> 
     assert "127.0.0.1 is not public; WEIR_NOTICE_NETWORKS may allow" in state(notice).outcome
 
 
-def test_the_resolved_address_is_the_one_connected_to(notice, receiver, monkeypatch) -> None:
+def test_the_sender_connects_to_the_address_that_was_checked(notice, receiver, monkeypatch) -> None:
     """A name that changes its address after the check cannot lead elsewhere: it is looked up once."""
     from router.contract.net import pinned_http
 
@@ -210,7 +210,7 @@ def test_notices_of_a_channel_arrive_in_their_order(channel, receiver, monkeypat
     assert sequences == sorted(set(sequences))
 
 
-def test_later_notices_wait_for_one_that_fails_and_come_in_order_after_it(channel, receiver) -> None:
+def test_later_notices_wait_for_a_failing_notice_and_follow_it_in_order(channel, receiver) -> None:
     receiver.status = 503
     written("a", "b", "c")
     assert send() == 1

@@ -80,7 +80,7 @@ def test_a_target_that_does_not_exist_refuses_the_publication_with_one_error(poo
         ),
     ],
 )
-def test_an_adapter_must_be_one_that_the_pool_can_load(pools, settings, adapter, path, said):
+def test_the_pool_must_be_able_to_load_an_adapter(pools, settings, adapter, path, said):
     settings.ALLOWED_FOLDERS = ("/lora",)
     assert refused(document(bot={**BOT, **adapter})) == [(f"models.bot{path}", said)]
 

@@ -356,7 +356,7 @@ def test_a_running_delivery_is_aborted_when_another_version_is_live(canary, poli
     assert (done.state, done.why) == ("aborted", "v9 has gone live meanwhile")
 
 
-def test_arming_waits_for_every_router_and_names_those_that_are_late(canary, monkeypatch):
+def test_arming_waits_for_every_router_and_names_late_routers(canary, monkeypatch):
     behind = ["router-2"]
     monkeypatch.setattr(publication, "behind_generation", lambda *_: behind)
     arming = at(canary, State.ARMING, share=0.0)

@@ -97,7 +97,7 @@ def test_a_proposal_needs_a_draft(redis_away, policy, pool):
         services.propose(policy, plan(), OTTO, WHY)
 
 
-def test_a_proposal_of_another_revision_than_the_one_seen_is_a_conflict(redis_away, policy, pool):
+def test_proposing_another_revision_than_was_seen_is_a_conflict(redis_away, policy, pool):
     seen = edit(policy, heavy_new_tokens=9000)
     edit(policy, OLGA, heavy_new_tokens=8000)
     with pytest.raises(Conflict, match="olga") as conflict:
@@ -414,7 +414,7 @@ def test_a_freeze_stops_start_resume_and_advance_and_nothing_else(delivery, stat
     assert services.abort(delivery, OTTO).state == "aborted"
 
 
-def test_a_freeze_of_another_policy_and_one_that_was_removed_stop_nothing(delivery):
+def test_a_removed_freeze_and_a_freeze_of_another_policy_stop_nothing(delivery):
     freeze(policies=["night"])
     freeze(removed_at=timezone.now())
     assert services.start(delivery, OTTO).state == "arming"

@@ -50,7 +50,7 @@ def test_a_local_start_is_an_instant(at: str, zone: str, instant: str) -> None:
 
 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)), st.sampled_from(ZONES))
-def test_a_start_shows_its_local_time_or_one_that_is_later_by_a_gap(local: datetime, zone: str) -> None:
+def test_a_start_within_a_clock_gap_shows_a_later_local_time(local: datetime, zone: str) -> None:
     local = local.replace(second=0, microsecond=0)
     shown = schedules.instant(local.strftime(schedules.LOCAL), zone).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     assert timedelta(0) <= shown - local <= timedelta(hours=1)
@@ -107,7 +107,7 @@ def test_a_freeze_begins_at_its_start_and_ends_at_its_end() -> None:
     assert in_force([WEEKENDS], "chat", utc("2026-08-07 15:59")) is None
 
 
-def test_of_several_freezes_one_that_aborts_counts_then_the_one_that_ends_last() -> None:
+def test_an_aborting_freeze_counts_before_the_freeze_that_ends_last() -> None:
     short = rule("2026-08-01T13:00", "2026-08-01T15:00", name="short")
     aborts = rule("2026-08-01T13:00", "2026-08-01T14:30", name="aborts", behaviour="abort")
     assert in_force([short, WEEKENDS], "chat", NOW)[0] is WEEKENDS

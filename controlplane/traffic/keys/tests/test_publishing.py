@@ -59,7 +59,7 @@ def test_a_change_is_told_on_the_channel(live_redis):
     channel.close()
 
 
-def test_a_redis_that_came_back_empty_is_filled_and_one_that_is_right_is_left_alone(live_redis):
+def test_an_empty_redis_is_filled_and_a_correct_redis_is_left_alone(live_redis):
     _, secret = make()
     assert publishing.republish() is True
     live_redis.flushall()

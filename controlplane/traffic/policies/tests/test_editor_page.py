@@ -40,7 +40,7 @@ def folded(document, errors=None):
     return {field.path for section in found for field in section.folded}
 
 
-def test_basic_parameters_and_those_that_differ_or_are_wrong_are_not_folded():
+def test_basic_changed_and_wrong_parameters_are_not_folded():
     document = documents.default()
     everything = {parameter.path for parameter in parameters_of(strategy_of(document))}
     assert everything >= BASIC

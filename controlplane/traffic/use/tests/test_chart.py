@@ -43,7 +43,7 @@ def test_the_dearest_are_named_and_the_others_are_one_part():
         (365, "month", 13, datetime(2025, 3, 1, tzinfo=UTC)),
     ],
 )
-def test_each_period_has_a_bar_from_the_one_that_has_begun(days, per, count, first):
+def test_each_period_since_the_first_has_a_bar(days, per, count, first):
     chart = chart_of([UseLine(start=first, pool="demo", dollars=1.0)], "pool", NOON - timedelta(days=days), NOON, per)
     assert (len(chart.bars), chart.bars[0].start, chart.bars[0].dollars) == (count, first, 1.0)
 

@@ -110,7 +110,7 @@ class TestAdmission:
         refused = outcome.requests[2]
         assert (refused.code, refused.instance, refused.ttft_s, refused.e2e_s) == ("saturated", "", None, 0.0)
 
-    def test_a_waiting_request_is_sent_when_the_one_before_ends(self) -> None:
+    def test_a_waiting_request_is_sent_when_the_previous_request_ends(self) -> None:
         narrow = policy(admission__max_inflight_per_instance=1)
         first, second = play([asks(at, output=200) for at in range(2)], fleet=self.ONE, policy=narrow).requests
         assert second.queued_s == first.e2e_s
