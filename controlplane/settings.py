@@ -128,7 +128,7 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 JOBS_APP = "controlplane.celery.app"  # the application that sends the tasks of jobs
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
-NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresses, those that notices may be sent to
+NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # private networks that notices may be sent to
 
 PROMETHEUS_URL = env.http_url("WEIR_PROMETHEUS_URL")  # Prometheus for guards of deliveries; empty: none
 PROMETHEUS_TOKEN = env.text("WEIR_PROMETHEUS_TOKEN")

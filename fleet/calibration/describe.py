@@ -50,7 +50,7 @@ def describe_load(between: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]
 
 
 def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Return (name, value) of the errors of a fit to traffic, as stored, without those that were not measured."""
+    """Return (name, value) of the errors of a fit to traffic, as stored, without unmeasured ones."""
     names = {
         "ttft_mean": "Held out: mean TTFT",
         "ttft_p99": "Held out: TTFT p99",

@@ -34,7 +34,7 @@ class EngineFacts:
     version: Version | None = None  # vLLM's version
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None  # chunk budget of a step
-    async_scheduling: bool | None = None  # True if a step is planned while the one before it runs
+    async_scheduling: bool | None = None  # True if a step is planned while the previous one runs
 
 
 async def engine_facts(

@@ -48,7 +48,7 @@ def _entering(products: Matrix, target: list[float], found: list[float], used: l
 
 
 def _step(products: Matrix, target: list[float], found: list[float], used: list[int]) -> list[float]:
-    """Move to the optimum of the unknowns in use; those that reach zero on the way are dropped."""
+    """Move to the optimum of the unknowns in use; drop any that reach zero on the way."""
     while used:
         best = eliminate([[products[i][j] for j in used] for i in used], [target[i] for i in used])
         if min(best) > 0:

@@ -25,7 +25,7 @@ class Limits:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # key of fleet.engine.neuron_batches.BATCHING
-    async_scheduling: bool = True  # True: a step is planned while the one before it runs
+    async_scheduling: bool = True  # True: a step is planned while the previous one runs
     ranks: int = 1  # GPUs with prompts of their own; whole prompts must fit into the share of one
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -185,7 +185,7 @@ def claim_next(model: type[J], job_id: int) -> J | None:
 
 
 def claim(model: type[J], job_id: int) -> J | None:
-    """Claim this job, whoever's turn it is."""
+    """Claim this job, even out of turn."""
     return _claim(model, lambda: job_id)
 
 

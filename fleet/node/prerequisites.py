@@ -63,7 +63,7 @@ class PythonReport:
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """Check the prerequisites. `ports`: those that must be free, so not those of a running instance."""
+    """Check the prerequisites. `ports`: must be free, so without the ports of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     checked = [_CHECKS[need.kind](need, answers) for need in requires]
     checked += [_port(use, number) for use, number in ports.items()]

@@ -132,7 +132,7 @@ async def run(arguments: Arguments) -> None:
 
 
 def _publisher(arguments: Arguments, place: int) -> Publisher | None:
-    """Return the publisher of the rank at this index behind the address; its ports follow those of the one before."""
+    """Return the KV event publisher of a rank behind the address; each rank uses the ports after its predecessor's."""
     if arguments.events_port is None or arguments.replay_port is None:
         return None
     events, replay = (port and port + place for port in (arguments.events_port, arguments.replay_port))

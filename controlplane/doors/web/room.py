@@ -1,4 +1,4 @@
-"""Limits the connections of a process and of one address, and chooses the one that is closed for another."""
+"""Limits the connections of a process and of an address, and chooses which idle one makes room for a new one."""
 
 import resource
 from collections.abc import Collection, Sequence

@@ -143,7 +143,7 @@ class Run(models.Model):
     seed = models.IntegerField()
     ordinal = models.PositiveIntegerField()  # position in the order of execution
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    step = models.CharField(max_length=80, blank=True)  # current step, or the one that failed
+    step = models.CharField(max_length=80, blank=True)  # current or failed step
     cause = models.TextField(blank=True)
     log = models.TextField(blank=True)  # last lines that explain a failure
     done = models.PositiveIntegerField(default=0)  # finished requests

@@ -218,7 +218,7 @@ def _engine(question: PlanQuestion, gpu: str, tp: int, ranks: int, *, is_dealt: 
 
 
 def _sizes(least: int, usual: int, most: int) -> list[int]:
-    """Return the numbers of instances to play. `usual`: those that the work keeps busy."""
+    """Return the numbers of instances to play. `usual`: how many the work keeps busy."""
     if least > most:
         return []
     usual = max(least, usual)

@@ -103,7 +103,7 @@ def _is_as_in(pool: Pool, answer: planned.Answer, row: planned.Row) -> bool:
 
 
 def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> bool:
-    """Tell whether the options are those that were measured, or those of the row, defaults included."""
+    """Tell whether the options equal the measured ones or those of the row, defaults included."""
     measured, spec = answer.get("measured"), KINDS[SIMULATED].spec
     try:
         if measured:

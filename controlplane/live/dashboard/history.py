@@ -225,7 +225,7 @@ def _by_name(row: HistoryRow) -> dict[str, float | None]:
 
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
-    """Return the row of this second or of the one before: a slightly late frame leaves no gap."""
+    """Return the row of this second or the previous one, so that a slightly late frame leaves no gap."""
     return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 

@@ -59,7 +59,7 @@ return found
 
 # Asks whether routers that stopped reporting still answer: Redis or a busy machine may hold up their reports
 ANSWER_S = 0.5
-ASKED = 4  # most routers asked, those that reported last
+ASKED = 4  # most routers asked, latest reports first
 
 
 def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:

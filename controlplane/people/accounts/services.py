@@ -159,7 +159,7 @@ def set_role(user: User, role: str, actor: Actor, *, if_match: str | None = None
 
 
 def give_role(user: User, role: str, actor: Actor) -> None:
-    """Set the role, empty for none, whoever is left as an administrator: the identity provider decides."""
+    """Set the role, empty for none, even if no administrator remains: the identity provider decides."""
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     if role:

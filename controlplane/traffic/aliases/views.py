@@ -145,7 +145,7 @@ def _ended(request: HttpRequest) -> HttpResponse:
 
 
 def _anew(request: HttpRequest) -> str:
-    """Open a draft in place of the one that ended, and say so."""
+    """Open a draft to replace the ended one, and say so."""
     live = selectors.live()
     services.open_draft(actor_of(request))
     by = f"{live.label} by {live.actor_name}" if live.number else "no version"

@@ -69,7 +69,7 @@ class LineQueue:
         return not self.flows
 
     def ready(self, now: float) -> Iterator[Flow]:
-        """Yield the flows that may send, the one that sent last at the end."""
+        """Yield the flows that may send; the latest sender comes last."""
         return (flow for flow in self.flows.values() if not self.leaves and flow.may_send(now))
 
     def take(self, flow: Flow, now: float) -> tuple[int, Line]:

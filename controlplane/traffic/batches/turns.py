@@ -32,7 +32,7 @@ SHORT = 1  # waiting requests per engine that are no queue
 SURGE = 8  # waiting requests that count in a single sample, if no fewer than run
 
 
-# Chooses the batches with a place, whose lines take turns, and the one that gives its place up for another
+# Chooses the batches with a place, whose lines take turns, and which batch gives up its place
 PLACES = 32  # batches whose lines are in memory
 PLACES_OF_KEY = 2
 LEAST_S = 10.0  # shortest time that a batch keeps its place, as the file of the next one has to be read

@@ -60,7 +60,7 @@ def before(version: PolicyVersion) -> PolicyVersion | None:
 
 
 def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
-    """Return the version to roll back to, if any: the one that was live before the live document first went live."""
+    """Return the version to roll back to, if any: the predecessor of the live document's first publication."""
     origin = live
     while origin.rollback_of is not None:
         origin = version(live.policy, origin.rollback_of)

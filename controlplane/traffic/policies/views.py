@@ -221,7 +221,7 @@ def _just_published(request: HttpRequest, version: PolicyVersion) -> JustPublish
 
 @require_GET
 def compare(request: HttpRequest, name: str) -> HttpResponse:
-    """Compare any two versions; without numbers, the live one and the one before it."""
+    """Compare any two versions; without numbers, the live version and its predecessor."""
     policy = find(name)
     live = selectors.live_version(policy)
     new = find_version(policy, number_of(request, "to", live.number))

@@ -38,7 +38,7 @@ class Replay:
 
 
 def replay(requests: Sequence[RecordedRequest], constants: EngineConstants, limits: EngineLimits) -> Replay:
-    """Replay the requests in order, without those that exceed the engine's KV cache."""
+    """Replay the requests in order, except any that exceed the engine's KV cache."""
     scheduling = Limits(
         limits.block_size, limits.max_num_seqs, limits.max_num_batched_tokens, KNOWN_HITS, limits.async_scheduling
     )

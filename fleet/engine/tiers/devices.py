@@ -15,7 +15,7 @@ Mode = Literal["block", "layers", "async"]
 Contention = Literal["none", "naive", "slack"]
 Metadata = Literal["none", "prp", "sgl"]  # list of addresses that the device needs in GPU memory
 
-NAIVE_SHARE = 0.5  # assumed share of its speed that a read keeps beside a naive write
+NAIVE_SHARE = 0.5  # assumed share of its speed that a read keeps during a naive write
 SLACK_SHARE = 0.5  # assumed share of a decode step in which slack-aware writes run
 BACKLOG_SHARE = 0.2  # assumed share of the KV pool that may wait to be written before admission stops
 LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth

@@ -48,7 +48,7 @@ class SharedStore:
         return round(tokens * self._model.bytes_per_token)
 
     def begin(self, tokens: int) -> float:
-        """Begin a transfer from here; return how long it takes, beside those in progress."""
+        """Begin a transfer from here; return its duration, slowed by the transfers in progress."""
         self._transfers += 1
         seconds = self._model.link.seconds(self.bytes(tokens), self._transfers, busy=False)
         self._reads += 1

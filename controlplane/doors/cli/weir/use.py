@@ -21,7 +21,7 @@ def list_budgets(api: Api, options: argparse.Namespace) -> int:
 
 
 def set_budget(api: Api, options: argparse.Namespace) -> int:
-    """Make a budget, or change the one of the same owner, unit and period."""
+    """Make a budget, or change the budget of the same owner, unit and period."""
     terms = {"limit": options.limit, "warn_at": options.warn_at, "refuse": not options.warn_only}
     found = _budget(api, options)
     if found is not None:

@@ -1,4 +1,4 @@
-"""The fields that a trace gives, and those that are read: the others are named, and none is dropped silently."""
+"""The fields of a trace: those that are not read are named, and none is dropped silently."""
 
 from collections.abc import Mapping
 

@@ -15,7 +15,7 @@ from router.pool.admission import Admission
 
 @dataclass(slots=True, eq=False)
 class Handover:
-    """A KV transfer from the instance that computes a prompt to the one that decodes."""
+    """A KV transfer from the prefill instance to the decode instance."""
 
     sender: SimEndpoint
     receiver: SimEndpoint

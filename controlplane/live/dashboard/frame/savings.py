@@ -1,4 +1,4 @@
-"""The savings a day of a pool's live version over the one before it, at the current load. Pure.
+"""The daily savings of a pool's live version over its predecessor, at the current load. Pure.
 
 Simulated: the preview behind the version gives the saving per request, routers count the requests.
 """

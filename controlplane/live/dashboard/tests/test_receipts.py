@@ -344,7 +344,7 @@ def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(writt
     assert (found.n, found.typical_ms) == (explain.FEW, 5900.0)
     assert sum(phase.width for phase in found.typical) == pytest.approx(100)
     assert sum(phase.width for phase in found.own) == pytest.approx(50)
-    assert explain.waterfall(own, others[1:]).typical == []  # too few make no typical one
+    assert explain.waterfall(own, others[1:]).typical == []  # too few for a typical time
     refused = written.receipt("req-1", NOW, instance=None, ttft_ms=None, first_byte_ms=None)
     assert explain.waterfall(receipt_of(refused), others).typical == []  # it has other phases
 

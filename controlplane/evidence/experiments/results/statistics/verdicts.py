@@ -91,7 +91,7 @@ def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | Non
 
 
 def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
-    """Return the p-value of what the estimate suggests: within both limits, or beyond the one that it violates."""
+    """Return the p-value of what the estimate suggests: within both limits, or beyond the violated limit."""
     finite = [limit for limit in (claim.low, claim.high) if math.isfinite(limit)]
     if claim.low <= estimate.exact <= claim.high:
         return max((estimate.p_value(limit) for limit in finite), default=1.0)
