@@ -51,7 +51,10 @@ MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
     "full, chunk": [("full", 16), ("chunk", 16, 64)],
     "window only": [("window", 16, 60)],
     "two windows only": [("window", 16, 30), ("window", 16, 90)],
+    "full; images": [("full", 16)],
 }
+IMAGES = "; images"  # each conversation has one of two at the same place
+IMAGE = (25, 37)  # its first token and tokens
 
 
 class Player:
@@ -77,11 +80,13 @@ class Player:
         )
         self.hasher = kv_cache_utils.get_request_block_hasher(math.gcd(*sizes), sha256)
 
-    def request(self, name: str, tokens: list[int]) -> Any:
+    def request(self, name: str, tokens: list[int], image: str = "") -> Any:
         from vllm import SamplingParams
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.v1.request import Request
 
-        return Request(name, tokens, SamplingParams(max_tokens=64), None, block_hasher=self.hasher)
+        seen = [MultiModalFeatureSpec(None, "image", image, PlaceholderRange(*IMAGE))] if image else None
+        return Request(name, tokens, SamplingParams(max_tokens=64), None, mm_features=seen, block_hasher=self.hasher)
 
     def chunk(self, request: Any) -> int:
         """How many tokens are computed next; states are kept where a step ends, so steps end where blocks do."""
@@ -120,32 +125,44 @@ class Player:
         return left - 1
 
 
-def prompts(draw: random.Random) -> Iterator[list[int]]:
-    """Conversations that grow or begin anew from what others share."""
+def prompts(draw: random.Random) -> Iterator[tuple[int, list[int]]]:
+    """Conversations that grow or begin anew from what others share, by number."""
     shared = [[draw.randrange(3) for _ in range(draw.randrange(20, 200))] for _ in range(4)]
-    open_ones: list[list[int]] = []
-    for _ in range(REQUESTS):
+    open_ones: list[tuple[int, list[int]]] = []
+    for begun in range(REQUESTS):
         if open_ones and draw.random() < 0.6:
-            talk = open_ones[draw.randrange(len(open_ones))]
+            number, talk = open_ones[draw.randrange(len(open_ones))]
             talk += [draw.randrange(3) for _ in range(draw.randrange(5, 90))]
         else:
             talk = draw.choice(shared)[: draw.randrange(20, 200)] + [draw.randrange(3) for _ in range(30)]
-            open_ones.append(talk)
+            number = begun
+            open_ones.append((number, talk))
         if len(talk) > 450:
-            open_ones = [one for one in open_ones if one is not talk]
-        yield list(talk)
+            open_ones = [one for one in open_ones if one[1] is not talk]
+        yield number, list(talk)
 
 
-def played(groups: Sequence[tuple[Any, ...]], seed: int) -> list[list[Any]]:
-    """What happened, in order: "events" with a batch, and "request" with its tokens and the hit."""
+def shown(number: int, tokens: list[int]) -> str:
+    """Put a conversation's image into its prompt, if it fits; return its name."""
+    start, length = IMAGE
+    if len(tokens) < start + length:
+        return ""
+    tokens[start : start + length] = [3] * length
+    return ("cat", "dog")[number % 2]
+
+
+def played(groups: Sequence[tuple[Any, ...]], seed: int, *, images: bool = False) -> list[list[Any]]:
+    """What happened, in order: "events" with a batch, and "request" with its tokens, its image and the hit."""
     draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups)), list[list[Any]]()
     waiting, running = prompts(draw), dict[Any, int]()
     for number in range(10_000):
-        if len(running) < AT_ONCE and (tokens := next(waiting, None)) is not None:
-            request = player.request(str(number), tokens)
+        if len(running) < AT_ONCE and (asked := next(waiting, None)) is not None:
+            talk, tokens = asked
+            image = shown(talk, tokens) if images else ""
+            request = player.request(str(number), tokens, image)
             player.manager.new_step_starts()
             hit = player.begin(request)
-            log.append(["request", tokens, hit])
+            log.append(["request", tokens, *([[[*IMAGE, image]]] if image else []), hit])
             running[request] = draw.randrange(1, 40)
         if not running:
             break
@@ -168,7 +185,7 @@ def packed(log: list[list[Any]]) -> str:
 
 
 def main(path: str) -> None:
-    golden = {name: packed(played(groups, seed=1)) for name, groups in MODELS.items()}
+    golden = {name: packed(played(groups, seed=1, images=IMAGES in name)) for name, groups in MODELS.items()}
     Path(path).write_text(json.dumps(golden, indent=1) + "\n")
 
 

@@ -14,7 +14,7 @@ from router.kv_events.batch import decode
 from router.kv_events.feed import Feed
 from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
-from router.prefix.blocks import extra_keys, linked
+from router.prefix.blocks import Medium, extra_keys, linked, media_keys
 from router.prefix.exact.index import ExactIndex
 from router.tests.kv_events import play_sglang
 from router.tests.kv_events.play_managers import GOLDEN, MODELS
@@ -38,10 +38,13 @@ def followed(log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0
         if kind == "events":
             feed._tell(decode(rest[0]))
             continue
-        tokens, *salts, hit = rest
+        tokens, *more, hit = rest
+        media = [Medium(*each) for each in more[0]] if more and isinstance(more[0], list) else ()
         size = feed.block_size or 1
         whole = (len(tokens) - 1) // size
-        hashes = linked(packed(tokens[: whole * size]), size, SEED, extra_keys("", "".join(salts), whole))
+        plain = extra_keys("", "" if media else "".join(more), whole)
+        extras = media_keys("", "", whole, size, media) if media else plain
+        hashes = linked(packed(tokens[: whole * size]), size, SEED, extras)
         pairs.append((sum(feed._index.match(hashes, size).get("a", ())), hit))
     feed._why = ""
     return feed, pairs
