@@ -6,13 +6,13 @@ from datetime import datetime
 
 from controlplane.common.figures import UNKNOWN, ms, percent, seconds, significant
 from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.output.scatter import AxisRange, Picture, Point, height_of, scatter
 from controlplane.evidence.plan import planned
 from controlplane.evidence.plan.actual import NOTHING
 from controlplane.evidence.plan.figures import WITHIN
 from controlplane.evidence.planning.applied import AppliedRow
 from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.policy_job import left_s
-from controlplane.evidence.tuning.display import HEIGHT, MARGIN, WIDTH, AxisRange, Picture, Point
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.jobs import DONE, ENDED, RUNNING
 
@@ -62,7 +62,7 @@ def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
         fleets=list(_fleets(answer)) if answer else [],
         picture=picture(rows, answer["share"]) if answer and rows else None,
         asked=_percent(f"{answer['share']:.0%}") if answer else "",
-        asked_at=_height(_shares(rows, answer["share"]), answer["share"]) if answer and rows else 0.0,
+        asked_at=height_of(_shares(rows, answer["share"]), answer["share"]) if answer and rows else 0.0,
         about=list(planned.cautions(answer)) if answer else [],
         answer=answer,
     )
@@ -121,10 +121,6 @@ def _shares(rows: list[planned.Row], asked: float) -> AxisRange:
     )
 
 
-def _height(y: AxisRange, share: float) -> float:
-    return round(HEIGHT - MARGIN - y.share(share) * (HEIGHT - 2 * MARGIN), 1)
-
-
 def _kind(row: planned.Row, load: str, asked: float) -> str:
     """Return the kind of a point: only a fleet that holds is filled in the colour of what is well."""
     holds = row["within"]["low"] >= asked and row["if_slower"] >= asked
@@ -133,31 +129,20 @@ def _kind(row: planned.Row, load: str, asked: float) -> str:
 
 def picture(rows: list[planned.Row], asked: float) -> Picture:
     """Draw dollars an hour on x, the share within the SLO on y, with a point for each factor on the load."""
-    x, y = AxisRange.of([row["dollars_per_hour"] for row in rows]), _shares(rows, asked)
-    width = WIDTH - 2 * MARGIN
+    points = [
+        Point(
+            row["dollars_per_hour"],
+            share,
+            6.0 if load == "1" else 4.0,
+            _kind(row, load, asked),
+            f"{number}" * (load == "1"),
+            f"Row {number}, load × {load}: {share:.1%}",
+        )
+        for number, row in enumerate(rows, start=1)
+        for load, share in row["at_load"].items()
+    ]
+    return scatter(points, _shares(rows, asked), y_text=_tick)
 
-    def points() -> Iterator[Point]:
-        for number, row in enumerate(rows, start=1):
-            for load, share in row["at_load"].items():
-                at = round(MARGIN + x.share(row["dollars_per_hour"]) * width, 1)
-                up = _height(y, share)
-                title = f"Row {number}, load × {load}: {share:.1%}"
-                yield Point(
-                    at,
-                    up,
-                    6.0 if load == "1" else 4.0,
-                    _kind(row, load, asked),
-                    f"{number}" * (load == "1"),
-                    title,
-                    9,
-                    4,
-                )
 
-    return Picture(
-        x_ticks=[(round(MARGIN + share * width, 1), text) for share, text in x.ticks()],
-        y_ticks=[
-            (_height(y, float(text)), f"{100 * float(text):g} %") for _, text in y.ticks() if 0 <= float(text) <= 1
-        ],
-        left_out=0,
-        points=list(points()),
-    )
+def _tick(text: str) -> str:
+    return f"{100 * float(text):g} %" if 0 <= float(text) <= 1 else ""

@@ -1,13 +1,14 @@
 """The page of a tuning: a picture of the trials, and its winners in words."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.common.figures import UNKNOWN
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row
 from controlplane.evidence.experiments.results.output.effects import shown as shown_value
+from controlplane.evidence.experiments.results.output.scatter import AxisRange, Picture, Point, scatter
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.source import TrafficPart
@@ -26,10 +27,6 @@ from router.contract.fields import number
 from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
-
-WIDTH, HEIGHT, MARGIN = 960, 400, 60  # size of the picture, px
-LABEL_HEIGHT = 14  # px
-
 
 # The findings of a tuning and what it did not test, in words: for its page, the API and the note of a draft
 GOALS = {  # metric by objective
@@ -90,42 +87,6 @@ def note(tuning: Tuning, winner: Winner) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    x: float
-    y: float
-    radius: float
-    kind: str  # trial, front, winner or live
-    label: str
-    title: str
-    dx: float = 0.0  # offset of the label from the point
-    dy: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class AxisRange:
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "AxisRange":
-        low, high = min(values), max(values)
-        pad = (high - low) * 0.05 or high * 0.05 or 1.0
-        return cls(low - pad, high + pad)
-
-    def share(self, value: float) -> float:
-        return (value - self.low) / (self.high - self.low)
-
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return three to eight round numbers on the axis: multiples of 1, 2 or 5 times a power of ten."""
-        least = (self.high - self.low) / 8
-        power = 10.0 ** math.floor(math.log10(least))
-        step = next(power * each for each in (1, 2, 5, 10) if power * each >= least)
-        multiples = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
-        digits = max(0, -math.floor(math.log10(step)))
-        return [(self.share(each * step), f"{each * step:,.{digits}f}") for each in multiples]
-
-
-@dataclass(frozen=True, slots=True)
 class ShownTrial:
     number: int
     kind: str  # trial, front or winner
@@ -139,20 +100,6 @@ class ShownWinner:
     reasons: str
     changes: list[tuple[str, str, str]]  # (title of the parameter, live, tuned)
     effects: list[EffectRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    x_ticks: list[tuple[float, str]]
-    y_ticks: list[tuple[float, str]]
-    left_out: int  # points without both times
-    points: list[Point]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = MARGIN
-    right: int = WIDTH - MARGIN
-    top: int = MARGIN
-    bottom: int = HEIGHT - MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,48 +194,18 @@ def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | 
     ]
     if not known:
         return None
-    x, y = AxisRange.of([each[0] for each in known]), AxisRange.of([each[1] for each in known])
-    inner_w, inner_h = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
-    return Picture(
-        x_ticks=[(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
-        y_ticks=[(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
-        left_out=len(named) - len(known),
-        points=_with_places(
-            Point(
-                x=round(MARGIN + x.share(ttft) * inner_w, 1),
-                y=round(HEIGHT - MARGIN - y.share(tpot) * inner_h, 1),
-                radius=round(3 + 6 * math.sqrt(goals["goodput"]), 1),
-                kind=kind,
-                label=name if kind in ("winner", "live") else "",
-                title=_title(name, goals),
-            )
-            for ttft, tpot, name, kind, goals in known
-        ),
-    )
-
-
-def _with_places(points: Iterable[Point]) -> list[Point]:
-    """Return the points, each label where it covers none before it: right above, right below, left above or left
-    below."""
-    placed: list[Point] = []
-    for point in points:
-        left = -10 - _label_width(point)
-        offsets = [(10, -8), (10, 16), (left, -8), (left, 16)]
-        tries = [replace(point, dx=dx, dy=dy) for dx, dy in offsets]
-        free = (each for each in tries if not any(_covers(each, other) for other in placed))
-        placed.append(next(free, tries[0]) if point.label else point)
-    return placed
-
-
-def _label_width(point: Point) -> int:
-    return 8 * len(point.label)
-
-
-def _covers(one: Point, other: Point) -> bool:
-    if not other.label:
-        return False
-    x, y = one.x + one.dx - other.x - other.dx, one.y + one.dy - other.y - other.dy
-    return -_label_width(one) < x < _label_width(other) and abs(y) < LABEL_HEIGHT
+    points = [
+        Point(
+            ttft,
+            tpot,
+            round(3 + 6 * math.sqrt(goals["goodput"]), 1),
+            kind,
+            name if kind in ("winner", "live") else "",
+            _title(name, goals),
+        )
+        for ttft, tpot, name, kind, goals in known
+    ]
+    return scatter(points, AxisRange.of([point.y for point in points]), left_out=len(named) - len(known))
 
 
 def _title(name: str, goals: GoalValues) -> str:

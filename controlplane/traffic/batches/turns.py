@@ -98,7 +98,7 @@ class EngineReports:
 
 
 @dataclass(slots=True)
-class Pace:
+class LinePace:
     """The lines in flight that one model's engines take."""
 
     most: int = FIRST
@@ -148,7 +148,7 @@ class Lane:
 
     under_way: int = 0
     peak: int = 0  # the most under way since the last look at the engines
-    pace: Pace = field(default_factory=Pace)
+    pace: LinePace = field(default_factory=LinePace)
 
 
 @dataclass(slots=True)

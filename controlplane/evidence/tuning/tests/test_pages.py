@@ -2,6 +2,7 @@
 
 import pytest
 
+from controlplane.evidence.experiments.results.output.scatter import AxisRange
 from controlplane.evidence.tuning import display, running, search
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.tests.conftest import started
@@ -168,7 +169,7 @@ def test_labels_of_points_in_one_place_do_not_cover_each_other():
     [([802, 1537], "800 1,000 1,200 1,400"), ([10.6, 19.7], "12 14 16 18 20"), ([5, 5], "4.8 4.9 5.0 5.1 5.2")],
 )
 def test_the_axes_of_the_picture_carry_round_numbers(values, texts):
-    ticks = display.AxisRange.of(values).ticks()
+    ticks = AxisRange.of(values).ticks()
     assert " ".join(text for _, text in ticks) == texts
     assert all(0 <= share <= 1 for share, _ in ticks)
 

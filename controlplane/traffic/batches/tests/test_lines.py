@@ -83,7 +83,7 @@ def sample(at: float, waiting: float = 0, kv_usage: float = 0.5, running: float 
 
 def paced(*steps: tuple[InstanceSample, ...], lines: int = 99) -> list[int]:
     """The limit after each step."""
-    limit, limits = turns.Pace(), []
+    limit, limits = turns.LinePace(), []
     for samples in steps:
         limit.step(samples, lines)
         limits.append(limit.most)

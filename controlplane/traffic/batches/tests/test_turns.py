@@ -29,7 +29,7 @@ def widened(*queues: LineQueue, lane: int = 64) -> Turns:
     for one in queues:
         fair.add(one)
         for model in one.flows:
-            fair.lanes[model] = turns.Lane(pace=turns.Pace(lane))
+            fair.lanes[model] = turns.Lane(pace=turns.LinePace(lane))
     return fair
 
 
@@ -178,7 +178,7 @@ def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
     first = queue(1, 1)
     fair.add(first)
     fair.add(other)
-    fair.lanes["m"] = turns.Lane(pace=turns.Pace(1))
+    fair.lanes["m"] = turns.Lane(pace=turns.LinePace(1))
     (ticket,) = taken(fair, 1)
     fair.settle(ticket, (100_000, 0))
     fair.remove(first)
