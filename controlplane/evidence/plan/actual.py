@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.records import Record
-from controlplane.evidence.experiments.results.slo import Slo
+from controlplane.evidence.experiments.results.records import Record, Slo
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N, LOW_SESSIONS, quantile, wilson
 from controlplane.evidence.plan.figures import QUANTILES_OF, UNCLASSED, WITHIN, by_class, load_of, within
 from controlplane.evidence.plan.planned import Answer

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from controlplane.evidence.experiments.results.metrics import known, quantile_key, rounded_quantile
-from controlplane.evidence.experiments.results.records import LATENCIES, Record
-from controlplane.evidence.experiments.results.slo import Slo, is_within
+from controlplane.evidence.experiments.results.records import LATENCIES, Record, Slo, is_within
 from controlplane.evidence.twin.expected_error import ExpectedError
 
 SHARES = (0.5, 0.9)  # quantiles of each latency

@@ -11,9 +11,9 @@ from msgspec import convert
 from controlplane.pages.delivery_pages.display import evidence, over_time, sentences, steps
 from controlplane.pages.delivery_pages.display.evidence import EvidenceRow, title_of, undecided
 from controlplane.pages.delivery_pages.display.facts import Facts
+from controlplane.pages.delivery_pages.display.over_time import StepReached, TimelineEntry, entry
 from controlplane.pages.delivery_pages.display.sentences import Next
 from controlplane.pages.delivery_pages.display.steps import StepRow, percent
-from controlplane.pages.delivery_pages.display.timeline import StepReached, TimelineEntry, entry
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.deliveries import results, selectors
 from controlplane.traffic.deliveries.judge.findings import GuardFinding

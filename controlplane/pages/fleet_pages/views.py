@@ -28,10 +28,9 @@ from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
 from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
 from controlplane.pages.fleet_ops.node_rows import gpu_use_of, node_rows
-from controlplane.pages.fleet_ops.ranks import rank_rows
 from controlplane.pages.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.pages.fleet_ops.tier_saving import tier_saving
-from controlplane.pages.fleet_ops.topology import topology
+from controlplane.pages.fleet_ops.topology import rank_rows, topology
 from controlplane.pages.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.section_rows import section_rows

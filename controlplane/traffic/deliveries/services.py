@@ -10,7 +10,6 @@ from django.db import IntegrityError, transaction
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.deliveries import selectors
-from controlplane.traffic.deliveries.going_live.rule_setting import set_rules, strictest
 from controlplane.traffic.deliveries.going_live.rules import (
     REFUSALS,
     Change,
@@ -21,6 +20,8 @@ from controlplane.traffic.deliveries.going_live.rules import (
     record_emergency,
     refusals,
     said,
+    set_rules,
+    strictest,
 )
 from controlplane.traffic.deliveries.judging import judge_step, stopped, tick
 from controlplane.traffic.deliveries.models import Approval, Delivery

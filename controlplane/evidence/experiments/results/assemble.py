@@ -16,7 +16,7 @@ from controlplane.evidence.experiments.record import Expectation, RecordedFleet
 from controlplane.evidence.experiments.results import summarize, validity
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import display
-from controlplane.evidence.experiments.results.slo import Slo
+from controlplane.evidence.experiments.results.records import Slo
 from controlplane.evidence.experiments.results.statistics import comparison, figures, verdicts
 from controlplane.evidence.experiments.results.statistics.figures import (
     ArmComparison,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from controlplane.evidence.experiments.results.records import LATENCIES, Record
-from controlplane.evidence.experiments.results.slo import Slo, is_within, seconds
+from controlplane.evidence.experiments.results.records import LATENCIES, Record, Slo, is_within, seconds
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import QUANTILES
 

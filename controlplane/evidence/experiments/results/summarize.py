@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from controlplane.evidence.experiments.results.metrics import METRICS, ClassRequests, known, rounded_quantile
-from controlplane.evidence.experiments.results.records import Record
-from controlplane.evidence.experiments.results.slo import NO_SLO, Slo, seconds
+from controlplane.evidence.experiments.results.records import NO_SLO, Record, Slo, seconds
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.types import ClassResults, Ecdf, Results, WholeRunResults
 

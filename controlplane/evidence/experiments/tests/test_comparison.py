@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from controlplane.evidence.experiments.results import slo, summarize
+from controlplane.evidence.experiments.results import records, summarize
 from controlplane.evidence.experiments.results.statistics import comparison, pairs
 from controlplane.evidence.experiments.tests.conftest import record
 
@@ -76,8 +76,8 @@ def test_the_best_is_better_than_each_other_arm_and_ties_are_named():
 )
 def test_an_answer_is_within_the_limits_of_its_class(found, within):
     limits = {"all": {"ttft_ms": 150.0, "tpot_ms": 9.0}, "heavy": {"ttft_ms": 900.0}}
-    assert slo.is_within(found, limits) is within
-    assert not slo.is_within(found, {})
+    assert records.is_within(found, limits) is within
+    assert not records.is_within(found, {})
 
 
 def test_goodput_counts_answers_within_the_slo_per_second_of_the_runs():
@@ -85,7 +85,7 @@ def test_goodput_counts_answers_within_the_slo_per_second_of_the_runs():
     results = summarize.class_results([*found, refused(9)], LIMITS, 10.0)
     assert (results["within_slo"], results["goodput"]) == (0.4, 0.4)
     assert summarize.class_results(found)["goodput"] is None
-    assert slo.seconds(found) == 9.0
+    assert records.seconds(found) == 9.0
 
 
 def test_differences_of_shares_have_intervals_and_higher_is_better():

@@ -3,10 +3,14 @@
 The difference of a comparison with its interval and the guard's limits, the levels of both arms, the candidate's share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import Struct
 
 from controlplane.pages.delivery_pages.display.evidence import title_of
+from controlplane.pages.delivery_pages.display.steps import title
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, NEEDED, Canary, ComparisonGuard, Plan
 
@@ -105,3 +109,69 @@ def _beside(control: float, difference: float | None, metric: str) -> float | No
     if difference is None:
         return None
     return control * (1 + difference) if metric in NEEDED else 100 * (control + difference)
+
+
+# The history of a delivery, made of entries of the audit log
+WORDS: Mapping[str, str] = {
+    "propose": "Proposed",
+    "approve": "Approved",
+    "reject": "Rejected",
+    "expire": "Expired",
+    "withdraw": "Withdrawn",
+    "start": "Started",
+    "miss": "Missed its start",
+    "late": "Paused: a router has not loaded the candidate",
+    "block": "Changed sides",
+    "hold": "Put on hold",
+    "good": "Hold ended",
+    "pause": "Paused",
+    "resume": "Resumed",
+    "extend": "Extended by pairs of blocks",
+    "give_up": "Aborted after a day's pause",
+    "abort": "Aborted",
+    "fail": "Stopped by guard",
+    "trip": "Stopped by router",
+    "overtake": "Aborted by another publication",
+    "roll_back": "Rolled back",
+    "deliver": "Delivered",
+    "explain": "Reason added",
+}
+NAMED = ("fail", "trip")  # transitions whose words already name the actor
+ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    at: datetime
+    what: str
+    who: str  # empty if `what` names the actor
+    why: str
+
+
+class StepReached(Struct, frozen=True):
+    """The delivery after the entry."""
+
+    state: str = ""
+    step: int = 0
+
+
+def entry(at: datetime, action: str, who: str, why: str, after: StepReached, plan: Plan) -> TimelineEntry:
+    verb = action.removeprefix("delivery.")
+    return TimelineEntry(at, _what(verb, after, plan), "" if verb in NAMED else who, why)
+
+
+def _what(verb: str, after: StepReached, plan: Plan) -> str:
+    state = after.state
+    if verb in ("fail", "abort") and state == "rolled_back":
+        return "Rolled back by guard" if verb == "fail" else "Rolled back"
+    if verb in ENTERS:
+        return {
+            "waiting": "Passed; asks to go on",
+            "baking": "Live for everyone",
+            "finished": "Finished: the last step passed",
+        }.get(state) or f"{title(plan.steps[min(after.step, len(plan.steps) - 1)])} began"
+    if verb == "start" and state == "baking":
+        return "Live for everyone"
+    if verb == "hold" and state == "paused":
+        return "Paused after the third hold of the step"
+    return WORDS.get(verb, verb.replace("_", " ").capitalize())

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controlplane.evidence.experiments.results.metrics import METRICS, quantile_key
-from controlplane.evidence.experiments.results.records import LATENCIES
-from controlplane.evidence.experiments.results.slo import Slo
+from controlplane.evidence.experiments.results.records import LATENCIES, Slo
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.pairs import (
     Keyed,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from controlplane.evidence.experiments.record import Expectation
 from controlplane.evidence.experiments.results import records, summarize
-from controlplane.evidence.experiments.results.records import LATENCIES, Record
-from controlplane.evidence.experiments.results.slo import Slo, seconds
+from controlplane.evidence.experiments.results.records import LATENCIES, Record, Slo, seconds
 from controlplane.evidence.experiments.results.statistics import comparison, verdicts
 from controlplane.evidence.experiments.results.statistics.pairs import Estimator, Keyed
 from controlplane.evidence.experiments.results.types import (

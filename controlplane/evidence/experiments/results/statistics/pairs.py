@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controlplane.evidence.experiments.results.metrics import METRICS, Ratio
-from controlplane.evidence.experiments.results.records import Record
-from controlplane.evidence.experiments.results.slo import Slo
+from controlplane.evidence.experiments.results.records import Record, Slo
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import ResampledEstimate
 
