@@ -393,6 +393,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
     ("trtllm", {"kv_events": True, "attention_dp": True}, "kv_events", "needs attention_dp off"),
+    ("trtllm", {"kv_events": True, "prefill_instances": 1}, "transfer", "must be NIXL with kv_events"),
+    ("trtllm", {"kv_events": True, "role": "decode", "transfer": "UCX"}, "transfer", "must be NIXL with kv_events"),
     ("neuron", {"plugin": True, "etcd": "h:2379"}, "etcd", "belongs to NxD Inference"),
     ("sglang", {"tensor_parallel": 6, "data_parallel_size": 4}, "tensor_parallel", "must be a multiple of"),
     ("sglang", {"disk": "/kv"}, "disk", "needs hicache disk"),
@@ -536,6 +538,9 @@ def test_trtllm_publishes_kv_events_where_its_pool_wants_an_exact_index() -> Non
         "tokenizer": "tiny",
     }
     assert kind.port_spans(spec) == {"events": 1, "replay": 1}
+    divided = build(kind.spec, {"kv_events": True, "prefill_instances": 1, "transfer": "NIXL"})
+    moves = json.loads(kind.files(divided, where)[OPTIONS_FILE])["cache_transceiver_config"]
+    assert moves == {"backend": "NIXL", "max_tokens_in_buffer": 8192, "transceiver_runtime": "PYTHON"}
     plain = build(kind.spec, {})
     assert kind.port_spans(plain) == {"events": 0, "replay": 0}
     assert "kv_events_config" not in json.loads(kind.files(plain, where)[OPTIONS_FILE])

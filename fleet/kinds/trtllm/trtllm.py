@@ -155,7 +155,7 @@ class TrtllmSpec:
         "UCX",
         title="KV transfer",
         choices=("DEFAULT", "UCX", "NIXL", "MPI"),
-        help="From context to generation servers.",
+        help="From context to generation servers. TensorRT-LLM 1.4, whose KV cache manager is V2 by default: NIXL.",
     )
     kv_events: bool = option(
         False,
@@ -239,7 +239,10 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
         "enable_iter_perf_stats": True,
     }
     if role(spec, launch) != BOTH:
-        found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
+        found["cache_transceiver_config"] = {
+            **{"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens},
+            **({"transceiver_runtime": "PYTHON"} if spec.kv_events else {}),
+        }
     if role(spec, launch) == PREFILL or trtllm_dwdp.shares_experts(spec, launch):
         found["disable_overlap_scheduler"] = True  # DWDP has none; a context server has no next token to overlap with
     if spec.kv_events:
@@ -254,6 +257,9 @@ def refuse(spec: TrtllmSpec) -> dict[str, str]:
         "speculative": _json_problem(spec.speculative) if spec.speculative else "",
         "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and no request names one"
         if spec.kv_events and spec.attention_dp
+        else "",
+        "transfer": "must be NIXL with kv_events: the KV cache manager V2 moves no blocks otherwise"
+        if spec.kv_events and spec.transfer != "NIXL" and (spec.role != BOTH or spec.prefill_instances)
         else "",
     }
     return trtllm_dwdp.refuse(spec) | {name: problem for name, problem in problems.items() if problem}
