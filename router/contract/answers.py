@@ -112,6 +112,7 @@ class Said(msgspec.Struct):
     status: Any = None
     stop_reason: Any = None
     usage: Any = None
+    sglext: Any = None
 
 
 _SAID = msgspec.json.Decoder(Said)
@@ -315,7 +316,19 @@ def usage_of(event: Said) -> JsonObject | None:
         reported = event.response.usage
     if reported is None and isinstance(event.message, dict) and isinstance(event.message.get("usage"), dict):
         reported = {name: value for name, value in event.message["usage"].items() if name != "output_tokens"}
-    return reported if isinstance(reported, dict) else None
+    if not isinstance(reported, dict):
+        return None
+    return reported if event.sglext is None else _with_tiers(reported, event.sglext)
+
+
+def _with_tiers(usage: JsonObject, extension: object) -> JsonObject:
+    """Return the usage with the tiers of its cached tokens, which SGLang tells beside it to clients that ask."""
+    tiers = extension.get("cached_tokens_details") if isinstance(extension, dict) else None
+    if tiers is None:
+        return usage
+    details = usage.get("prompt_tokens_details")
+    known = details if isinstance(details, dict) else {}
+    return {**usage, "prompt_tokens_details": {**known, "cached_tokens_details": tiers}}
 
 
 def payload(event: bytes) -> bytes:
@@ -389,7 +402,7 @@ LAST = 8  # events examined at the end of a stream
 def ending(stream: bytes) -> Ending:
     """Read the end of a stream from its last part: from the last event back to the usage, or to content that does
     not finish."""
-    error, whole, finishes, usage = None, False, False, None
+    error, whole, finishes, usage, extension = None, False, False, None, None
     if stream.endswith(b"\r\n\r\n"):
         stream = stream.replace(b"\r\n\r\n", b"\n\n")
     end, examined = stream.rfind(b"\n\n"), 0
@@ -408,12 +421,15 @@ def ending(stream: bytes) -> Ending:
         if choices and not finishes:
             finishes = _finishes(choices)
         usage = usage_of(event) if usage is None else usage  # the last one counts
+        extension = extension or event.sglext
         # A finish reason before the usage of chunks may say that the engine abandoned the answer
         if usage is not None and whole and error is None and (finishes or choices is None):
             break
         if of == "content" and not finishes:
             break
-    return Ending(error, whole, finishes, usage)
+    return Ending(
+        error, whole, finishes, usage if usage is None or extension is None else _with_tiers(usage, extension)
+    )
 
 
 def _finishes(choices: list[_Choice]) -> bool:

@@ -118,7 +118,7 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
         answer.error = _unread(answer, api_path, kind, is_json=is_json)
     usage = None
     if event is not None:
-        usage = event.usage if type(event.usage) is dict else answers.usage_of(event)
+        usage = event.usage if type(event.usage) is dict and event.sglext is None else answers.usage_of(event)
     answer.ended = Ended(answer.error, is_whole=True, usage=usage)
     if answer.error is not None:
         answer.result = verdict.of_error(answer.error, has_content=False)

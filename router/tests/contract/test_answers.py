@@ -263,3 +263,21 @@ def test_what_generates_no_text_may_answer_with_any_object_or_list(data):
     assert answers.wrong_with(answers.said(data), data, generates=False) is None
     for wrong in (b"", b"null", b'{"a": ', b"<html>", b'{"detail": {"msg": "no"}}', b'{"status": "dead"}'):
         assert answers.wrong_with(answers.said(wrong), wrong, generates=False) is not None
+
+
+TIERS = {"device": 4, "host": 1, "storage": 2, "storage_backend": "file"}
+REPORTED = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 7}}
+TOLD = {**REPORTED, "prompt_tokens_details": {"cached_tokens": 7, "cached_tokens_details": TIERS}}
+
+
+def test_tiers_of_a_hit_that_sglang_tells_beside_the_usage_belong_to_it():
+    beside = {"cached_tokens_details": TIERS}
+    ends = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    events = (ends, {"choices": [], "sglext": beside}, {"choices": [], "usage": REPORTED})
+    stream = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
+    assert answers.ending(stream).usage == TOLD
+    for extension, usage in ((beside, TOLD), ({}, REPORTED), ([], REPORTED), (None, REPORTED)):
+        whole = answers.said(json.dumps({"choices": [], "usage": REPORTED, "sglext": extension}).encode())
+        assert answers.usage_of(whole) == usage
+    assert parse(TOLD).cached_tiers == (4, 1, 2)
+    assert answers.ending(stream.replace(b'"usage"', b'"used"')).usage is None
