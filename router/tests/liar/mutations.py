@@ -17,6 +17,7 @@ from router.pool.health import failure_attribution
 from router.pool.health.progress import Progress
 from router.request import fault
 from router.request.offload import Offload
+from router.request.outcome import Outcome
 from router.serving import relay
 from router.upstream import beginning, usage
 from router.upstream.breaker import Breaker
@@ -200,6 +201,21 @@ def first_usage_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(usage, "combined", lambda first, last: last or first)
 
 
+def any_usage_is_the_last(patch: pytest.MonkeyPatch) -> None:
+    """The output tokens that a message begins with are those of the answer, though it was broken off."""
+
+    def usage_of(event: answers.Said) -> Any:
+        return event.message.get("usage") if isinstance(event.message, dict) else real(event)
+
+    def output_tokens(outcome: Outcome) -> int:
+        reported = outcome.usage.output_tokens if outcome.usage is not None else None
+        return outcome.streamed_tokens if reported is None else reported
+
+    real = answers.usage_of
+    patch.setattr(answers, "usage_of", usage_of)
+    patch.setattr(Outcome, "output_tokens", property(output_tokens))
+
+
 def usage_left_in(patch: pytest.MonkeyPatch) -> None:
     """A client gets the chunk that only the router asked for."""
     patch.setattr(usage, "_is_usage_chunk", lambda event: False)
@@ -292,6 +308,7 @@ MUTATIONS: dict[str, TakeOut] = {
         usage_taken_from_anywhere,
         any_number_is_believed,
         first_usage_not_read,
+        any_usage_is_the_last,
         usage_left_in,
         usage_not_asked_for,
     )
