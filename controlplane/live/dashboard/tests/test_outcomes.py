@@ -1,17 +1,15 @@
 """Live, its alarms and the guards of a delivery count each result as the table of outcomes in docs/router.md says."""
 
-from types import SimpleNamespace
+from collections import Counter
 
 import msgspec
 import pytest
 
 from controlplane.live.dashboard.tests.test_attention import frame_of, rules
-from controlplane.live.dashboard.tests.test_frames import NOW, router
+from controlplane.live.dashboard.tests.test_frames import router
 from controlplane.traffic.deliveries.judge.pool_guards import METRICS
 from router.contract.redis.router_status import Window
 from router.contract.verdict import VERDICTS, Result
-from router.request.call import Call
-from router.telemetry.window import LatencyWindow
 from router.tests.contract.test_verdict import ROWS
 
 FIGURES = {"client errors": "client_errors", "failed": "errors", "refused": "refused"}
@@ -20,14 +18,10 @@ EACH = 30
 
 
 def counted(result: Result) -> Window:
-    """As many served requests as ones with the result."""
-    window = LatencyWindow()
-    for number in range(2 * EACH):
-        call = Call(f"r{number}", "/v1/completions", 0.0, 0.0)
-        call.request = SimpleNamespace(prompt=SimpleNamespace(stream=False))  # type: ignore[assignment]
-        call.outcome.close(result if number < EACH else "served")
-        window.ended(call, NOW)
-    return window.read(NOW)
+    """As many served requests as ones with the result, as a router counts them."""
+    label = VERDICTS[result].label
+    counts = Counter(n=2 * EACH, ok=EACH) + Counter({"ok" if label == "picked" else label: EACH})
+    return msgspec.convert(counts, Window)
 
 
 @pytest.mark.parametrize("result", VERDICTS)
