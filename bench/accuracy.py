@@ -36,8 +36,8 @@ TRACE = "coding_agent_trace.jsonl"
 
 
 @contextmanager
-def process(*words: str) -> Iterator[subprocess.Popen[str]]:
-    started = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def process(*words: str, flag: str = "-m") -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen([sys.executable, flag, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         yield started
     finally:
