@@ -28,6 +28,7 @@ LIMITS = {
     "/v1/messages": ("max_tokens",),
     "/v1/responses": ("max_output_tokens",),
 }
+FAR, FAR_COMMAND = "count far", "seq 1 5000"  # a turn that asks for much output
 SAID = "done"
 NAMED = re.compile(r"of (session \d+)")  # what the conversation says of itself
 
@@ -38,15 +39,19 @@ def shortened(path: str, body: Document) -> Document:
     return {**made, LIMITS[path][0]: 1}
 
 
+def last_turn(body: Document) -> Document:
+    turns = body.get("messages") or body.get("input")
+    return turns[-1] if isinstance(turns, list) and turns else {}
+
+
 def tool_of(body: Document) -> str:
     """The shell among the tools; empty when the last thing in the prompt is a tool's result, or there is none."""
-    turns = body.get("messages") or body.get("input")
-    last = turns[-1] if isinstance(turns, list) and turns else {}
+    last = last_turn(body)
     content = last.get("content")
     blocks = content if isinstance(content, list) else []
     if last.get("role") == "tool" or any("result" in str(each.get("type")) for each in blocks):
         return ""
-    if last.get("type") == "function_call_output":
+    if last.get("type") == "function_call_output" or "summary" in json.dumps(last)[-2000:]:
         return ""
     names = [each.get("name") or (each.get("function") or {}).get("name") for each in body.get("tools") or []]
     return next((name for name in COMMANDS if name in names), "")
@@ -57,7 +62,7 @@ def tool_of(body: Document) -> str:
 
 def chat(body: Document, answer: Document, tool: str) -> Iterator[Event]:
     base = {"id": answer["id"], "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-    call = {"index": 0, "id": f"call_{answer['id']}", "type": "function", "function": named(tool)}
+    call = {"index": 0, "id": f"call_{answer['id']}", "type": "function", "function": named(tool, body)}
     delta = {"role": "assistant", "tool_calls": [call]} if tool else {"role": "assistant", "content": SAID}
     yield "", {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if tool else "stop"}
@@ -70,7 +75,7 @@ def messages(body: Document, answer: Document, tool: str) -> Iterator[Event]:
     whole = {"id": answer["id"], "type": "message", "role": "assistant", "model": body["model"], "content": []}
     yield "message_start", {"message": {**whole, "stop_reason": None, "stop_sequence": None, "usage": usage}}
     use = {"type": "tool_use", "id": f"toolu_{answer['id']}", "name": tool, "input": {}}
-    written = {"type": "input_json_delta", "partial_json": json.dumps(COMMANDS.get(tool))}
+    written = {"type": "input_json_delta", "partial_json": named(tool, body)["arguments"]}
     block, delta = (use, written) if tool else ({"type": "text", "text": ""}, {"type": "text_delta", "text": SAID})
     yield "content_block_start", {"index": 0, "content_block": block}
     yield "content_block_delta", {"index": 0, "delta": delta}
@@ -84,7 +89,12 @@ def responses(body: Document, answer: Document, tool: str) -> Iterator[Event]:
     text = {"type": "output_text", "text": SAID, "annotations": []}
     item = {"type": "message", "id": f"msg_{answer['id']}", "role": "assistant", "content": [text]}
     if tool:
-        item = {"type": "function_call", "id": f"fc_{answer['id']}", "call_id": f"call_{answer['id']}", **named(tool)}
+        item = {
+            "type": "function_call",
+            "id": f"fc_{answer['id']}",
+            "call_id": f"call_{answer['id']}",
+            **named(tool, body),
+        }
     item["status"] = "completed"
     whole = {"id": answer["id"], "object": "response", "created_at": 1, "model": body["model"], "status": "completed"}
     begun = {**whole, "status": "in_progress", "output": []}
@@ -95,8 +105,10 @@ def responses(body: Document, answer: Document, tool: str) -> Iterator[Event]:
     yield "response.completed", {"response": ended, "sequence_number": 3}
 
 
-def named(tool: str) -> Document:
-    return {"name": tool, "arguments": json.dumps(COMMANDS.get(tool))}
+def named(tool: str, body: Document) -> Document:
+    arguments = json.dumps(COMMANDS.get(tool))
+    far = FAR in json.dumps(last_turn(body))
+    return {"name": tool, "arguments": arguments.replace("echo hi", FAR_COMMAND) if far else arguments}
 
 
 EVENTS = {"/v1/chat/completions": chat, "/v1/messages": messages, "/v1/responses": responses}
