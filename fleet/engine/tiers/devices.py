@@ -11,11 +11,11 @@ from typing import Literal
 # block: the whole batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
 # async: the request waits outside the batch
 Mode = Literal["block", "layers", "async"]
-# naive: a read beside writes runs at half its speed; slack: writes wait for time without reads
+# naive: a read beside writes runs slower; slack: writes wait for time without reads
 Contention = Literal["none", "naive", "slack"]
 Metadata = Literal["none", "prp", "sgl"]  # list of addresses that the device needs in GPU memory
 
-NAIVE_SHARE = 0.5  # assumed share of its speed that a read keeps during a naive write
+NAIVE_SHARE = 0.41  # share of its speed that a read keeps beside a naive write: 12 of 29 GB/s in figure 6
 SLACK_SHARE = 0.5  # assumed share of a decode step in which slack-aware writes run
 BACKLOG_SHARE = 0.2  # assumed share of the KV pool that may wait to be written before admission stops
 LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
@@ -33,6 +33,7 @@ class TierDevice:
     busy_read_bytes_per_s: float | None = None  # rate while the sender computes; None: the same
     contention: Contention = "none"
     staging_share: float = 0.0  # share of a load that is staged in GPU memory outside the pool
+    io_share: float = 0.0  # share of the GPU's multiprocessors that I/O keeps from computing, 0–1
     metadata: Metadata = "none"
     endurance: bool = False  # True: writes wear it out
     medium: str = "DISK"  # medium's name in KV events
@@ -123,13 +124,13 @@ SOURCES = {
     ("ssd", "read_bytes_per_s"): "figure 6: two D7-PS1010",
     ("ssd", "write_bytes_per_s"): "assumed: the rate of its reads",
     ("ssd", "object_s"): "fitted to figure 11: 7.84 s, which is 3.4 GB/s in objects of 128 KiB",
-    ("ssd", "contention"): "a hypothesis: chosen knowing figure 8",
+    ("ssd", "contention"): "figure 6: 12 of 29 GB/s are left beside writes",
     ("ssd-gds", "mode"): "LMCache loads whole prompts",
     ("ssd-gds", "read_bytes_per_s"): "figure 6: two D7-PS1010",
     ("ssd-gds", "write_bytes_per_s"): "figure 9",
     ("ssd-gds", "setup_s"): "fitted to figure 8: mean TTFT of 3.9 s",
     ("ssd-gds", "object_s"): "figure 9: 11.9 GB/s in objects of 128 KiB",
-    ("ssd-gds", "contention"): "a hypothesis: chosen knowing figure 8",
+    ("ssd-gds", "contention"): "figure 6: 12 of 29 GB/s are left beside writes",
     ("ssd-gds", "staging_share"): "fitted: out of memory at 512K and 640K tokens of GLM-4-9B-1M",
     ("ssd-tutti", "mode"): "the GPU loads layer by layer",
     ("ssd-tutti", "read_bytes_per_s"): "figure 6: two D7-PS1010",

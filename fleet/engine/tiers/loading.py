@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fleet.engine.law import Law
 from fleet.engine.power import UNKNOWN
-from fleet.engine.tiers.devices import TierDevice
+from fleet.engine.tiers.devices import NAIVE_SHARE, TierDevice
 from fleet.engine.tiers.sizes import KvLayout
 
 CHUNK = 8192  # tokens of a step
@@ -33,6 +33,12 @@ def load_s(device: TierDevice, layout: KvLayout, tokens: int, *, busy: bool = Fa
 
 def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
     return layout.bytes(tokens) / device.write_bytes_per_s
+
+
+def lost_to_writes_s(io_s: float, writes_s: float, share: float = NAIVE_SHARE) -> float:
+    """Return what a load of `io_s` loses to naive writes: at most their remaining time, and what is lost by keeping a
+    share of its speed."""
+    return max(0.0, min(writes_s, io_s * (1 / share - 1)))
 
 
 def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:

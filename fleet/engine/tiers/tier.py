@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from fleet.engine.tiers.backlog import Backlog
 from fleet.engine.tiers.cache import TierCache
-from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE
-from fleet.engine.tiers.loading import store_s
+from fleet.engine.tiers.devices import BACKLOG_SHARE
+from fleet.engine.tiers.loading import lost_to_writes_s, store_s
 from fleet.engine.tiers.model import TierModel, TierStats
 from fleet.engine.tiers.sizes import KvLayout
 
@@ -37,10 +37,9 @@ class Tier:
         return [at for at, key in enumerate(hashes) if key not in cache and key not in pending]
 
     def reads(self, start_s: float, io_s: float, tokens: int) -> float:
-        """Return the duration of a load from `start_s` on: beside naive writes it keeps half of its speed."""
+        """Return the duration of a load from `start_s` on: beside naive writes it keeps a share of its speed."""
         if self.device.contention == "naive":
-            beside_s = max(0.0, self._writes_until_s - start_s)
-            io_s += min(beside_s, io_s) * (1 / NAIVE_SHARE - 1)
+            io_s += lost_to_writes_s(io_s, self._writes_until_s - start_s)
         self.load_s += io_s
         self.read_tokens += tokens
         self.loads += tokens > 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE, SLACK_SHARE, TierDevice
-from fleet.engine.tiers.loading import store_s
+from fleet.engine.tiers.loading import lost_to_writes_s, store_s
 from fleet.systems.tiers.serving import PrefillJob, TieredEngine
 
 BISECTIONS = 10
@@ -19,7 +19,7 @@ BISECTIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    read_share: float = NAIVE_SHARE  # share of its speed that a load keeps beside naive writes [a hypothesis: figure 8]
+    read_share: float = NAIVE_SHARE  # share of its speed that a load keeps beside naive writes [P 6]
     decode_share: float = SLACK_SHARE  # share of the time between prefills in which slack writes run [a]
     backlog_share: float = BACKLOG_SHARE  # share of the KV pool that may wait to be written [a]
 
@@ -51,8 +51,7 @@ class _Writes:
     def delay_s(self, start: float, idle_s: float, job: PrefillJob) -> float:
         """Return the delay of a prefill that starts now, `idle_s` after the last one."""
         if self.kind == "naive":
-            share = self.contention.read_share
-            return max(0.0, min(self.until - start, job.load_s * (1 / share - 1)))
+            return lost_to_writes_s(job.load_s, self.until - start, self.contention.read_share)
         drain = self.contention.decode_share
         self.backlog_s = max(0.0, self.backlog_s - idle_s * drain)
         if self.kind == "none" or self.backlog_s <= self.limit_s:

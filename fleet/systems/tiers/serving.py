@@ -80,11 +80,12 @@ def job(engine: TieredEngine, device: TierDevice | None, prompt: int, near: int,
         new = prompt - near - far
         far = far if is_worth_loading(law, device, layout, new, far, floor_s=engine.floor_s) else 0
     new = prompt - near - far
-    compute_s = law.prefill_s(new, near + far, CHUNK)
+    slower = 1 / (1 - device.io_share) if device is not None else 1.0  # at most: as if all of a pass were arithmetic
+    compute_s = law.prefill_s(new, near + far, CHUNK) * slower
     if device is None or not far:
         return PrefillJob(prompt, new, near, 0, compute_s, 0.0, 0.0, 0.0, compute_s)
     io_s = load_s(device, layout, far)
-    first_s = compute_s if new <= CHUNK else law.prefill_s(CHUNK, near + far, CHUNK)
+    first_s = compute_s if new <= CHUNK else law.prefill_s(CHUNK, near + far, CHUNK) * slower
     added_s = exposed_s(device, layout.layers, io_s, first_s, engine.floor_s)
     if device.mode != "layers":
         return PrefillJob(prompt, new, near, far, compute_s, added_s, io_s, io_s, compute_s)

@@ -1,6 +1,8 @@
 """The Tutti page: its inputs become the model, its verdict names what pays, the documents have its published values."""
 
 import re
+from dataclasses import replace
+from importlib import import_module
 from typing import cast
 
 import pytest
@@ -10,12 +12,16 @@ from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs
 from controlplane.evidence.systems.system import Answer, Figure, Value
 from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
 from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
-from fleet.engine.tiers.devices import SSD_TUTTI
+from fleet.engine.tiers.devices import SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.loading import effective_bytes_per_s
+from fleet.systems.tiers import serving
 from fleet.systems.tiers.published import TITLES
 from router.contract.problem import InvalidInput
 
 TUTTI = SYSTEMS["tutti"]
+of_figures = import_module("controlplane.evidence.systems.tiers.figures")  # the package names a function so
 QUICK = {"runs": 1, "requests": 200}
+STUDIES = [study_of(TierInputs(io_percent=share)) for share in (0.0, 3.0)]
 
 
 def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
@@ -105,7 +111,24 @@ def test_at_equal_hits_tiers_differ_by_their_loads_alone() -> None:
     assert len({y[0] for y in lines.values()}) == 1, "without hits nothing is loaded"
     assert all(y[-1] is not None and y[0] is not None and y[-1] < y[0] for y in lines.values())
     shortest = sorted(lines, key=lambda name: cast(float, lines[name][-1]))
-    assert shortest == ["LMCache-DRAM", "Tutti", "LMCache-GDS", "LMCache-SSD"]
+    by_cpu, by_gpus = "Another node's drives, by its CPU", "Another node's drives, by GPUs"
+    assert shortest == ["LMCache-DRAM", "Tutti", by_gpus, "LMCache-GDS", "LMCache-SSD", by_cpu]
+
+
+def test_multiprocessors_for_io_slow_computing_down_at_most_by_their_share() -> None:
+    none, some = (fact(ask(TUTTI, {**QUICK, "io_percent": share}), "Mean TTFT") for share in (0.0, 3.0))
+    assert 1 < cast(float, some) / cast(float, none) < 1.2
+    job_s = [serving.job(study.engine, study.tiers["ssd-tutti"].device, 9_000, 0, 0).compute_s for study in STUDIES]
+    assert job_s[1] == pytest.approx(job_s[0] / 0.97)
+
+
+def test_reduces_on_the_link_of_the_drives_are_told_for_several_gpus_only() -> None:
+    title = "Reads and reduces on one link"
+    assert title not in [table.title for table in ask(TUTTI, QUICK).tables]
+    (table,) = (one for one in ask(TUTTI, {**QUICK, "model": "Qwen3-32B", "tp": "2"}).tables if one.title == title)
+    hidden = {str(row[0]): row[-1] for row in table.rows}
+    assert hidden["8,192 after 8,192"] == "yes"
+    assert hidden["512 after 8,192"] == "no"
 
 
 def test_by_default_the_overlap_by_layers_gains_and_the_tiers_stand_in_the_published_order() -> None:
@@ -132,6 +155,39 @@ def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published:
     assert len(names) == 5
     assert ours == sorted(ours, reverse=True)
     assert all(abs(published[name].error or 0) < 0.5 for name in names)
+
+
+def test_the_page_of_findings_has_figure_8_as_its_tables_do() -> None:
+    page = (sheets.FOLDER.parent / "reproduced.md").read_text()
+    order = [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]
+    for begins, table, name in (
+        ("closed form", "tutti", "LEval, 1.5 requests/s: mean TTFT"),
+        ("event by event", "tutti-played", "Figure 8, 1.5 requests/s: mean TTFT"),
+        ("nothing fitted", "tutti", "The same with nothing fitted to it"),
+    ):
+        rows = [row for row in sheets.read(table) if row[0].startswith(name)]
+        at = 3 if table == "tutti" else 2
+        found = [next(row[at] for row in rows if re.search(rf", {title}( \(|$)", row[0])) for title in order]
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {begins}"))
+        assert sheets.cells(line)[1:] == tuple(one.removesuffix(" s") for one in found), begins
+
+
+@pytest.mark.slow
+def test_each_published_time_of_figure_8_is_within_the_span_of_the_runs(published: dict[str, Figure]) -> None:
+    found = [figure for name, figure in published.items() if name.startswith("LEval, 1.5 requests/s: mean TTFT")]
+    for figure in found:
+        low, high = map(float, re.findall(r"span ([\d.]+) to ([\d.]+) s", figure.note)[0])
+        assert figure.published is not None
+        assert low <= figure.published <= high, figure.name
+
+
+@pytest.mark.slow
+def test_the_rates_that_figure_2_implies_are_not_those_of_the_other_figures() -> None:
+    compute_s, loaded = of_figures.LAW.prefill_s(16_384, 49_152), of_figures.LLAMA.bytes(49_152)
+    for share, device, ratio in ((0.728, SSD, 2), (0.723, SSD_GDS, 5)):
+        implied = loaded / (compute_s * share / (1 - share))
+        assert implied == pytest.approx(1.5e9, rel=0.05)
+        assert effective_bytes_per_s(replace(device, setup_s=0.0), of_figures.LLAMA, 49_152) > ratio * implied
 
 
 def row(figure: Figure) -> tuple[str, ...]:

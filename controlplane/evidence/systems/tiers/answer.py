@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from controlplane.evidence.systems.system import Answer, Axis, Chart, Fact, Series, Table, Value
-from controlplane.evidence.systems.tiers.inputs import TierInputs, prices_of, study_of
+from controlplane.evidence.systems.tiers.inputs import TierInputs, prices_of, profile_of, study_of
 from fleet.counted import percent
 from fleet.engine.tiers.devices import PAGE_BYTES, TierDevice
 from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortest_worth_loading
@@ -15,6 +15,14 @@ from fleet.systems.tiers.queueing import Served, middle
 from fleet.systems.tiers.serving import TieredEngine, job
 from fleet.systems.tiers.slack import CONTROLLED, INPUTS, PREFIXES, commands_at_a_time, slack
 from fleet.systems.tiers.study import Cost, Shares, Study, Wear, cost_of, wear_of
+from fleet.systems.tiers.unanswered import (
+    LINK_BYTES_PER_S,
+    PROFILED,
+    events_share,
+    of_another_node,
+    profiling_s,
+    reduced_bytes,
+)
 
 CONTEXTS = tuple(1024 << power for power in range(1, 9))  # 2K to 256K tokens
 CURVE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)  # points of a picture, as shares of its highest rate
@@ -42,7 +50,13 @@ def answer(inputs: TierInputs) -> Answer:
         _verdict(inputs, rows),
         _facts(inputs, study, rows[inputs.tier]),
         tuple(_charts(inputs, study, rows)),
-        (_comparison(rows), _placement(study, rows), *_slack(inputs, study), *_left_out(inputs, study)),
+        (
+            _comparison(rows),
+            _placement(study, rows),
+            *_slack(inputs, study),
+            *_reduces(inputs, study),
+            *_left_out(inputs, study),
+        ),
         tuple(_cautions(inputs, study, rows[inputs.tier])),
     )
 
@@ -108,6 +122,12 @@ def _memory_facts(inputs: TierInputs, study: Study, device: TierDevice | None) -
     if device is not None and device.staging_share:
         longest = staging_tokens(device, layout, inputs.free_gb * 1e9)
         found.append(Fact("Longest prefix that it can load", longest, "tokens", "its buffers lie outside the pool"))
+    if device is not None and device.contention == "slack":
+        each = f"one pass for each input of {PROFILED[0]} to {PROFILED[-1]:,} tokens, up to the longest document"
+        found.append(Fact("Profiling of the slack", profiling_s(study.engine.law, inputs.longest), "s", each))
+        share = events_share(study.engine.law, layout.layers, 1e-6)
+        told = "of its time for each µs that one takes, two to a layer"
+        found.append(Fact("Events of a decode step", share * 100, "%", told))
     return found
 
 
@@ -204,13 +224,14 @@ def _bandwidths(study: Study) -> Chart:
 def _by_share(study: Study) -> Chart:
     """Compare tiers at equal hits, from none on."""
     engine = study.engine
+    devices = {TITLES[name]: device for name, device in _below(study).items()} | of_another_node(engine.layout)
     lines = (
         Series(
-            TITLES[name],
+            title,
             tuple(100 * share for share in CACHED),
             tuple(_alone_s(engine, device, round(share * PROMPT)) for share in CACHED),
         )
-        for name, device in _below(study).items()
+        for title, device in devices.items()
     )
     return Chart(
         f"TTFT of {PROMPT:,} tokens by their share in the tier",
@@ -301,6 +322,29 @@ def _slack(inputs: TierInputs, study: Study) -> Iterator[Table]:
         f"layer waits for them. The drives' rate takes {objects:.3g} commands at a time for whole objects, "
         f"{pages:.3g} for pages of 4 KiB: one takes 14 µs alone, fitted to 0.29 GB/s. An I/O control block has "
         f"{CONTROLLED:,} commands, one for each thread of a multiprocessor, which computes nothing meanwhile.",
+    )
+
+
+def _reduces(inputs: TierInputs, study: Study) -> Iterator[Table]:
+    """Yield what a layer of tensor parallel would wait if its reduces took the link of the drives."""
+    device, engine, found = study.tiers[inputs.tier].device, study.engine, profile_of(inputs)
+    if device is None or found.tp == 1 or not found.sizes.hidden:
+        return
+    rows = []
+    for new in INPUTS:
+        for prefix in PREFIXES:
+            one = slack(engine.law, device, engine.layout, new, prefix, engine.floor_s)
+            reads = engine.layout.bytes(prefix) / engine.layout.layers
+            reduces = reduced_bytes(found.sizes.hidden, found.tp, new)
+            link_s = max(one.read_s, reads / LINK_BYTES_PER_S) + reduces / LINK_BYTES_PER_S
+            row = reads / 1e6, reduces / 1e6, link_s * 1e3, one.compute_s * 1e3
+            rows.append((f"{new:,} after {prefix:,}", *row, "yes" if link_s <= one.compute_s else "no"))
+    yield Table(
+        "Reads and reduces on one link",
+        ("New tokens and prefix", "Reads, MB", "Reduces, MB", "Link, ms", "Computes, ms", "Hidden"),
+        tuple(rows),
+        f"A layer and GPU, if reduces took the {LINK_BYTES_PER_S / 1e9:.0f} GB/s of its link to the host (measured on "
+        "an H200) before the reads, instead of NVLink.",
     )
 
 

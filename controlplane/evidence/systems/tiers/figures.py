@@ -55,7 +55,10 @@ NOTES = (
     "[R] says about 140 GB of KV for 128K tokens of Llama-3-70B. That is its weights: 80 layers of 8 KV heads of 128 "
     "in two bytes are 43 GB.",
     "In [R]'s table DRAM at 50 GB/s crosses before SSD at 25.9 GB/s: not by bandwidth.",
-    "Figure 2 implies 1.5 GB/s for GDS, figures 9 and 11 imply 8 to 12: its bubble cannot be met with the others.",
+    "Figure 2 implies 1.5 GB/s for GDS and SSD alike; figures 9 and 11 imply 8 to 12 and 3.4: these bubbles cannot be "
+    "met with the others.",
+    "In figure 13 DRAM has no bubble up to 97.9 % cached, so Tutti cannot be 13.4 % earlier from 12 to 75 % by its "
+    "loads [P 11].",
 )
 
 
