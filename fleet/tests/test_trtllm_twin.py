@@ -1,11 +1,15 @@
 """Which servers of the `trtllm` kind the twin can compute."""
 
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from fleet.engine.dwdp.laws import DepLaw, DwdpLaw
+from fleet.engine.law import Law
 from fleet.engine.profiles import UnknownProfile
+from fleet.engine.request import EngineRequest
+from fleet.engine.scheduler import StepPlan
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, TwinModel
 from fleet.kinds.options.option import build
@@ -40,6 +44,19 @@ def test_attention_dp_makes_a_dep_server() -> None:
     assert any("GB200" in caution for caution in made.not_modelled)
     guesses = model_of({"attention_dp": True, "tensor_parallel": 4, "speculative": '{"max_draft_len": 3}'})
     assert guesses.not_modelled == (*made.not_modelled, "speculative decoding is not modelled")
+
+
+def test_hot_experts_lengthen_the_steps_of_a_dep_server() -> None:
+    dep = {"attention_dp": True, "tensor_parallel": 4, "role": "prefill"}
+    laws = [model_of({**dep, "hot_experts": hot}).engine.law for hot in (0.0, 1.2)]
+    assert all(isinstance(law, DepLaw) for law in laws)
+    even, hot = (fmean(step_s(law, seed) for seed in range(50)) for law in laws)
+    assert hot > 1.02 * even
+
+
+def step_s(law: Law, seed: int) -> float:
+    prompts = [(EngineRequest(str(number), 8_192, 1, []), 8_192) for number in range(4)]
+    return law.plan_s(StepPlan(start_s=float(seed), prefill=prompts))
 
 
 @pytest.mark.parametrize(

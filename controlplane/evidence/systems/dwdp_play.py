@@ -116,8 +116,7 @@ def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
     if machine is None or inputs.generation_gpus > MOST_GPUS:
         return
     for pool in pools:
-        knows = pool.kind == "sim" or not inputs.hot_experts
-        for point in curve_of(inputs) if knows and fits(pool, machine) else ():
+        for point in curve_of(inputs) if fits(pool, machine) else ():
             load = point.demand.prompts_per_s * inputs.prompt_tokens / MEAN_TOKENS / PER_S
             if LOADS[0] <= load <= LOADS[1] and point.sequences * inputs.generation_gpus <= IN_FLIGHT:
                 yield _play(inputs, point, pool, round(load, 3))
@@ -174,11 +173,12 @@ def _trtllm_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool)
     servers = groups.total if is_dwdp else groups.count
     size, parallel = (groups.gpus, 1) if is_dwdp else (1, groups.gpus)
     slices = str(inputs.slices and is_dwdp).lower()
+    hot = f"fleet.hot_experts={inputs.hot_experts:g} " if inputs.hot_experts else ""
     return (
         f"{POLICY} fleet.replicas={servers + 1} fleet.prefill_instances={servers} fleet.dwdp_size={size} "
         f"fleet.dwdp_groups={groups.count if is_dwdp else 1} fleet.dwdp_contention_opt={slices} "
         f"fleet.prefill_tensor_parallel={parallel} fleet.tensor_parallel={inputs.generation_gpus} "
-        f"fleet.attention_dp=true fleet.chunked_prefill=false fleet.max_num_tokens={inputs.max_tokens} name={name}"
+        f"{hot}fleet.attention_dp=true fleet.chunked_prefill=false fleet.max_num_tokens={inputs.max_tokens} name={name}"
     )
 
 

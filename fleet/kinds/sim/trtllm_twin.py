@@ -86,4 +86,6 @@ def _server(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> Generat
         raise UnknownProfile("DWDP of servers that also decode is not modelled")
     if gpus > 1 and not spec.attention_dp:
         raise UnknownProfile("tensor parallelism of attention is not modelled: set attention_dp, or dwdp_size")
-    return generation_server(gpus) if role == DECODE or gpus == 1 else dep_server(gpus, launch.ordinal)
+    if role == DECODE or gpus == 1:
+        return generation_server(gpus)
+    return dep_server(gpus, launch.ordinal, hot_experts=spec.hot_experts)

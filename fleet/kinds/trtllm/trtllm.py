@@ -124,6 +124,13 @@ class TrtllmSpec:
         help="Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
         "Left out: known for DeepSeek-R1 and V3, gpt-oss, Qwen3 and Kimi-K2.",
     )
+    hot_experts: float = option(
+        0.0,
+        title="Hot experts",
+        minimum=0.0,
+        maximum=3.0,
+        help="For the twin: Zipf exponent of the router's choice, for which attention_dp servers wait; 0: uniform.",
+    )
     max_batch_size: int = option(
         256, title="Batch", minimum=1, maximum=65_536, help="Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user."
     )
@@ -295,7 +302,7 @@ TRTLLM = Kind(
     spec=TrtllmSpec,
     ports=("http", "events", "replay"),
     port_spans=lambda spec: dict.fromkeys(("events", "replay"), int(spec.kv_events)),
-    later_options=("kv_events",),
+    later_options=("kv_events", "hot_experts"),
     command=command,
     environment=lambda spec, launch: {"PYTHONPATH": ""} | visible(_gpus(spec, launch)) | dict(spec.environment or {}),
     metrics_path="/prometheus/metrics",

@@ -258,6 +258,16 @@ def test_a_point_of_the_curve_is_played_from_the_page(
 
 
 @pytest.mark.django_db
+def test_hot_experts_are_played_on_a_pool_of_the_kind_trtllm_too(data_dir: Path, otto: User) -> None:
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-dwdp.yaml").read_text()), "ada")
+    pool = PoolFacts("r1", "trtllm", "deepseek-r1", {"prefill_instances": 4})
+    assert DWDP.playable is not None
+    first, *_ = DWDP.playable.plays(DwdpInputs(hot_experts=1.2), [pool])
+    arms = services.settled(ExperimentIn.model_validate(first.body), Actor("user", "otto")).arms
+    assert [arm["fleet"]["engine"]["hot_experts"] for arm in arms] == [1.2, 1.2]
+
+
+@pytest.mark.django_db
 def test_the_documented_comparison_computes_every_prompt_on_context_servers_of_its_arm(data_dir: Path) -> None:
     (link,) = DWDP.links
     (body,) = parse_qs(urlsplit(link.href).query)["body"]
