@@ -31,6 +31,7 @@ from bench import by_class, costs, own_fleet, sheets, walls
 from bench.played import (
     BETTER_IS_MORE,
     DEMO,
+    DESIGN,
     DOCUMENTS,
     ENGINE,
     ENGINES,
@@ -204,10 +205,11 @@ class Player:
 
     def own_fleet(self) -> Iterator[str]:
         """Yield the design's arms on its author's fleet, beside what the author measured."""
-        cell = self.cell("coding agent" if self.options.traces else GENERATED, 1.0)
-        runs = self.runs(cell, ON_FLEET_OF_DESIGN)
-        yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *own_fleet.table(runs))
-        yield from ("", *by_class.table(runs, by_class.WITH_TPOT_P90), *walls.head(), *walls.rows("", runs))
+        for trace in ("coding agent" if self.options.traces else GENERATED, DESIGN):
+            cell = self.cell(trace, 1.0)
+            runs = self.runs(cell, ON_FLEET_OF_DESIGN)
+            yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *own_fleet.table(runs))
+            yield from ("", *by_class.table(runs, by_class.WITH_TPOT_P90), *walls.head(), *walls.rows("", runs))
 
     def thresholds(self) -> Iterator[str]:
         """Yield experiment C, over all requests and by class."""

@@ -11,7 +11,7 @@ from typing import Any
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.traces.documents import generate as documents_reread
 from controlplane.evidence.traces.formats import registry
-from controlplane.evidence.traces.generated import generate
+from controlplane.evidence.traces.generated import design, generate
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from controlplane.evidence.twin.simulation.simulate import simulate
@@ -34,6 +34,7 @@ TRACES = {
 }
 GENERATED = "generated sessions"
 DEMO = "agentic-demo"
+DESIGN = "agentic-design"
 DOCUMENTS = "documents-reread"
 
 
@@ -99,6 +100,8 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
         trace = generate(seed, cell.window_s, every_s=2.0)
     elif cell.trace == DEMO:
         trace = generate(seed, cell.window_s)
+    elif cell.trace == DESIGN:
+        trace = design(seed, cell.window_s)
     elif cell.trace == DOCUMENTS:
         trace = documents_reread(seed, cell.window_s)
     else:
@@ -181,7 +184,7 @@ TITLES = {
     "ttft_p90": "TTFT p90, s",
     "e2e_p50": "E2E p50, s",
     "tpot_p50": "TPOT p50, ms",
-    "cached": "cached, %",
+    "cached": "cached or transferred, %",
     "goodput": "within SLO, %",
     "refused": "refused",
 }

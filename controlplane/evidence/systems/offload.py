@@ -112,7 +112,11 @@ PRESETS: dict[str, Preset] = {
     "The design's order": {"order": "session_first"},
     "3 GB/s": {"transfer_gb_s": 3.0},
     "40 GB/s": {"transfer_gb_s": 40.0},
-    "The author's fleet": {"gpu": str(FLEET_OF_DESIGN["gpu"]), "model": str(FLEET_OF_DESIGN["model_profile"])},
+    "The author's fleet": {
+        "trace": "agentic-design",
+        "gpu": str(FLEET_OF_DESIGN["gpu"]),
+        "model": str(FLEET_OF_DESIGN["model_profile"]),
+    },
 }
 NOTES = (
     "The design's table looks at warm before heavy, its code at heavy alone; the code looks at the session before "

@@ -88,7 +88,7 @@ def test_a_recording_of_nothing_but_failures_says_so(ci, record, demo_pool, sent
 
 
 def test_without_redis_the_other_traces_are_listed(ci, redis_away, data_dir):
-    built_in = ["agentic-demo", "documents-reread", "leval", "loogle", "prompts-8k"]
+    built_in = ["agentic-demo", "agentic-design", "documents-reread", "leval", "loogle", "prompts-8k"]
     assert [row["name"] for row in ci.get("/traces").json()] == built_in
     answer = ci.get("/traces/recorded:demo")
     assert answer.status_code == 404

@@ -1,11 +1,15 @@
 """Tutti's and Neuron's comparisons start on a pool of simulated engines, with what their pages were asked."""
 
+import html
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from django.contrib.auth.models import User
+from django.test import Client
 
 from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.start.body import ExperimentIn
@@ -50,11 +54,12 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
     ("slug", "given", "titles"),
     [
         ("tutti", {"runs": 1, "requests": 100}, ["leval at 1.5", "Documents that are read again"]),
+        ("neuron", {}, ["Prompts of 8K at"]),
         ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
     ],
 )
-def test_the_comparisons_of_a_page_start_over_rest(
-    ci: Any, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
+def test_the_comparisons_of_a_page_start_there_and_over_rest(
+    ci: Any, otto_client: Client, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
 ) -> None:
     fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-demo.yaml").read_text()), "ada")
     plays = ci.post(f"/systems/{slug}", {"inputs": given}).json()["plays"]
@@ -65,6 +70,11 @@ def test_the_comparisons_of_a_page_start_over_rest(
         assert answer.status_code == 201, answer.content
         engines = [arm["fleet"]["engine"] for arm in answer.json()["arms"]]
         assert {one["gpu"] for one in engines if "gpu" in one} <= {given.get("gpu", "h100_sxm")}
+    page = otto_client.get(f"/systems/{slug}/", given).content.decode()
+    (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
+    bodies = [html.unescape(body) for body in re.findall(r'value="(\{[^"]*)"', form)]
+    assert [json.loads(body) for body in bodies] == [play["body"] for play in plays]
+    assert otto_client.post("/experiments/new", {"body": bodies[0]}).headers["Location"].startswith("/experiments/")
 
 
 @pytest.mark.parametrize(

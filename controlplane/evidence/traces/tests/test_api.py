@@ -97,7 +97,15 @@ def test_files_of_the_trace_folder_can_be_named_and_are_read_again_when_they_cha
     (folder / "other.csv").write_text("a,b\n1,2\n")
     monkeypatch.setenv("WEIR_TRACE_DIR", str(folder))
     listed = {row["name"]: row for row in ci.get("/traces").json()}
-    assert set(listed) == {"agentic-demo", "documents-reread", "prompts-8k", "leval", "loogle", "day.jsonl"}
+    assert set(listed) == {
+        "agentic-demo",
+        "agentic-design",
+        "documents-reread",
+        "prompts-8k",
+        "leval",
+        "loogle",
+        "day.jsonl",
+    }
     assert listed["day.jsonl"]["summary"] is None
     assert ci.get("/traces/day.jsonl").json()["summary"]["requests"] == 3
     assert {row["name"]: row for row in ci.get("/traces").json()}["day.jsonl"]["summary"]["requests"] == 3

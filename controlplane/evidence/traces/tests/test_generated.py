@@ -2,11 +2,12 @@
 
 from collections import Counter
 from itertools import pairwise, takewhile
+from statistics import fmean
 
 import pytest
 
 from controlplane.evidence.traces import documents, questions
-from controlplane.evidence.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
+from controlplane.evidence.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, design, generate, session_turns
 from controlplane.evidence.traces.questions import LOADS
 from controlplane.evidence.traces.summary import ideal_hits, summarise, trace_classes
 
@@ -27,6 +28,20 @@ def test_lengths_sharing_and_the_share_of_heavy_requests_are_those_of_agents(tra
     assert 12_000 < summary.mean_input_tokens < 122_000
     assert 0.8 < summary.ideal_hit_share < 0.97
     assert 0.03 < summary.heavy_share < 0.10
+
+
+def test_the_designs_sessions_have_the_shares_that_it_prints():
+    """36, 44 and 20 %; 22 % with more than 90 % cached and 1,300 new tokens; 17,700 new tokens of those without."""
+    whole = design(seed=1, duration_s=4_000)
+    requests, hits = whole.requests, ideal_hits(whole.requests)
+    counts = Counter(trace_classes(requests).values())
+    shares = [100 * counts[name] / len(requests) for name in ("warm", "medium", "heavy")]
+    assert shares == [pytest.approx(printed, abs=3) for printed in (36, 44, 20)]
+    new = [each.input_tokens - hit for each, hit in zip(requests, hits, strict=True)]
+    cached = [one for one, each in zip(new, requests, strict=True) if one < 0.1 * each.input_tokens]
+    assert len(cached) / len(requests) == pytest.approx(0.22, abs=0.03)
+    assert fmean(cached) == pytest.approx(1_300, rel=0.2)
+    assert fmean(one for one, hit in zip(new, hits, strict=True) if not hit) == pytest.approx(17_700, rel=0.05)
 
 
 def test_every_class_occurs_within_the_first_minute(trace):
