@@ -246,6 +246,22 @@ def test_the_text_about_the_authors_fleet_agrees_with_its_tables():
     assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
 
 
+def test_the_text_about_sessions_of_the_designs_shares_agrees_with_its_tables():
+    text = (FINDINGS / "design.md").read_text()
+    changes, arms, walls = (
+        {row[0]: row for row in section(name, "agentic-design")} for name in ("own-fleet", "own-fleet-2", "own-fleet-3")
+    )
+    full, waits = walls["static 6P2D"][2], walls["static 6P2D"][4]
+    assert f"the decoders are {full} full in the middle of the run, {waits} of the TTFT waits for KV" in text
+    here = [float(changes[name][3].split()[0]) for name in ("D at 9.7 GB/s, TPOT p90", "4P+4D, TTFT p50")]
+    assert f"D's TPOT p90 rises by {here[0]:g} %" in text
+    assert 1.8 < 1 + here[1] / 100 < 2.2  # "twice A's TTFT"
+    assert all(changes[name][4] == "no difference in either" for name in changes if name.startswith("B, "))
+    paid = re.search(r"heavy: TTFT p50 × ([\d.]+)", arms["D at 9.7 GB-s"][5])
+    assert paid
+    assert f"and × {paid[1]})" in text
+
+
 def test_sessions_of_real_engines_repeat_their_turns_and_begin_around_the_threshold():
     options = argparse.Namespace(sessions=6, heavy=1_500, every=6.0)
     turns = {}
