@@ -11,7 +11,9 @@ import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.evidence.experiments import services
+from controlplane.evidence.experiments import running, services
+from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results.records import read
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems.offload import OFFLOAD
 from controlplane.evidence.systems.registry import SYSTEMS, inputs_of
@@ -65,16 +67,21 @@ def test_the_comparisons_of_a_page_start_there_and_over_rest(
     plays = ci.post(f"/systems/{slug}", {"inputs": given}).json()["plays"]
     assert [play["pool"] for play in plays] == ["demo"] * len(titles)
     assert all(play["title"].startswith(title) for play, title in zip(plays, titles, strict=True))
+    page = otto_client.get(f"/systems/{slug}/", given).content.decode()
+    (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
+    bodies = [html.unescape(body) for body in re.findall(r'value="(\{[^"]*)"', form)]
+    assert [json.loads(body) for body in bodies] == [play["body"] for play in plays]
+    short = json.dumps({**json.loads(bodies[0]), "duration_s": 20})
+    number = int(otto_client.post("/experiments/new", {"body": short}).headers["Location"].split("/")[2])
+    running.run_experiment(number)
+    records = {run.arm: read(run.records_path) for run in Experiment.objects.get(pk=number).runs.all()}
+    assert list(records) == [arm["name"] for arm in json.loads(bodies[0])["arms"]]
+    assert {one.outcome for found in records.values() for one in found} == {"ok"}
     for play in (plays[0], plays[-1]):
         answer = ci.post("/experiments", play["body"])
         assert answer.status_code == 201, answer.content
         engines = [arm["fleet"]["engine"] for arm in answer.json()["arms"]]
         assert {one["gpu"] for one in engines if "gpu" in one} <= {given.get("gpu", "h100_sxm")}
-    page = otto_client.get(f"/systems/{slug}/", given).content.decode()
-    (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
-    bodies = [html.unescape(body) for body in re.findall(r'value="(\{[^"]*)"', form)]
-    assert [json.loads(body) for body in bodies] == [play["body"] for play in plays]
-    assert otto_client.post("/experiments/new", {"body": bodies[0]}).headers["Location"].startswith("/experiments/")
 
 
 @pytest.mark.parametrize(
