@@ -126,8 +126,8 @@ def _memory_facts(inputs: TierInputs, study: Study, device: TierDevice | None) -
         each = f"one pass for each input of {PROFILED[0]} to {PROFILED[-1]:,} tokens, up to the longest document"
         found.append(Fact("Profiling of the slack", profiling_s(study.engine.law, inputs.longest), "s", each))
         share = events_share(study.engine.law, layout.layers, 1e-6)
-        told = "of its time for each µs that one takes, two to a layer"
-        found.append(Fact("Events of a decode step", share * 100, "%", told))
+        per_event = "of its time for each µs that one takes, two to a layer"
+        found.append(Fact("Events of a decode step", share * 100, "%", per_event))
     return found
 
 
