@@ -23,7 +23,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TierLoad:
-    mean_tokens: float = 12_500.0  # before clipping [fit 8: HBM]
+    mean_tokens: float = 12_200.0  # before clipping [fit 8: HBM]
     sigma: float = 1.0  # spread of the logarithm [a]
     shortest: int = 3_000
     longest: int = 200_000

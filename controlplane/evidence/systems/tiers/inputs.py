@@ -88,7 +88,7 @@ class TierInputs:
     )
 
     mean_tokens: float = option(
-        12_500.0,
+        12_200.0,
         title="Mean length",
         unit="tokens",
         minimum=100,
