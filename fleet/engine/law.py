@@ -202,7 +202,7 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
         return _tabled(fit, step_s, decode_s, draws)
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
     read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
-    activations_s = (sizes.norm_bytes + sizes.gate_bytes / tp) / (peak.bandwidth * ACTIVATION_BANDWIDTH)
+    activations_s = (sizes.norm_bytes + sizes.divided_bytes / tp) / (peak.bandwidth * ACTIVATION_BANDWIDTH)
     return Law(
         fixed_s=(fit.t0_ms + fit.allreduce_ms_per_step) / 1e3 + step_s,
         compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),

@@ -47,7 +47,7 @@ class ModelProfile:
     expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
     norm_bytes: float = 0.0  # activations that norms read and write on each GPU, per token
-    gate_bytes: float = 0.0  # those of gates, rotations and the KV, which GPUs divide; 0: unknown, or within the fit
+    divided_bytes: float = 0.0  # those that GPUs divide, of gates, rotations and the KV; 0: unknown, or within the fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _dense(
         # Two norms a layer read an output and the residual, and write both.
         norm_bytes=layers * 2 * 4 * 2 * hidden,
         # A gate reads two halves and writes one; rotations and norms of heads read and write queries and keys.
-        gate_bytes=layers
+        divided_bytes=layers
         * (3 * 2 * inner + HEAD_DIM * ((8 if head_norms else 4) * (q_heads + kv_heads) + 8 * kv_heads)),
     )
 

@@ -25,7 +25,7 @@ def device_law(device: str, model: str, tensor_parallel: int) -> Law:
     Neuron core other than the one for products normalize and gate meanwhile."""
     numbers = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(numbers, key=lambda tp: abs(tp - tensor_parallel)))
-    sizes = replace(fitted.sizes, norm_bytes=0.0, gate_bytes=0.0) if device in CHIPS else fitted.sizes
+    sizes = replace(fitted.sizes, norm_bytes=0.0, divided_bytes=0.0) if device in CHIPS else fitted.sizes
     return law_of(replace(fitted, sizes=sizes, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
 
 
