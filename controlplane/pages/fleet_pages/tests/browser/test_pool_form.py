@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from controlplane.doors.up.plan import celery
 from controlplane.testing_browser import ROOT, Web, ended, serving
 from fleet.kinds import KINDS
 from fleet.node import process
+from fleet.observe.lacking import OF_TRTLLM
+from fleet.tests.discovery.other_engines import SERVERS, OtherEngine, sglang_info
+from router.tests.certificates import Authority
 from router.tests.ports import engine_ports, free_port
 
 pytestmark = pytest.mark.browser
@@ -147,4 +151,48 @@ def test_a_running_fleet_is_adopted_observed_and_served(web: Web, engines: list[
     page.fill("#serve-reason", "it looks right")
     page.get_by_role("button", name="Serve it through Weir").click()
     expect(page.locator("main")).not_to_contain_text("observed only")
+    assert opened.faults == []
+
+
+def test_a_mixed_fleet_is_adopted_by_what_the_page_says_of_each(web: Web, open_page: Any, tmp_path: Path) -> None:
+    """vLLM with a key and TLS, SGLang with ranks, TensorRT-LLM with KV events: as a new user would, by trial."""
+    authority, key = Authority(tmp_path, "own"), tmp_path / "engine.key"
+    key.write_text("sk-engine-1")
+    vllm = OtherEngine(SERVERS["vllm"], secure=authority.issue("127.0.0.1").server())
+    vllm.key = key.read_text()
+    sglang = OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=4)})
+    trtllm = OtherEngine({**SERVERS["trtllm"], "/version": '{"version": "1.4.0rc1"}'})
+    opened, began = open_page("otto"), time.monotonic()
+    tries: tuple[tuple[str, OtherEngine, tuple[tuple[str, str, str], ...]], ...] = (
+        (
+            "one",
+            vllm,
+            (
+                ("", "", "no authority that is trusted here has signed it"),
+                ("authorities", f"file:{authority.path}", "the engine asks for a key, and none is named"),
+                ("engine_key", f"file:{key}", "1 answering"),
+            ),
+        ),
+        ("two", sglang, (("", "", "4 ranks behind each"),)),
+        ("three", trtllm, (("", "", OF_TRTLLM), ("kv_endpoint", "tcp://{host}:5557", "1 answering"))),
+    )
+    for name, engine, steps in tries:
+        page = opened.goto("/fleet/adopt")
+        page.fill("#f-urls", engine.url)
+        page.fill("#f-name", name)
+        for field, value, said in steps:
+            if field:
+                page.fill(f"#f-{field}", value)
+            page.get_by_role("button", name="Look").click()
+            expect(page.locator("main")).to_contain_text(said)
+        page.get_by_role("button", name="Adopt, and observe").click()
+        page.wait_for_url("**/fleet/", timeout=STARTED_MS)
+        pool = page.locator("section", has=page.locator(f"#pool-{name}"))
+        expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
+        page = opened.goto(f"/fleet/pools/{name}/")
+        page.fill("#serve-reason", "it looks right")
+        page.get_by_role("button", name="Serve it through Weir").click()
+        expect(page.locator("main")).not_to_contain_text("observed only")
+        engine.close()
+    print(f"ADOPTED three pools in {time.monotonic() - began:.0f} s")
     assert opened.faults == []
