@@ -7,7 +7,7 @@ other cached prefix.
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import Annotated, Final, Protocol, TypeVar, cast
 
 import msgspec
 import orjson
@@ -38,6 +38,10 @@ class Whereabouts(msgspec.Struct, frozen=True):
     remote_port: int
 
 
+Read = TypeVar("Read")
+Word = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+
+
 class Located(Protocol):
     """What an answer said of its KV (router/serving/kv_location.py)."""
 
@@ -55,7 +59,7 @@ def tells_ids(call: Call, decoder: Endpoint) -> bool:
 
 def learn(call: Call, located: Located) -> None:
     """Note where the answer's blocks are, and of which tokens."""
-    decoder, blocks = call.pool.endpoints.get(call.instance), _read(located.where)
+    decoder, blocks = call.pool.endpoints.get(call.instance), _read(located.where, Whereabouts)
     if decoder is None or blocks is None or not blocks.do_remote_decode:
         return
     if call.api_path in _PATHS:
@@ -63,7 +67,7 @@ def learn(call: Call, located: Located) -> None:
     if call.session is None or not located.prompt_ids:
         return
     tokens, groups = blocks.remote_num_tokens, blocks.remote_block_ids
-    words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in orjson.loads(ids)]
+    words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in _read(ids, list[Word]) or ()]
     size = (decoder.feed.block_size if decoder.feed is not None else 0) or decoder.block_size
     # Layers with windows or states have groups of their own, which a shorter prefix does not fit.
     if len(groups) != 1 or len(groups[0]) != -(-tokens // size) or len(words) < tokens:
@@ -73,9 +77,10 @@ def learn(call: Call, located: Located) -> None:
     call.pool.lendings.keep(call.session, kept)
 
 
-def _read(where: bytes) -> Whereabouts | None:
+def _read(raw: bytes, kind: type[Read]) -> Read | None:
+    """Read what an engine said; None for anything else."""
     try:
-        return msgspec.json.decode(where, type=Whereabouts)
+        return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError:
         return None
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -10,7 +11,9 @@ import pytest
 
 from router.policy.types import Rates
 from router.pool.load.lent import KEPT_S, MOST_BYTES, Lendings, LentBlocks
+from router.request import lending
 from router.request.lending import _moved
+from router.serving.kv_location import LocationFilter
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.kv_events.conftest import quick
 
@@ -21,7 +24,7 @@ REPLY = 400  # tokens
 BLOCK = 16
 
 
-async def lending(pair: Build, roles: tuple[str, ...] = ("prefill", "decode"), **flags: object) -> Pair:
+async def lending_pair(pair: Build, roles: tuple[str, ...] = ("prefill", "decode"), **flags: object) -> Pair:
     """A pool with an exact index, whose decoder has already shown that it lends."""
     world = await pair("nixl", roles, {"events_port": 0, "replay_port": 0, "kv_lend_s": 6000, **flags})
     for one in world.entries:
@@ -53,7 +56,7 @@ def _texts(events: str) -> list[str]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Build, stream: bool) -> None:
-    world = await lending(pair)
+    world = await lending_pair(pair)
     said, first, answer = await turn(world, PROMPT, stream=stream)
     assert len(said) == 4 * REPLY
     assert "remote_host" not in answer.text
@@ -67,7 +70,7 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
 
 
 async def test_another_prefill_instance_is_as_near_and_may_be_chosen(pair: Build) -> None:
-    world = await lending(pair, ("prefill", "prefill", "decode"))
+    world = await lending_pair(pair, ("prefill", "prefill", "decode"))
     said, first, _ = await turn(world, PROMPT)
     name = first["prefill_instance"]
     of_name: dict[str, Any] = {name.replace("-", "_"): {"routable": False, "state": "draining"}}
@@ -80,7 +83,7 @@ async def test_another_prefill_instance_is_as_near_and_may_be_chosen(pair: Build
 
 async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Build) -> None:
     """A client that shortens or changes an answer, as by leaving out what a model thought."""
-    world = await lending(pair)
+    world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
     kept = said[: 4 * 100]
     _, second, _ = await turn(world, PROMPT + kept + "something else " * 40)
@@ -92,7 +95,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
 
 
 async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair: Build) -> None:
-    world = await lending(pair, kv_lend_s=20)  # 0.2 s
+    world = await lending_pair(pair, kv_lend_s=20)  # 0.2 s
     said, _, _ = await turn(world, PROMPT)
     decoder = world.pool.endpoints["demo-1"]
     assert decoder.lends_s == KEPT_S
@@ -106,7 +109,7 @@ async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair
 
 
 async def test_a_decoder_that_left_or_began_anew_is_not_asked_for_its_blocks(pair: Build) -> None:
-    world = await lending(pair, ("prefill", "decode", "decode"))
+    world = await lending_pair(pair, ("prefill", "decode", "decode"))
     said, first, _ = await turn(world, PROMPT)
     of_name: dict[str, Any] = {first["instance"].replace("-", "_"): {"epoch": 2}}
     world.publish(**of_name)
@@ -116,12 +119,43 @@ async def test_a_decoder_that_left_or_began_anew_is_not_asked_for_its_blocks(pai
 
 
 async def test_a_client_that_asks_for_tokens_itself_gets_them(pair: Build) -> None:
-    world = await lending(pair)
+    world = await lending_pair(pair)
     for asked, told in ((True, (2000, 20)), (False, (0, 0))):
         answer = await world.ask(PROMPT, user=f"ada {asked}", return_token_ids=asked)
         body = answer.json()
         assert (len(body.get("prompt_token_ids", ())), len(body["choices"][0].get("token_ids", ()))) == told
     assert list(world.pool.lendings.by_session) == ["ada True"]
+
+
+GOOD = {"remote_engine_id": "e", "remote_request_id": "r", "remote_host": "h", "remote_port": 1}
+GOOD |= {"do_remote_decode": True, "remote_block_ids": [list(range(32))], "remote_num_tokens": 500}
+
+
+@pytest.mark.parametrize(
+    ("where", "ids", "kept"),
+    [
+        (GOOD, [7] * 500, True),
+        ({**GOOD, "remote_block_ids": "x"}, [7] * 500, False),
+        ({**GOOD, "remote_num_tokens": -1}, [7] * 500, False),
+        ({**GOOD, "remote_host": None}, [7] * 500, False),
+        ({**GOOD, "remote_block_ids": [[1], [2]]}, [7] * 500, False),
+        (GOOD, [1.5] * 500, False),
+        (GOOD, [2**40] * 500, False),
+        (GOOD, ["x"], False),
+        (GOOD, [7] * 499, False),
+        ({}, [7] * 500, False),
+    ],
+)
+def test_what_a_decoder_says_wrongly_of_its_blocks_is_ignored(where: object, ids: object, kept: bool) -> None:
+    located = LocationFilter(ids=True)
+    located.feed(json.dumps({"kv_transfer_params": where, "prompt_token_ids": ids}).encode())
+    endpoint = SimpleNamespace(id="d", epoch=1, feed=None, block_size=16, lends=set())
+    state = SimpleNamespace(known=SimpleNamespace(seed=1))
+    pool = SimpleNamespace(endpoints={"d": endpoint}, lendings=Lendings(), kv_event_state=state)
+    request = SimpleNamespace(prompt=SimpleNamespace(stream=False, document={}))
+    call: Any = SimpleNamespace(pool=pool, instance="d", api_path=PATH, session="s", adapter="", request=request)
+    lending.learn(call, located)
+    assert [blocks.decoder for blocks in pool.lendings.by_session.values()] == ["d"] * kept
 
 
 def test_moving_costs_what_it_takes() -> None:
