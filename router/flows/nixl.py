@@ -41,7 +41,7 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
     document, offered = call.request.prompt.document, lending.offer(call, prefiller)
     if offered is not None:
         where, offload.lent_tokens, blocks = offered
-        offload.lent_by = blocks.decoder
+        offload.lent_by = blocks.decoder if offload.lent_tokens else ""
         try:
             return await prefill(
                 call, prefiller, offload, bodies.prefill(document, call.api_path, where | HELD), tokens

@@ -18,6 +18,7 @@ from router.policy.types import Rates
 from router.pool.endpoint import Endpoint
 from router.pool.load.lent import LentBlocks
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
+from router.prefix.exact.index import NOTHING
 from router.request.call import Call
 from router.tokenize import salt
 
@@ -121,30 +122,41 @@ def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, in
     for name, endpoint in call.pool.endpoints.items():
         if endpoint.role == "prefill" and endpoint.connector == NIXL and name != blocks.decoder:
             known = held.get(name, 0)
-            worth = tokens - _moved(tokens - known, rates)
+            worth = _worth(tokens, known, rates)
             if worth > known:
                 more[name] = worth
     return {**held, **more} if more else held
 
 
-def _moved(tokens: int, rates: Rates) -> int:
-    """Return how many tokens could be computed while these are moved; 0 while that is unknown."""
+def _worth(tokens: int, held: int, rates: Rates) -> int:
+    """Return as how many held tokens those count that are lent to an instance that holds some of them: less what it
+    could compute while they are moved, as far as that is known."""
     if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
-        return 0
-    return round(rates.transfer_s(max(tokens, 0), 0.0) * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
+        return tokens
+    moving_s = rates.transfer_s(max(tokens - held, 0))
+    return tokens - round(moving_s * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
 
 
 def offer(call: Call, prefiller: Endpoint) -> tuple[JsonObject, int, LentBlocks] | None:
-    """Take the blocks that the prefill instance can use: its parameters, and how many tokens they hold."""
+    """Take the blocks for a prefill: its parameters, and how many tokens it is to have from them.
+
+    None where computing is as fast as moving: those that the prefill instance holds are offered then, which tells the
+    decoder to keep them no longer.
+    """
     found = lent(call)
     if found is None or call.session is None or prefiller.id == found[0].decoder:
         return None
     blocks, tokens = found
+    held = call.prediction.exactly.get(prefiller.id, NOTHING)[0]
+    is_worth_it = _worth(tokens, held, call.pool.rates) > held
+    shared = tokens if is_worth_it else min(held, tokens) // blocks.size * blocks.size
+    if not shared:
+        return None
     call.pool.lendings.take(call.session)
     where: JsonObject = orjson.loads(blocks.where)
     # The engine takes the end of the list, so that has to be the end of the shared prefix.
-    where |= {"remote_block_ids": _shortened(where, tokens // blocks.size), "remote_num_tokens": tokens}
-    return where, tokens, blocks
+    where |= {"remote_block_ids": _shortened(where, shared // blocks.size), "remote_num_tokens": shared}
+    return where, tokens if is_worth_it else 0, blocks
 
 
 def _shortened(where: JsonObject, length: int) -> Json:

@@ -1,6 +1,7 @@
 """Decoders lend the blocks of a session's last answer to the prefill of its next turn: only as far as tokens agree."""
 
 import asyncio
+import dataclasses
 import json
 import time
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ import pytest
 from router.policy.types import Rates
 from router.pool.load.lent import KEPT_S, MOST_BYTES, Lendings, LentBlocks
 from router.request import lending
-from router.request.lending import _moved
 from router.serving.kv_location import LocationFilter
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.kv_events.conftest import quick
@@ -62,6 +62,7 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
     assert "remote_host" not in answer.text
     assert '_ids":[' not in answer.text
     assert "lent_by" not in first
+    world.pool.rates = FAST
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     whole = (2000 + REPLY - 1) // BLOCK * BLOCK
     assert (second["lent_by"], second["lent_tokens"], second["offload"]) == ("demo-1", whole, "ok")
@@ -76,6 +77,7 @@ async def test_another_prefill_instance_is_as_near_and_may_be_chosen(pair: Build
     of_name: dict[str, Any] = {name.replace("-", "_"): {"routable": False, "state": "draining"}}
     world.publish(**of_name)
     await world.until(lambda: not world.pool.endpoints[name].routable)
+    world.pool.rates = FAST
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert second["prefill_instance"] != name
     assert second["cached_tokens"] == second["lent_tokens"] > 2000
@@ -86,6 +88,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
     world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
     kept = said[: 4 * 100]
+    world.pool.rates = FAST
     _, second, _ = await turn(world, PROMPT + kept + "something else " * 40)
     assert second["lent_tokens"] == 2100 // BLOCK * BLOCK == second["cached_tokens"]
     other = "another conversation of the same name " * 60
@@ -100,6 +103,7 @@ async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair
     decoder = world.pool.endpoints["demo-1"]
     assert decoder.lends_s == KEPT_S
     await asyncio.sleep(0.5)
+    world.pool.rates = FAST
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert (second["offload"], second["result"], second["retries"]) == ("ok", "served", 0)
     assert "lent_by" not in second
@@ -158,10 +162,23 @@ def test_what_a_decoder_says_wrongly_of_its_blocks_is_ignored(where: object, ids
     assert [blocks.decoder for blocks in pool.lendings.by_session.values()] == ["d"] * kept
 
 
-def test_moving_costs_what_it_takes() -> None:
-    fast = Rates(prefill_tokens_per_s=1000.0, kv_bytes_per_token=PER_TOKEN, transfer_bytes_per_s=1e9)
-    assert _moved(1000, fast) == round(1000 * PER_TOKEN / 1e9 * 1000)
-    assert _moved(1000, Rates()) == 0
+FAST = Rates(prefill_tokens_per_s=1000.0, kv_bytes_per_token=PER_TOKEN, transfer_bytes_per_s=1e12)
+SLOW = dataclasses.replace(FAST, transfer_setup_s=10.0)
+
+
+def test_moving_costs_what_could_be_computed_meanwhile() -> None:
+    assert lending._worth(1000, 200, Rates()) == 1000
+    assert lending._worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
+    assert lending._worth(1000, 200, SLOW) < 0
+
+
+async def test_what_is_sooner_computed_than_moved_is_computed(pair: Build) -> None:
+    world = await lending_pair(pair)
+    said, _, _ = await turn(world, PROMPT)
+    world.pool.rates = SLOW
+    _, second, _ = await turn(world, PROMPT + said + "and then?")
+    assert ("lent_by" in second, second["offload"]) == (False, "ok")
+    assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # what the prefill held before
 
 
 def lent(words: int, size: int = 16, where: bytes = b"{}") -> LentBlocks:
