@@ -208,6 +208,10 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
             "on demo-0, and the KV moved from there, as it holds more of it and that would take 420 ms. The prefill",
         ),
         (
+            {"prefill_instance": "demo-0", "offload": "ok", "lent_by": "demo-3", "lent_tokens": 2384},
+            "the KV moved from there. It took 2,384 tokens of the session's last turn from demo-3.",
+        ),
+        (
             {"prefill_instance": "demo-0", "offload": "fallback", "offload_reason": "it was too slow"},
             "on demo-0, but was computed by the instance that decoded: it was too slow.",
         ),

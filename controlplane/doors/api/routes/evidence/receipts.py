@@ -93,6 +93,8 @@ class ReceiptOut(Schema):
         None, description="ok, fallback, ineligible, failed or cancelled; null without an offload"
     )
     offload_reason: str | None = None
+    lent_by: str | None = Field(None, description="Decoder whose blocks of the session's last answer the prefill took")
+    lent_tokens: int | None = Field(None, description="Tokens of the prompt in them")
     pull_ms: float | None = Field(
         None, description="Of a pull from a peer, as predicted: prefill_ms and transfer_ms are what it took"
     )
