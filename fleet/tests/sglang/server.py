@@ -67,7 +67,12 @@ def engine_words(given: argparse.Namespace) -> list[str]:
     events, replay = (str(given.kv_events_config[name]).rpartition(":")[2] for name in ("endpoint", "replay_endpoint"))
     found = {
         **{"host": given.host, "port": given.port, "model": given.served_model_name, "block-size": given.page_size},
-        **{"events-port": events, "replay-port": replay, "events-dialect": "sglang", "time-scale": 50},
+        **{
+            "events-port": events,
+            "replay-port": replay,
+            "events-dialect": "sglang",
+            "time-scale": os.environ.get("STANDIN_TIME_SCALE", "50"),
+        },
         **{"data-parallel-size": given.attn_dp_size, "max-model-len": given.context_length},
         **{"max-num-seqs": given.max_running_requests, "max-num-batched-tokens": given.chunked_prefill_size},
         **{"dram-gb": given.hicache_size, "ssd-gb": given.hicache_storage_backend and 64},
