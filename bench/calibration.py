@@ -31,8 +31,8 @@ from fleet.calibration.traffic.recorded import RecordedRequest, served
 from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
 from fleet.calibration.traffic.traffic_fit import fit_traffic
 from fleet.counted import percent
+from fleet.engine.engine_model import RequestLoad
 from fleet.engine.law import Law, law_of
-from fleet.engine.load_range import RequestLoad
 from fleet.engine.profiles import profile
 
 RECORDED, FOLLOWING = 500, 200  # requests

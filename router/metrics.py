@@ -16,7 +16,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.pool.ranks import RANK_REFUSED
 from router.request_path import ROUTER
-from router.telemetry import delivery_metrics, prefix_metrics
+from router.telemetry import families, prefix_metrics
 from router.telemetry.families import PREFIX, counter, gauge, histogram, placed
 from router.telemetry.recorder import Recorder
 
@@ -43,7 +43,7 @@ class RouterCollector(Collector):
         yield from self._pools_state()
         yield from prefix_metrics.metrics(self._pools.all(), self._pools.index_links)
         yield from self._kept_entries()
-        yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
+        yield from families.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()
         yield from self._client_connections()
         yield _single("stored_responses", "Responses whose instance is known", len(self._source.responses))

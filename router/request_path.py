@@ -63,7 +63,6 @@ ROUTER = CompiledCopy(
         "serving.shared_names",
         "telemetry.receipts",
         "telemetry.recorder",
-        "telemetry.tally",
         "telemetry.traffic",
         "telemetry.use",
         "telemetry.window",

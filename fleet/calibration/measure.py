@@ -22,7 +22,7 @@ from fleet.calibration.traffic.recorded import requests_of
 from fleet.calibration.traffic.replayed import ReplayErrors
 from fleet.calibration.traffic.traffic_fit import FitStart
 from fleet.counted import percent
-from fleet.engine.load_range import LoadRange
+from fleet.engine.engine_model import LoadRange
 from fleet.engine.power import draws_of
 from fleet.kinds.kind import Kind
 from fleet.kinds.kv_size import is_moe

@@ -7,13 +7,10 @@ ENGINE = CompiledCopy(
     "fleet.engine",
     (
         "blocks",
-        "decode_run",
         "engine",
-        "known_hits",
         "neuron_batches",
         "power",
         "request",
         "scheduler",
-        "whole_prompts",
     ),
 )

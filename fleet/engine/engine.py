@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fleet.engine.blocks import BlockPool
-from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.neuron_batches import BATCHING
 from fleet.engine.power import Clock
-from fleet.engine.request import EngineRequest
+from fleet.engine.request import DecodeRun, EngineRequest, run_s, steps_within
 from fleet.engine.scheduler import Limits, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
 from fleet.engine.tiers.model import TiersModel, TiersStats

@@ -7,8 +7,8 @@ rank without work computes a dummy batch, which delays no other; its requests wa
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.engine import Engine, StepResult
+from fleet.engine.request import DecodeRun, run_s, steps_within
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Batches as vLLM makes them on Neuron (NxD Inference): prompts whole and one at a time, no prefix cache.
+"""Other batches than the default: whole prompts; known hits; and as vLLM makes them on Neuron (NxD Inference): prompts
+whole and one at a time, no prefix cache.
 
 | role    |            | may start                                          | bound                       |
 |---------|------------|----------------------------------------------------|-----------------------------|
@@ -13,11 +14,58 @@ B is `max_num_seqs`. Source: the guide to disaggregated inference on Neuron, "Re
 import math
 
 from fleet.engine.blocks import BlockPool
-from fleet.engine.known_hits import KNOWN_HITS, KnownHits
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits, Scheduler, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
-from fleet.engine.whole_prompts import WholePrompts
+
+KNOWN_HITS = "known_hits"
+
+
+class KnownHits(Scheduler):
+    """Schedules requests with known cached tokens, which are in `content`. They take blocks of their own: a record does
+    not show which requests share them."""
+
+    caches_prefixes = False
+
+    def _reserve(self, request: EngineRequest) -> bool:
+        if -(-request.tokens // self._size) > self.pool.free:
+            return False
+        known = request.content if isinstance(request.content, int) else 0
+        request.computed = min(known, request.prompt_tokens - 1)
+        return True
+
+
+class WholePrompts(Scheduler):
+    """Schedules whole prompts. With several ranks, a prompt goes to the one with the most budget left; a prompt longer
+    than a rank's step runs when that rank has nothing else."""
+
+    def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
+        super().__init__(pool, limits, tiers)
+        self._each = limits.max_num_batched_tokens // limits.ranks
+        self._left = [self._each] * limits.ranks  # tokens left in the step, by rank
+
+    def plan(self, now_s: float) -> StepPlan:
+        plan = super().plan(now_s)
+        self.blocked = self.blocked and not (self.waiting and self._exceeds(self.waiting[0]))
+        return plan
+
+    def _plan_running(self, plan: StepPlan) -> int:
+        budget = super()._plan_running(plan)
+        taken, more = divmod(self.limits.max_num_batched_tokens - budget, len(self._left))
+        self._left = [self._each - taken - (rank < more) for rank in range(len(self._left))]
+        return budget
+
+    def _has_slot(self, request: EngineRequest | None) -> bool:
+        return super()._has_slot(request) and (request is None or not self._exceeds(request))
+
+    def _exceeds(self, request: EngineRequest) -> bool:
+        most = max(self._left)
+        return most < self._each and request.tokens - request.computed > most
+
+    def _chunk(self, request: EngineRequest, budget: int) -> int:
+        tokens = request.tokens - request.computed
+        self._left[self._left.index(max(self._left))] -= tokens
+        return tokens
 
 
 class NeuronBatches(Scheduler):

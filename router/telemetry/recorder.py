@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from typing import Any, Final
 
 from router.contract.api_paths import CLASSLESS
-from router.contract.redis.router_status import Window
+from router.contract.redis.router_status import WINDOW_S, Window
 from router.policy.types import Decision
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
@@ -14,14 +14,36 @@ from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.rates import RateEstimates
-from router.telemetry.recent_counts import RecentCounts
-from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
+from router.telemetry.window import Tally
 
 PENDING: Final = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
 KEPT_GENERATIONS = 4  # besides the newest: switchback blocks last 30 s or more, answers may last minutes
 NO_CLASS = "unknown"  # request rejected before classification, or without model work
+SLOT_S = 10.0
+
+
+class RecentCounts:
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        self._slots: deque[tuple[float, Counter[str]]] = deque()  # (start, counts)
+
+    def add(self, name: str, now: float) -> None:
+        slots = self._slots
+        if not slots or now - slots[-1][0] >= SLOT_S:
+            slots.append((now, Counter()))
+            self._forget(now)
+        slots[-1][1][name] += 1
+
+    def read(self, now: float) -> dict[str, int]:
+        self._forget(now)
+        return dict(sum((counts for _, counts in self._slots), Counter()))
+
+    def _forget(self, now: float) -> None:
+        while self._slots and now - self._slots[0][0] >= WINDOW_S:
+            self._slots.popleft()
 
 
 class Recorder:

@@ -1,6 +1,6 @@
 """Counts by name of the last minute."""
 
-from router.telemetry.recent_counts import RecentCounts
+from router.telemetry.recorder import RecentCounts
 
 
 def test_entries_older_than_a_minute_are_forgotten() -> None:

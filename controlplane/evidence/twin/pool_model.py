@@ -15,9 +15,8 @@ from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING
 from fleet.counted import percent
-from fleet.engine.engine_model import EngineModel, TransferLink
+from fleet.engine.engine_model import EngineModel, LoadRange, TransferLink
 from fleet.engine.law import law_from
-from fleet.engine.load_range import LoadRange
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.engine.load_range import ServedRequest
+from fleet.engine.engine_model import ServedRequest
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode

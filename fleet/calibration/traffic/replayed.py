@@ -9,8 +9,8 @@ from operator import attrgetter
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.traffic.recorded import RecordedRequest
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
-from fleet.engine.known_hits import KNOWN_HITS
 from fleet.engine.law import Law
+from fleet.engine.neuron_batches import KNOWN_HITS
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 

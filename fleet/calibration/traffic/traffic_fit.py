@@ -34,8 +34,8 @@ from fleet.calibration.traffic.replayed import (
     worst_of,
 )
 from fleet.engine.engine import StepResult
+from fleet.engine.engine_model import LoadRange, RequestLoad
 from fleet.engine.law import Law
-from fleet.engine.load_range import LoadRange, RequestLoad
 from fleet.engine.power import Draws
 from fleet.engine.request import EngineRequest
 

@@ -11,8 +11,8 @@ from fleet.calibration.fit import fit
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.measure import Calibrated
 from fleet.calibration.traffic.replayed import ReplayErrors
+from fleet.engine.engine_model import LoadRange
 from fleet.engine.law import law_of
-from fleet.engine.load_range import LoadRange
 from fleet.engine.profiles import profile
 from fleet.models import Calibration, Instance, Pool, State
 from fleet.snapshot import pool_spec

@@ -19,7 +19,7 @@ COUNTS = ("cached_tokens", "preemptions", "interruptions", "load_s", "tier_token
 def plays() -> Iterator[tuple[Any, ...]]:
     """Yield plays of each scheduler: chunks, shared prefixes, evictions, preemptions, aborts and loads from below the
     GPU."""
-    from fleet.engine.known_hits import KNOWN_HITS
+    from fleet.engine.neuron_batches import KNOWN_HITS
     from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
     from fleet.tests.engine.tiers.builders import tiers
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.engine.decode_run import run_s, steps_within
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
 from fleet.engine.law import chunk_pairs
-from fleet.engine.request import EngineRequest
+from fleet.engine.request import EngineRequest, run_s, steps_within
 from fleet.tests.engine.builders import LAW, api_s, engine, request
 
 

@@ -1,6 +1,6 @@
 """What a calibration knows of the load, and how much of another load is beyond it."""
 
-from fleet.engine.load_range import LoadRange, RequestLoad, ServedRequest, in_flight
+from fleet.engine.engine_model import LoadRange, RequestLoad, ServedRequest, in_flight
 
 KNOWN = LoadRange((2, 8), (100, 4_000))
 UNKNOWN = "the calibration did not, and its error is not known there"

@@ -6,8 +6,7 @@ from controlplane.evidence.previews.analysis.compute import PreviewInputs, compu
 from controlplane.evidence.traces.generated import generate
 from controlplane.evidence.twin.simulation.tests.builders import MODEL, policy
 from controlplane.evidence.twin.simulation.types import TwinFleet
-from fleet.engine.engine_model import EngineModel
-from fleet.engine.load_range import LoadRange
+from fleet.engine.engine_model import EngineModel, LoadRange
 
 NARROW = replace(MODEL, calibrated=LoadRange((1, 500), (1, 20)))
 

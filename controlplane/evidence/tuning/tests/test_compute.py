@@ -13,8 +13,7 @@ from controlplane.evidence.tuning.compute import TRIES, TuningInputs
 from controlplane.evidence.tuning.search import MISSING, NotInstalled, Search
 from controlplane.evidence.tuning.space import Range, space_of
 from controlplane.evidence.twin.simulation.types import TwinFleet
-from fleet.engine.engine_model import EngineModel
-from fleet.engine.load_range import LoadRange
+from fleet.engine.engine_model import EngineModel, LoadRange
 from fleet.engine.scheduler import Limits
 from router.policy.schema import document as documents
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.evidence.twin.simulation.types import Simulated
-from fleet.engine.load_range import LoadRange, RequestLoad, ServedRequest
+from fleet.engine.engine_model import LoadRange, RequestLoad, ServedRequest
 
 
 def outside_of(endpoints: Sequence[SimEndpoint], requests: Sequence[Simulated]) -> tuple[str, ...]:

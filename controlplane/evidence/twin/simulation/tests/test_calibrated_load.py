@@ -12,8 +12,7 @@ from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.tests.builders import MODEL
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.calibration.traffic.recorded import served
-from fleet.engine.engine_model import EngineModel
-from fleet.engine.load_range import LoadRange, RequestLoad
+from fleet.engine.engine_model import EngineModel, LoadRange, RequestLoad
 from router.policy.schema import document
 
 TRACE = generate(1, 60.0)

@@ -6,8 +6,8 @@ import pytest
 
 from controlplane.evidence.twin.simulation.simulate import OFFLOADS
 from controlplane.evidence.twin.simulation.tests.builders import LAW, api_s, asks, fleet, play, policy
-from fleet.engine.decode_run import run_s
 from fleet.engine.engine_model import TransferModel
+from fleet.engine.request import run_s
 from fleet.engine.scheduler import Limits
 
 
