@@ -203,4 +203,4 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(AGENTS) .audit router/.compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root dist bench/out
+	rm -rf $(VENV) $(ENGINES) $(CONTRACTS) $(AGENTS) .audit router/.compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root dist bench/out
