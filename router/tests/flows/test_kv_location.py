@@ -22,6 +22,19 @@ def test_a_location_is_left_out_wherever_the_bytes_are_parted(size: int, before:
     assert (b"".join(parts) + located.finish()).decode() == before + BARE
 
 
+@pytest.mark.parametrize("size", [1, 7, 21, 1000])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_tokens_are_kept_wherever_the_bytes_are_parted_and_left_to_a_client_that_asks(size: int, leaves: bool) -> None:
+    ids = '"prompt_token_ids":[1,2],"choices":[{"token_ids":[3]},{"token_ids": [4,5]}]'
+    given = (ANSWER[:-1] + "," + ids + "}").encode()
+    told = LocationFilter(ids=True, leaves_ids=leaves)
+    parts = [told.feed(given[at : at + size]) for at in range(0, len(given), size)]
+    bare = '"prompt_token_ids":null,"choices":[{"token_ids":null},{"token_ids": null}]'
+    assert (b"".join(parts) + told.finish()).decode() == BARE[:-1] + "," + (ids if leaves else bare) + "}"
+    assert (told.prompt_ids, told.answer_ids) == (b"[1,2]", [b"[3]", b"[4,5]"])
+    assert told.where.startswith(b'{"remote_host"')
+
+
 def test_an_answer_that_is_cut_off_in_its_location_ends_there() -> None:
     located = LocationFilter()
     assert located.feed(ANSWER[:40].encode()) + located.finish() == ANSWER[:40].encode()
