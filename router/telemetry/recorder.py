@@ -60,6 +60,7 @@ class Recorder:
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
         self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
+        self.lent: Counter[tuple[str, str]] = Counter()  # (pool, "lent"): tokens that decoders lent to prefills
         # Of each request: an addition to a Counter takes twice as long
         self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # (pool, instance, rule)
         self.bands: defaultdict[tuple[str, int, str], int] = defaultdict(int)  # (pool, band, outcome)
@@ -134,6 +135,8 @@ class Recorder:
     def _ended_unusually(self, pool: str, outcome: Outcome) -> None:
         if outcome.offload is not None:
             self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
+            if outcome.offload.lent_tokens:
+                self.lent[pool, "lent"] += outcome.offload.lent_tokens
         if outcome.code:
             self.errors[pool, outcome.code] += 1
         for attempt in outcome.attempts[:-1]:
@@ -172,7 +175,7 @@ class Recorder:
 
     def tokens(self) -> dict[tuple[str, str], int]:
         """Return tokens since the start by (pool, kind)."""
-        total: Counter[tuple[str, str]] = Counter()
+        total = Counter(self.lent)
         for (pool, _), tally in self.tallies.items():
             for kind, count in tally.tokens.items():
                 total[pool, kind] += count
@@ -187,6 +190,7 @@ class Recorder:
                 self.errors,
                 self.decisions,
                 self.offloads,
+                self.lent,
                 self.bands,
                 self.models,
                 self.fallbacks,

@@ -67,6 +67,8 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
     whole = (2000 + REPLY - 1) // BLOCK * BLOCK
     assert (second["lent_by"], second["lent_tokens"], second["offload"]) == ("demo-1", whole, "ok")
     assert second["cached_tokens"] == whole  # at the prefill, which held 2,000 of them
+    page = (await world.client.get("/metrics")).text
+    assert f'weir_router_tokens_total{{kind="lent",pool="demo"}} {float(whole)}' in page
     await world.until(lambda: not any(one.requests for one in world.pool.endpoints.values()))
 
 
