@@ -7,12 +7,12 @@ clients and a limit. The fleets are equal instances of every measured number of 
 divided evenly; TPOT between two measured numbers of clients per instance is interpolated, in the twin between plays of
 the same two. A choice is right if the measured TPOT holds the limit there and in no fleet of fewer GPUs. Left out are
 cases in which fewer GPUs than the chosen ones were never measured to fail, and those whose limit no fleet holds.
-`--wrong` lists the wrong choices.
+The last column is by how much the chosen GPUs differ from the right ones. `--wrong` lists the wrong choices.
 """
 
 import argparse
 import csv
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -36,6 +36,14 @@ class MeasuredFleet:
     twin_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenFleet:
+    case: str
+    chosen: str
+    gpus: int  # GPUs of the fleet that the twin chooses
+    right: int  # GPUs of the smallest fleet that holds the limit by measurement
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
@@ -43,34 +51,34 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true")
     options = parser.parse_args()
     groups, _ = points(csv.DictReader(options.file.read_text().splitlines()))
-    print("group, cases, right, too few GPUs, too many")
-    total = Counter[str]()
+    print("group, cases, right, too few GPUs, too many, GPUs off")
+    every = list[ChosenFleet]()
     for group in sorted(groups):
         if options.group not in group:
             continue
-        found = Counter[str]()
-        for verdict, text in judged(groups[group]):
-            found[verdict] += 1
-            if options.wrong and verdict != "right":
-                print(f"  {text}: {verdict}")
+        found = list(judged(groups[group]))
+        for one in found if options.wrong else ():
+            if one.gpus != one.right:
+                print(f"  {one.case}: {one.chosen}; {one.right} GPUs hold it")
         print(f"{group:34} {said(found)}", flush=True)
-        total += found
-    print(f"{'all':34} {said(total)}")
+        every += found
+    print(f"{'all':34} {said(every)}")
 
 
-def said(found: Counter[str]) -> str:
-    count = found.total()
-    return f"{count:5} {percent(found['right'] / count, '.0f') if count else '':>5} {found['few']:5} {found['many']:5}"
+def said(found: Sequence[ChosenFleet]) -> str:
+    few, many = (sum(sign * one.gpus > sign * one.right for one in found) for sign in (-1, 1))
+    right, off = (1 - (few + many) / len(found), fmean(one.gpus / one.right - 1 for one in found)) if found else (1, 0)
+    return f"{len(found):5} {percent(right, '.0f'):>5} {few:5} {many:5} {percent(off, '+.0f'):>6}"
 
 
-def judged(measured: Sequence[Point]) -> Iterator[tuple[str, str]]:
-    """Yield the verdict of each case of a group: right, few or many."""
+def judged(measured: Sequence[Point]) -> Iterator[ChosenFleet]:
     for (prompt, output), curves in curves_of(measured).items():
         for clients, limit_ms in product(CLIENTS, LIMITS_MS):
             fleets = list(fleets_of(curves, clients))
-            verdict = verdict_of(fleets, limit_ms / 1e3)
-            if verdict is not None:
-                yield verdict[0], f"{prompt}+{output} tokens, {clients} clients, {limit_ms:g} ms: {verdict[1]}"
+            case = f"{prompt}+{output} tokens, {clients} clients, {limit_ms:g} ms"
+            chosen = chosen_of(fleets, limit_ms / 1e3, case)
+            if chosen is not None:
+                yield chosen
 
 
 def curves_of(measured: Sequence[Point]) -> Mapping[tuple[int, int], Mapping[int, Curve]]:
@@ -97,18 +105,15 @@ def fleets_of(curves: Mapping[int, Curve], clients: int) -> Iterator[MeasuredFle
                 break
 
 
-def verdict_of(fleets: Sequence[MeasuredFleet], limit_s: float) -> tuple[str, str] | None:
-    """Return the verdict and its reason; None where nothing is to be chosen."""
-    best = min((one.gpus for one in fleets if one.measured_s <= limit_s), default=None)
-    chosen = min((one for one in fleets if one.twin_s <= limit_s), key=lambda one: (one.gpus, one.twin_s), default=None)
-    if best is None or all(one.gpus >= best for one in fleets):
+def chosen_of(fleets: Sequence[MeasuredFleet], limit_s: float, case: str) -> ChosenFleet | None:
+    """Return None where nothing is to be chosen: no measured fleet holds the limit, or the smallest does."""
+    right = min((one.gpus for one in fleets if one.measured_s <= limit_s), default=None)
+    if right is None or all(one.gpus >= right for one in fleets):
         return None
+    chosen = min((one for one in fleets if one.twin_s <= limit_s), key=lambda one: (one.gpus, one.twin_s), default=None)
     if chosen is None:
-        return "many", f"no fleet instead of {best} GPUs"
-    text = f"{chosen.text}, measured {1e3 * chosen.measured_s:.1f} ms; {best} GPUs hold it"
-    if chosen.measured_s > limit_s:
-        return "few", text
-    return ("right" if chosen.gpus == best else "many"), text
+        return ChosenFleet(case, "no fleet", 1 + max(one.gpus for one in fleets), right)
+    return ChosenFleet(case, f"{chosen.text}, measured {1e3 * chosen.measured_s:.1f} ms", chosen.gpus, right)
 
 
 if __name__ == "__main__":

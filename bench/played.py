@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bench.sessions import KINDS as KINDS_OF_SESSIONS
+from bench.sessions import generate as sessions_of
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.traces.documents import generate as documents_reread
 from controlplane.evidence.traces.formats import registry
@@ -104,6 +106,8 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
         trace = design(seed, cell.window_s)
     elif cell.trace == DOCUMENTS:
         trace = documents_reread(seed, cell.window_s)
+    elif cell.trace in KINDS_OF_SESSIONS:
+        trace = LoadedTrace(cell.trace, sessions_of(cell.trace, seed, cell.window_s), "closed_loop")
     else:
         trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
     requests = trace.requests

@@ -1,10 +1,12 @@
 """What the twin says about the default strategy beyond the tables of docs/findings/, all simulated:
 
-    .venv/bin/python -m bench.unseen [--tables traffic,roles,weights] [--seeds N] [--processes 2] [--traces FOLDER]
+    .venv/bin/python -m bench.unseen [--tables traffic,sessions,roles,weights] [--seeds N] [--processes 2]
+                                     [--traces FOLDER]
 
-traffic: kinds that it was not made with, beside five strategies; roles: instances that only prefill or only decode,
-beside those made for them; weights: its own, halved and doubled, at twice the conversation's rate and at the coding
-agent's own. The fleet is that of bench.findings; 3 seeds, of weights 5. FOLDER is where WEIR_TRACE_DIR points.
+traffic: kinds that it was not made with, beside five strategies; sessions: four more kinds, where engines are full;
+roles: instances that only prefill or only decode, beside those made for them; weights: its own, halved and doubled, at
+twice the conversation's rate and at the coding agent's own. The fleet is that of bench.findings; 3 seeds, of weights 5.
+FOLDER is where WEIR_TRACE_DIR points.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from typing import Any
 
 from bench.findings import COMPARED, table, won
 from bench.played import DEMO, DOCUMENTS, ENGINE, ENGINES, GENERATED, Cell, Runs, named, play
+from bench.sessions import KINDS
 from controlplane.evidence.experiments.matrix.presets import connectors
 from router.policy.schema import document as documents
 
@@ -50,6 +53,12 @@ class Player:
         cells = [self.cell(trace, load, 400.0, answers) for trace, loads, answers in asked for load in loads]
         yield from self._compared([(cell, "", self.runs(cell, arms, 3)) for cell in cells])
 
+    def sessions(self) -> Iterator[str]:
+        arms = ("lpwl", "cache_aware", "smetric", "adaptive_v1", "priced")
+        loads = {"heavy-tailed": (2.0, 4.0), "long agents": (1.0, 2.0)}
+        cells = [self.cell(name, load, 400.0) for name in KINDS for load in loads.get(name, (5.0, 8.0))]
+        yield from self._compared([(cell, "", self.runs(cell, arms, 3)) for cell in cells])
+
     def roles(self) -> Iterator[str]:
         played = []
         for prefill, load in product((4, 6), (1.0, 2.0)):
@@ -78,7 +87,7 @@ class Player:
         yield from won([runs for _, _, runs in played])
 
 
-TABLES = {"traffic": Player.traffic, "roles": Player.roles, "weights": Player.weights}
+TABLES = {"traffic": Player.traffic, "sessions": Player.sessions, "roles": Player.roles, "weights": Player.weights}
 
 
 def main() -> None:

@@ -36,10 +36,11 @@ class Host:
 
 
 # Host times beside fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while the
-# one before it runs (the default since vLLM 0.14). Synchronous: both were fitted to 15 measured points with prompts of
-# 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what groups of decodes leave on an H200
-# (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
-ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.0e-3
+# one before it runs (the default since vLLM 0.14). Synchronous: fitted to measured loops of vLLM 0.12, Qwen3-32B and
+# prompts of 1,024 tokens, a step to 45 on two, four and eight H100, a decoding sequence to the 15 on two. Asynchronous:
+# chosen between what groups of decodes leave on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do
+# (docs/findings/gpu.md).
+ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.25e-3
 DECODE_S_PER_LAYER = 0.9e-6
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
 # Host times beside tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one

@@ -128,7 +128,7 @@ def test_each_decoding_sequence_costs_time_in_each_layer() -> None:
 def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
     """vLLM plans ahead by default since 0.14."""
     before, since = (law_of(profile(version=(0, minor))).fixed_s for minor in (13, 14))
-    assert before - since == pytest.approx(0.5e-3)
+    assert before - since == pytest.approx(0.75e-3)
 
 
 def test_reductions_cost_time_even_in_a_step_of_few_tokens() -> None:
