@@ -187,10 +187,33 @@ def section(name: str, title: str) -> list[list[str]]:
     return [row[1:] for row in sheets.read(name) if row[0].startswith(title)]
 
 
-def rows_of_tiers() -> dict[str, list[str]]:
-    text = (FINDINGS / "tiers.md").read_text().partition("**documents-reread, 2× load**")[2]
+def rows_of(page: str, title: str) -> dict[str, list[str]]:
+    """The rows of a table on a page, by their first cells."""
+    text = (FINDINGS / page).read_text().partition(f"**{title}**")[2]
     rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
     return {row[0]: row for row in rows}
+
+
+def rows_of_tiers() -> dict[str, list[str]]:
+    return rows_of("tiers.md", "documents-reread, 2× load")
+
+
+def test_the_page_of_findings_says_of_costs_and_tiers_what_their_tables_have():
+    text, cost, tiers = (
+        FINDINGS.with_suffix(".md").read_text(),
+        rows_of("cost.md", "agentic-demo, 4× load"),
+        rows_of_tiers(),
+    )
+    before, after = cost["round_robin"], cost["default"]
+    ttft = [row[3].partition(" ±")[0] for row in (before, after)]
+    assert f"TTFT p90 falls from {ttft[0]} to {ttft[1]} s" in text
+    money = [float(row[5].partition(" ±")[0]) for row in (before, after)]
+    assert f"{money[0] - money[1]:.0f} ± " in text
+    assert f" $ of {money[0]:.0f} a day" in text
+    names = ("14 TB of drives by Tutti", "256 GB of host memory", "14 TB of drives by LMCache")
+    dollars = [round(float(tiers[name][5].partition(" ±")[0])) for name in names]
+    assert all(f" {each} $" in text for each in dollars)
+    assert tiers["HBM only"][3] == "more than 8"
 
 
 def test_the_text_about_tiers_says_what_its_table_has():
