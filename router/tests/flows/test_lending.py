@@ -133,6 +133,10 @@ async def test_a_client_that_asks_for_tokens_itself_gets_them(pair: Build) -> No
     assert list(world.pool.lendings.by_session) == ["ada True"]
 
 
+def lent(words: int, size: int = 16, where: bytes = b"{}") -> LentBlocks:
+    return LentBlocks("d", 1, size, tuple(range(words)), where, time.monotonic())
+
+
 GOOD = {"remote_engine_id": "e", "remote_request_id": "r", "remote_host": "h", "remote_port": 1}
 GOOD |= {"do_remote_decode": True, "remote_block_ids": [list(range(32))], "remote_num_tokens": 500}
 
@@ -174,6 +178,41 @@ def test_moving_costs_what_could_be_computed_meanwhile() -> None:
     assert lending._worth(1000, 200, SLOW) < 0
 
 
+@pytest.mark.parametrize(
+    ("rates", "held", "counts"),
+    [
+        (Rates(), {}, {"p0": 144, "p1": 144}),
+        (Rates(), {"p0": 160, "d": 144}, {"p0": 160, "p1": 144, "d": 144}),
+        (FAST, {"p0": 96}, {"p0": 144, "p1": 144}),
+        (SLOW, {"p0": 96}, {"p0": 96}),
+    ],
+)
+def test_what_is_lent_counts_as_held_where_only_prompts_are_computed(
+    rates: Rates, held: dict[str, int], counts: dict[str, int]
+) -> None:
+    roles = {"p0": "prefill", "p1": "prefill", "d": "decode", "other": "decode"}
+    endpoints = {
+        name: SimpleNamespace(
+            id=name,
+            epoch=1,
+            role=role,
+            connector="nixl",
+            asleep=False,
+            is_suspect=False,
+            lends_s=60.0,
+            takes_requests=True,
+        )
+        for name, role in roles.items()
+    }
+    pool = SimpleNamespace(endpoints=endpoints, lendings=Lendings())
+    pool.lendings.keep("s", lent(9))
+    prediction = SimpleNamespace(block_hashes=((16, range(20)),))
+    call: Any = SimpleNamespace(pool=pool, session="s", prediction=prediction)
+    assert lending.priced(call, held, rates) == counts
+    endpoints["d"].epoch = 2
+    assert lending.priced(call, held, rates) == held
+
+
 async def test_what_is_sooner_computed_than_moved_is_computed(pair: Build) -> None:
     world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
@@ -181,10 +220,6 @@ async def test_what_is_sooner_computed_than_moved_is_computed(pair: Build) -> No
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert ("lent_by" in second, second["offload"]) == (False, "ok")
     assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # what the prefill held before
-
-
-def lent(words: int, size: int = 16, where: bytes = b"{}") -> LentBlocks:
-    return LentBlocks("d", 1, size, tuple(range(words)), where, time.monotonic())
 
 
 @pytest.mark.parametrize("length", range(12))
