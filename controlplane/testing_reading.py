@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as NotInTime
 
 MOST_WORDS = 450  # on a page and its navigation, before a person opens anything; banners are of the moment
-ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
+ROWS_READ = 3  # rows read of a long table or list: readers look up the rest
 ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p, .timeline > li"
 WORDS = """([rows, read]) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1

@@ -279,7 +279,7 @@ def named(doors):
 
 @contextlib.contextmanager
 def undone():
-    """What was written inside is taken back: each rule is tried on the same world."""
+    """Undo all writes at the end, so that each rule is tried on the same world."""
     before = transaction.savepoint()
     yield
     transaction.savepoint_rollback(before)
@@ -381,7 +381,7 @@ def test_a_pool_is_observed_without_a_rule_and_served_by_the_rules(world, otto_a
 
 
 @pytest.mark.parametrize("door", RETURN)
-def test_a_pool_goes_back_to_what_worked_there_unless_a_rule_is_against_it(changed, otto_at, door):
+def test_a_pool_rolls_back_to_a_working_version_unless_a_rule_forbids_it(changed, otto_at, door):
     for row, rule in ROWS.items():
         with undone():
             rule()

@@ -104,7 +104,7 @@ def test_an_idle_pool_goes_to_zero_and_a_request_that_waits_brings_it_back(
     assert advice(seen, max(replicas, 1), **{**TO_ZERO, "min": 1}).replicas >= 1
 
 
-def test_saturation_is_that_of_the_fullest_measure_and_of_none_without_one() -> None:
+def test_saturation_is_the_highest_measure_and_unknown_without_any() -> None:
     (busy,) = points(for_s=0, waiting=20.0, kv=0.9, ttft_p90_ms={"warm": 150.0})
     assert saturation(busy, spec()) == pytest.approx(1.5)
     assert saturation(busy, spec(slo_ttft_p90_ms={"warm": 50})) == pytest.approx(3.0)

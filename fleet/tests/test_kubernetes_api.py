@@ -86,7 +86,7 @@ def test_a_server_that_says_later_is_asked_again(server: KubernetesApi, cluster:
     assert [method for method, _ in cluster.requests] == ["POST"] * 3
 
 
-def test_a_server_that_goes_on_saying_later_is_not_reached(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_server_that_keeps_answering_later_counts_as_unreachable(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 503, "etcd leader changed", times=99, retry_after="0")
     with pytest.raises(NotReached, match="answers 503: etcd leader changed"):
         server.version()

@@ -149,7 +149,7 @@ def test_a_pod_of_an_earlier_life_of_the_pool_is_not_taken_over(here: Pods, clus
     assert cluster_uid(cluster, Instance.objects.get()) != uid
 
 
-def test_a_pod_of_that_name_that_is_not_ours_is_left_alone(here: Pods, cluster: Cluster) -> None:
+def test_a_foreign_pod_of_the_same_name_is_left_alone(here: Pods, cluster: Cluster) -> None:
     cluster.create("pods", {"metadata": {"name": "p-0-e1"}, "spec": {}})
     row(1)
     assert node_agent.start_instance("p-0", 1) is False

@@ -24,7 +24,7 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_program_is_found_in_the_path_or_by_its_own() -> None:
+def test_a_program_is_found_in_path_or_by_its_full_path() -> None:
     there, gone = look(Requirement("program", "sh"), Requirement("program", "/no/such", advice="install it"))
     assert there.good
     assert gone == Prerequisite("/no/such", False, "not found, or not executable", "install it")

@@ -229,7 +229,7 @@ def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None
     assert live_redis.smembers(redis_keys.POOLS) == set()
 
 
-def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_redis_the_fleet_is_kept_and_only_its_publication_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = redis.Redis.from_url("unix:///nowhere/redis.sock")
     for module in ("redis.ordered_write", "events", "redis"):
         monkeypatch.setattr(f"fleet.{module}.connect", lambda: dead)

@@ -1,4 +1,4 @@
-"""The question whether instances could take a request at all, whatever their load. Pure."""
+"""Whether instances could take a request at all, whatever their load. Pure."""
 
 from collections.abc import Sequence
 from math import inf

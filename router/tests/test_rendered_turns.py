@@ -83,7 +83,7 @@ def test_a_further_turn_has_the_tokens_of_the_whole(name: str, thinks: bool, tmp
 
 
 @pytest.mark.parametrize("name", ["plain", "thoughts", "parts"])
-def test_of_claude_code_a_further_turn_has_other_marks_and_another_billing_line(name: str, tmp_path: Path) -> None:
+def test_a_further_turn_of_claude_code_has_other_marks_and_another_billing_line(name: str, tmp_path: Path) -> None:
     def marked(text: str) -> dict[str, object]:
         return {"role": "user", "content": [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]}
 

@@ -31,7 +31,7 @@ PLANNED = 2_000  # requests that a plan plays in a minute or two
 MOST_GPUS = 4_096
 MOST_GB = 1_000_000.0
 MOST_FLEETS = 2_000
-FEW = 20  # requests of a class up to which a share says nothing
+FEW = 20  # most requests of a class whose share is not judged
 
 
 @dataclass(frozen=True, slots=True)

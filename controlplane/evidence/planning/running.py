@@ -15,7 +15,7 @@ from controlplane.evidence.twin.compiled import COPIES
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet import jobs, subprocess
 
-READ = 200_000  # requests of a recording, of which the busiest are played
+READ = 200_000  # requests of a recording; the busiest of them are played
 LONGEST_S = 3_600.0  # longest search, wall clock; then it fails, and the next plan has its turn
 
 

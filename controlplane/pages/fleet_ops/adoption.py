@@ -26,7 +26,7 @@ from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
 
 AT_ONCE = 16  # engines asked at the same time
-LOOK_S = 8.0  # limit for all engines; the rest is shown unasked
+LOOK_S = 8.0  # limit for all engines; engines not reached by then are shown unasked
 MOST = 64  # most engines that one look asks
 
 

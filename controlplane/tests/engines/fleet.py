@@ -124,7 +124,7 @@ class Fleet:
         self.policy(**{"strategy.name": "adaptive_v1", "flow.heavy": "offload", **classes})
 
     def only(self, name: str) -> None:
-        """Every other instance of the pool is drained, this one takes requests."""
+        """Drain every other instance of the pool."""
         for other in [row for row in self.instances() if row.startswith("tiny-")]:
             self.rest("POST", f"/instances/{other}/{'undrain' if other == name else 'drain'}", {"reason": "to choose"})
         self.until(lambda: self.one(name)["state"] == "ready", f"{name} ready")

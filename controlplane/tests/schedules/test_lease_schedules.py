@@ -20,7 +20,7 @@ def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
     try_schedules(lambda: LeaseMachine(stage), 15)
 
 
-def test_a_look_that_takes_long_is_no_silence_of_the_leader(stage: Stage) -> None:
+def test_a_long_look_does_not_count_as_the_leaders_silence(stage: Stage) -> None:
     state = LeaseMachine(stage)
     state.looks_after_the_lease(which=0, writes=1)
     state.all_stand_still(seconds=SILENT_S)

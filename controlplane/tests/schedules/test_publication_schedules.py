@@ -15,7 +15,7 @@ def test_no_schedule_of_publications_breaks_a_promise(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_none_of_many_schedules_of_publications_breaks_a_promise(stage: Stage) -> None:
+def test_many_schedules_of_publications_break_no_promise(stage: Stage) -> None:
     try_schedules(lambda: PublicationMachine(stage), 60 * TIMES, 1)
 
 

@@ -138,7 +138,7 @@ class Phase:
 
     @cached_property
     def slowed_ms(self) -> float:
-        """Return the computing time lost beside the copy."""
+        """Return the computing time lost while the copy runs."""
         return self.reached.slowed * self.copy_ms
 
     @cached_property

@@ -25,7 +25,7 @@ class ContextServer:
     """A server that computes one iteration at a time: a DEP group, or one GPU of a DWDP group."""
 
     gpus: int
-    iteration_s: tuple[float, ...]  # duration by the number of lumps in it, from 1 on
+    iteration_s: tuple[float, ...]  # duration by number of lumps in the iteration, from 1
     lump: float = 1.0  # prompts combined into one: above 1 for prompts much shorter than an iteration
 
 

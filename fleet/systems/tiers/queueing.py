@@ -106,7 +106,7 @@ def serve(
 
 
 def middle(runs: Sequence[Served]) -> Served:
-    """Return the median of several runs, field by field: single ones differ by half."""
+    """Return the median of several runs, field by field: single runs differ by half."""
     return Served(*(median(getattr(run, name) for run in runs) for name in Served.__slots__))
 
 

@@ -84,8 +84,8 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
 
 
 @pytest.mark.usefixtures("brief")
-def test_only_fits_that_are_gone_on_from_find_what_each_constant_contributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most are tried and left: of starts, of their common factors and of shorter steps."""
+def test_only_continued_fits_find_what_each_constant_contributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most starts, common factors and shorter steps are tried and dropped."""
     replays, taken_apart = [], set()
     replay, of = traffic_fit.replay, traffic_fit._Parts._of
     monkeypatch.setattr(traffic_fit, "replay", lambda *given: replays.append(given) or replay(*given))

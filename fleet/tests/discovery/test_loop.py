@@ -1,4 +1,4 @@
-"""Engines that others start and stop: in routing when they are ready, out of it when they go, and nothing is killed."""
+"""Engines that others start and stop: routed to while they are ready, and never killed."""
 
 import importlib
 import json

@@ -41,7 +41,7 @@ async def test_a_page_of_a_named_origin_may_ask_and_read(world: Any) -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", f"{PAGE}.evil.example", f"{PAGE}:8443"])
-async def test_a_page_of_another_origin_may_not(world: Any, origin: str) -> None:
+async def test_a_page_of_another_origin_is_refused(world: Any, origin: str) -> None:
     w = await world(reply({}))
     w.router.cors = cors(PAGE)
     asked = await w.client.options("/v1/chat/completions", headers={"origin": origin, **ASKED})

@@ -36,7 +36,7 @@ BODIES = {
 STREAMED = tuple(LIMITS)
 
 
-def test_every_endpoint_that_is_served_is_tried_here():
+def test_every_served_endpoint_is_tried():
     assert set(BODIES) == set(RENDERERS)
 
 

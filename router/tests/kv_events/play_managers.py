@@ -110,7 +110,7 @@ class Player:
         return int(hit)
 
     def answer(self, request: Any, left: int, draw: random.Random) -> int:
-        """One more step of a request whose answer has so many tokens left; returns how many are left after it."""
+        """Compute one step of a request; return the answer's remaining tokens."""
         new = self.chunk(request)
         if not request.num_computed_tokens or (new and self.manager.allocate_slots(request, new) is None):
             self.manager.free(request)  # no room is left for it

@@ -62,7 +62,7 @@ def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zm
 def test_of_chunks_of_unknown_length_no_more_is_predicted_than_the_engine_has(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """No event tells the length of a chunk, and where it ends nothing before is needed."""
+    """No event tells the length of a chunk, and nothing before a chunk is needed at its end."""
     feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30

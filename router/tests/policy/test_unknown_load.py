@@ -69,7 +69,7 @@ def test_a_receipt_says_unknown_and_is_decided_again_alike() -> None:
     assert again.decide(policy("priced")).instance == "busy"
 
 
-def test_where_no_load_is_known_the_receipt_says_it_once() -> None:
+def test_a_receipt_says_once_that_no_load_is_known() -> None:
     kept = receipt(REQUEST, decide(REQUEST, [LOST], policy("priced"), 0.5))
     assert (kept.candidates["kv_usage"], kept.candidates["waiting"]) == (None, None)
     assert situation(kept).instances[0].kv_usage == KV_UNKNOWN

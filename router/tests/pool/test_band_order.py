@@ -110,7 +110,7 @@ def test_each_wait_lifts_a_request_by_one_band_so_that_later_ones_overtake_it_fo
         server.ask(0.02 + number * 0.05, number, 1_000, output=0)
     order = server.run()
     overtook = order[1 : order.index("low")]
-    # Two bands lower: those that came up to 4 s later, and up to 2 s until its next lift.
+    # Two bands lower: requests that came up to 4 s later, and up to 2 s until its next lift.
     assert 4.0 <= server.waited_s["low"] <= 13.0
     assert max(overtook) * 0.05 <= 6.1
 

@@ -67,7 +67,7 @@ def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> N
     assert believe("", "", exact, NEW).index == "exact"
 
 
-def test_too_few_answers_are_no_judgement() -> None:
+def test_too_few_answers_judge_nothing() -> None:
     assert record((900, 0), times=FEWEST - 1).recent_error() is None
     assert record((900, 0), times=FEWEST).recent_error() == 0.9
 

@@ -39,7 +39,7 @@ def test_a_collector_that_is_away_is_asked_again_later_and_later() -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_collector_that_says_when_is_asked_then() -> None:
+def test_a_collector_is_asked_again_when_it_said() -> None:
     for status in (429, 502, 503, 504):
         made = outbox(1)
         made.take(0)

@@ -35,7 +35,7 @@ def watched(*answers):
     [
         ([], "loading"),
         ([GOOD], "ready"),
-        ([WatchedAnswer()], "ready"),  # it does not tell what it serves, and the command line does
+        ([WatchedAnswer()], "ready"),  # the command line, not the answer, says what it serves
         ([WatchedAnswer(models=("qwen",))], "failed"),
         ([REFUSED], "unreachable"),
         ([GOOD, REFUSED], "ready"),

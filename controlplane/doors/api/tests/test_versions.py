@@ -97,7 +97,7 @@ def test_a_write_with_an_old_version_is_refused_and_names_the_present_one(ada_ap
 
 
 def test_a_write_with_an_empty_version_is_refused(ada_api: ApiCaller) -> None:
-    """As programs send it whose variable is not set."""
+    """As sent by a program whose variable is unset."""
     kind = next(kind for kind in KINDS if kind.name == "key")
     assert sent(ada_api, kind.writes[0], kind.make(), "").status_code == 412
 

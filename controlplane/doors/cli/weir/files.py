@@ -40,7 +40,7 @@ def write(name: str, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class VersionAnswer:
-    """A version of a policy, as REST answers it."""
+    """A version of a policy, as REST returns it."""
 
     policy: str
     number: int

@@ -143,7 +143,7 @@ def modelled(kept: RecordedTwin) -> Modelled:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as JSON can store it."""
+    """Return the value in a form that JSON can store."""
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,5 +1,8 @@
-"""Decides who may be judged by a silence. After a time without frames, such as one without Redis, each sender is given
-time to report again, and so it is in an empty Redis, which has forgotten who was there. Pure."""
+"""Decides who may be judged by a silence. Pure.
+
+After a time without frames, such as one without Redis, each sender is given time to report again. The same holds for an
+empty Redis, which has forgotten all senders.
+"""
 
 from typing import NamedTuple
 

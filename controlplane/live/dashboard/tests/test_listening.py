@@ -1,4 +1,4 @@
-"""Nobody is judged by a silence that was ours: after a time without frames, a report of each is waited for."""
+"""After a time without frames, each sender may report again before its silence is judged."""
 
 from typing import Any
 

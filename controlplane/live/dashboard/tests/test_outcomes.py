@@ -1,4 +1,4 @@
-"""Live, its alarms and the guards of a delivery count each result as the table of outcomes in docs/router.md says."""
+"""Live, its alarms and the guards of a delivery count each result by the table of outcomes in docs/router.md."""
 
 from collections import Counter
 

@@ -30,7 +30,7 @@ def test_the_harmful_one_can_be_tried_again_after_its_abort(policy):
     assert trial.start(policy, "harmful", OTTO).again == trial.AGAIN
 
 
-def test_a_good_document_differs_from_the_good_one_before(policy):
+def test_each_good_document_of_a_trial_differs_from_the_previous_one(policy):
     made = move(trial.start(policy, "good", OTTO), TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     for _ in range(2):
         made = services.advance(made, OTTO, WHY)

@@ -244,7 +244,7 @@ def test_pressing_publish_twice_publishes_once(redis_away, policy, otto_client):
     assert policy.versions.count() == 2
 
 
-def test_publishing_what_was_changed_after_the_review_is_shown_again(redis_away, policy, otto_client):
+def test_a_draft_changed_after_the_review_is_shown_again_instead_of_published(redis_away, policy, otto_client):
     etag = edit(policy, heavy_new_tokens=9000)
     edit(policy, ADA, heavy_new_tokens=8000)
     answer = otto_client.post(f"{DRAFT}/publish", {"etag": etag, "reason": WHY})

@@ -32,7 +32,7 @@ def previewed(name: str, trust: str = "") -> None:
 
 
 def barely_better(name: str) -> None:
-    """Store a preview whose E2E p50 is better alone, but not once corrected for the other latency declared first."""
+    """Store a preview whose E2E p50 is better alone, but not after the correction for two declared metrics."""
     barely = metric("e2e_p50_ms", 3000.0, 2700.0, 290.0)
     assert barely["verdict"] == "better"
     found = result()

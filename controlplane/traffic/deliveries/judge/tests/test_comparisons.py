@@ -173,7 +173,7 @@ def test_shares_without_a_hit_still_have_an_error() -> None:
     assert found.se > 0
 
 
-def test_shares_follow_cells_where_hits_come_together() -> None:
+def test_shares_are_compared_by_cell_where_hits_cluster() -> None:
     together = [(5, 5)] * 4 + [(0, 5)] * 36
     found = shares(together, [(0, 50)] * 40)
     spread = shares([(1, 5)] * 20 + [(0, 5)] * 20, [(0, 50)] * 40)
