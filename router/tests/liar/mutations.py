@@ -1,7 +1,9 @@
 """Mends taken out again, one at a time: what each kept from happening must be found by the machine.
 
 Not found in 600 programs, so not listed: an engine's 400 counted as its failure, for engines that answer alike are
-forgiven.
+forgiven; an event of an unknown kind taken for content (router/tests/contract/test_answers.py); the output tokens that
+a message begins with, as long as events are counted, too (router/tests/test_limits.py). Not looked at, but held by
+tests of their own: times to the first content, stored responses, engines' keys, ids between halves, spliced tokens.
 """
 
 import re
@@ -68,11 +70,6 @@ def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
 def named_errors_not_read(patch: pytest.MonkeyPatch) -> None:
     """An event is an error by its data alone."""
     patch.setattr(answers, "_NAMED_ERROR", re.compile(rb"(?!)"))
-
-
-def any_event_is_content(patch: pytest.MonkeyPatch) -> None:
-    """An event of an unknown kind is content, though it says nothing."""
-    patch.setattr(answers, "_has_text", lambda data: True)
 
 
 def remarks_are_answers(patch: pytest.MonkeyPatch) -> None:
@@ -287,7 +284,6 @@ MUTATIONS: dict[str, TakeOut] = {
         cut_streams_are_whole,
         errors_of_whole_answers_not_read,
         named_errors_not_read,
-        any_event_is_content,
         remarks_are_answers,
         broken_json_is_an_answer,
         unasked_streams_passed_on,

@@ -45,6 +45,10 @@ class Asked:
     charged: int | None = None  # to a budget; None: its key has none
 
     @property
+    def is_streamed(self) -> bool:
+        return self.document.get("stream") in plans.TRUE
+
+    @property
     def is_counted(self) -> bool:
         """Whether its client asked for the usage of the stream."""
         return (self.document.get("stream_options") or {}).get("include_usage") in plans.TRUE
@@ -253,7 +257,7 @@ def judge_charge(asked: Asked) -> None:
     least = sum(WORD in json.dumps(payload, ensure_ascii=False) for payload in asked.got.payloads)
     if not told["attempts"]:
         assert charged == 0, f"{charged} for a request that no engine had"
-    elif told["result"] == "served" and prompt is not None and (output is not None or not asked.got.streams):
+    elif told["result"] == "served" and prompt is not None and (output is not None or not asked.is_streamed):
         assert charged == prompt + (output or 0), f"{charged} for {prompt} and {output} tokens"
     elif told["result"] in ("served", AFTER) or (told["result"] == "cancelled" and least):
         assert charged >= max(prompt is None, (prompt or 0) + least), f"{charged} for {prompt} and {least} events"
@@ -269,7 +273,7 @@ def judge_client(asked: Asked, result: str) -> None:
         assert result != "served", f"{got.status} is no service"
         error = got.body
         assert b'"error"' in error or any(attempt.plan.status == got.status for attempt in asked.attempts), error
-    elif got.streams or asked.document.get("stream") in plans.TRUE:
+    elif got.streams or asked.is_streamed:
         assert got.streams, "a stream was asked for"
         _judge_stream(asked, result)
     elif got.is_over:
