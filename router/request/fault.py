@@ -62,6 +62,8 @@ def upstream_failed(call: Call, endpoint: Endpoint, error: UpstreamError) -> Non
 def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
     offload = call.outcome.offload
     of_prefill = offload is not None and offload.prefill == endpoint.id
+    if of_prefill and call.outcome.is_prefilled and kind != BROKEN:
+        kind = ""  # as another engine has computed the prompt
     among = {endpoint.instance}
     if offload is not None and kind != BROKEN and (not of_prefill or offload.connector in AT_ONCE):
         among |= _partners(call, offload)
@@ -80,6 +82,7 @@ def _partners(call: Call, offload: Offload) -> set[str]:
 def prefilled(call: Call) -> None:
     """Attribute failed prefills to their engines, since another one has computed the same prompt."""
     failures, offload = call.outcome.failures, call.outcome.offload
+    call.outcome.is_prefilled = True
     if failures and offload is not None:
         offload.failed |= {one.endpoint.id: "it failed to compute the prompt" for one in failures if one.of_prefill}
         call.outcome.failures = [one for one in failures if not one.of_prefill]

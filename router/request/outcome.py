@@ -41,7 +41,8 @@ class Outcome(GpuSpent):
 
     __slots__ = (
         *("alone", "attempts", "begun", "code", "decided", "deciding", "e2e_ms", "error", "failures", "fault"),
-        *("first_byte", "first_content", "held_s", "label", "last_byte", "offload", "per_event", "queued_s", "result"),
+        *("first_byte", "first_content", "held_s", "is_prefilled", "label", "last_byte", "offload", "per_event"),
+        *("queued_s", "result"),
         *("status", "streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
     )
 
@@ -64,6 +65,7 @@ class Outcome(GpuSpent):
         self.first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
         # flows/
         self.offload: Offload | None = None  # offload that the policy wanted
+        self.is_prefilled = False  # an instance has computed the prompt for another one
         # serving/relay.py
         self.status = 0  # a refusal's is set by serving/proxy.py
         self.streamed = False

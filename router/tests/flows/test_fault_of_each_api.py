@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.contract.connectors import CONNECTORS, NEURON, NIXL, NONE
+from router.contract.connectors import AT_ONCE, CONNECTORS, NEURON, NIXL, NONE
 from router.request.offload import PrefillBroken
 from router.telemetry import receipts
 from router.tests.conftest import entry
@@ -42,6 +42,7 @@ LYING: list[Cell] = [
     *(((one,), lie, "served") for one in (0, 2) for lie in ("is dead", "is no answer", "closes half-way")),
     ((2,), "is whole", "served"),
 ]
+CROSSED: list[Cell] = [(one_of_each, 500, "served") for one_of_each in ((0, 3), (1, 2))]  # a prefill has succeeded
 DIVIDED: list[Cell] = [
     (PREFILLS, 400, "client_error"),
     (PREFILLS, 500, "failed_alike"),
@@ -156,7 +157,7 @@ async def walk(world: Any, kv: str) -> None:
     else:
         paths = [path for path in BODIES if path in (CONNECTORS[kv].api_paths or BODIES) and path not in NOT_OFFLOADED]
         paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed, one whole
-        cells = CELLS + DIVIDED + LYING
+        cells = CELLS + DIVIDED + LYING + ([] if kv in AT_ONCE else CROSSED)
     for path in paths:
         for cell in cells if BODIES[path].get("stream") else [cell for cell in cells if cell[1] != "is whole"]:
             for place, one in enumerate(w.engines):
