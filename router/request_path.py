@@ -9,6 +9,7 @@ ROUTER = CompiledCopy(
         "contract.session_names",
         "contract.sketch",
         "prefix.accuracy",
+        "prefix.accuracy_by_kind",
         "prefix.approximate",
         "prefix.chain",
         "prefix.common",
@@ -18,6 +19,11 @@ ROUTER = CompiledCopy(
         "tokenize.prompt",
         "tokenize.ratio",
         "upstream.usage",
+        # what answers say
+        "contract.answers",
+        "contract.lax",
+        "upstream.beginning",
+        "upstream.stream_tail",
         # decision and load
         "contract.metrics.metrics_page",
         "policy.candidates",
@@ -43,6 +49,7 @@ ROUTER = CompiledCopy(
         "pool.shortlist",
         "upstream.breaker",
         # the request
+        "app",
         "contract.net.http_client",
         "contract.net.probe",
         "flows.post",
@@ -62,6 +69,7 @@ ROUTER = CompiledCopy(
         "serving.sessions",
         "serving.shared_names",
         "telemetry.receipts",
+        "telemetry.rates",
         "telemetry.recorder",
         "telemetry.traffic",
         "telemetry.use",

@@ -9,13 +9,14 @@ answers of all of them. A value of an unknown shape counts as content, unless it
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import orjson
 
 from router.contract.api_paths import MEDIA
 from router.contract.json_value import JsonObject
+from router.contract.said import AnswerError, Ending, Said, SaidChoice
 
 # quiet: a sign of life without output; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]
@@ -55,15 +56,6 @@ _KNOWN = ("response.", "content_block_")  # beginnings of the kinds of events wh
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
 
-class AnswerError(msgspec.Struct, frozen=True):
-    """An error that an engine reported inside an answer."""
-
-    message: str
-    status: int | None = None  # HTTP, if the error names one
-    is_clients: bool = False  # True if the request is wrong, as any engine would report
-    body: bytes = b""  # the error as an answer's body; empty without an object
-
-
 STREAM = AnswerError("the answer is a stream where a whole one was asked for")
 # Judged like the refusal of an engine that cannot stream
 NO_STREAM = AnswerError("the answer is whole where a stream was asked for", 501, is_clients=True)
@@ -79,40 +71,6 @@ def unlike_asked(kind: bytes, api_path: str, *, asks_stream: bool) -> AnswerErro
 def is_too_long(status: int, body: bytes) -> bool:
     """Return whether the engine refused a prompt that does not fit its context."""
     return status == 400 and _TOO_LONG.search(body) is not None
-
-
-class _Choice(msgspec.Struct):
-    delta: Any = None
-    text: Any = None
-    finish_reason: Any = None
-
-
-class _Response(msgspec.Struct):
-    """The object of the Responses API."""
-
-    id: Any = None
-    error: Any = None
-    status: Any = None
-    usage: Any = None
-
-
-class Said(msgspec.Struct):
-    """The fields of an event or whole answer that tell the outcome of a request; others are skipped."""
-
-    type: Any = None
-    object: Any = None
-    id: Any = None
-    choices: list[_Choice] | None = None
-    delta: Any = None
-    content_block: Any = None
-    error: Any = None
-    response: _Response | None = None
-    message: Any = None
-    code: Any = None
-    status: Any = None
-    stop_reason: Any = None
-    usage: Any = None
-    sglext: Any = None
 
 
 _SAID = msgspec.json.Decoder(Said)
@@ -184,7 +142,7 @@ def _generates(kind: str, event: Said) -> bool:
     return kind not in _QUIET
 
 
-def _of_choices(choices: list[_Choice]) -> Sign:
+def _of_choices(choices: list[SaidChoice]) -> Sign:
     sign: Sign = "quiet"
     for choice in choices:
         finish = choice.finish_reason
@@ -382,20 +340,6 @@ def may_be_all(end: bytes) -> bool:
     return b'"response.' in end
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
-    """The end of a stream."""
-
-    error: AnswerError | None = None  # error among the last events
-    is_whole: bool = False  # True once the API's last event has come
-    finishes: bool = False  # True if a choice has its finish reason
-    usage: JsonObject | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the stream is over. Engines end chunks by [DONE]; a few only send the usage last."""
-        return self.is_whole or (self.finishes and self.usage is not None)
-
-
 LAST = 8  # events examined at the end of a stream
 
 
@@ -432,7 +376,7 @@ def ending(stream: bytes) -> Ending:
     )
 
 
-def _finishes(choices: list[_Choice]) -> bool:
+def _finishes(choices: list[SaidChoice]) -> bool:
     for choice in choices:  # noqa: SIM110 - a generator costs a call for each choice
         if choice.finish_reason:
             return True

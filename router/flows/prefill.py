@@ -7,8 +7,8 @@ from collections.abc import Callable
 import orjson
 
 from router.contract import answers, verdict
-from router.contract.answers import AnswerError
 from router.contract.json_value import JsonObject
+from router.contract.said import AnswerError
 from router.flows.post import post
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint

@@ -9,12 +9,13 @@ from math import ceil
 from typing import Any, Literal
 
 from router.contract import answers, verdict
-from router.contract.answers import AnswerError
 from router.contract.api_paths import UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
+from router.contract.said import AnswerError
 from router.contract.verdict import Result
 from router.flows import serve
+from router.flows.post import post
 from router.http import body, errors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
@@ -240,7 +241,10 @@ class Proxy:
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
-            connection = await serve(call, decision, endpoint, lease)
+            # As `serve` has it for most: of the calls to other instances than this one only it is compiled
+            alone = outcome.offload is None and not decision.prefill and endpoint.role != "decode"
+            sending = post(call, endpoint, call.request.body) if alone else serve(call, decision, endpoint, lease)
+            connection = await sending
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
             asks_stream = call.request.prompt.stream

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from router.contract import answers, verdict
-from router.contract.answers import AnswerError
 from router.contract.api_paths import MEDIA
 from router.contract.engine_fields import per_event
+from router.contract.said import AnswerError, Ended
 from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -23,7 +23,7 @@ from router.upstream.beginning import Beginning
 from router.upstream.connection import EventSink
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
-from router.upstream.stream_tail import Ended, StreamTail, WholeTail
+from router.upstream.stream_tail import StreamTail, WholeTail
 
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry

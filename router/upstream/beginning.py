@@ -3,7 +3,8 @@
 import re
 
 from router.contract import answers
-from router.contract.answers import AnswerError, Sign
+from router.contract.answers import Sign
+from router.contract.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
 LARGEST = 256 * 1024  # bytes; a longer beginning counts as content

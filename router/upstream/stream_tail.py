@@ -6,8 +6,8 @@ from collections import deque
 import msgspec
 
 from router.contract import answers
-from router.contract.answers import Ending, Said
 from router.contract.json_value import JsonObject
+from router.contract.said import Ended, Said
 from router.upstream.field_scan import FieldScan
 from router.upstream.usage import USAGE, end_of_events
 
@@ -20,12 +20,6 @@ _FIELDS = (
     *(("type",), ("usage",), ("error",), ("status",)),
     *(("response", "usage"), ("response", "status"), ("response", "error"), ("message", "usage")),
 )
-
-
-class Ended(Ending, frozen=True):
-    """The final state of an answer."""
-
-    first_usage: JsonObject | None = None  # first part of the usage, in a stream that reports it in two
 
 
 class WholeTail:

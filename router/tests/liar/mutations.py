@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from router.contract import answers, lax, verdict
-from router.contract.answers import Ending
+from router.contract.said import Ended, Ending
 from router.limits import charge
 from router.pool.health import failure_attribution
 from router.pool.health.progress import Progress
@@ -23,7 +23,6 @@ from router.request.outcome import Outcome
 from router.serving import relay
 from router.upstream import beginning, usage
 from router.upstream.breaker import Breaker
-from router.upstream.stream_tail import Ended
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
 
