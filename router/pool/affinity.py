@@ -98,19 +98,20 @@ class Affinity:
 
     # Requests without a session id: a conversation is recognised by the last chunk of its previous prompt
 
-    def session_of_chain(self, hashes: Sequence[int], marks: Sequence[int] = ()) -> str | None:
-        """The session whose previous prompt is the longest prefix of this one; a new name when there is none.
-
-        A prompt is continued once. Later prompts with the same beginning only share its instructions: they get a name
-        of their own, and none while they also end there. `marks` are of the conversation alone, wherever it changed.
-        """
-        session = next(filter(None, map(self._tails.get, marks)), None) or self._of_chain(hashes)
-        if session is not None and marks:
+    def session_of_calls(self, hashes: Sequence[int], marks: Sequence[int]) -> str | None:
+        """The session of a prompt with `marks`, which its conversation alone has, wherever it was changed."""
+        session = next(filter(None, map(self._tails.get, marks)), None) or self.session_of_chain(hashes)
+        if session is not None:
             for known in (*marks, *hashes[-1:]):
                 self._remember(known, session)
         return session
 
-    def _of_chain(self, hashes: Sequence[int]) -> str | None:
+    def session_of_chain(self, hashes: Sequence[int]) -> str | None:
+        """The session whose previous prompt is the longest prefix of this one; a new name when there is none.
+
+        A prompt is continued once. Later prompts with the same beginning only share its instructions: they get a name
+        of their own, and none while they also end there.
+        """
         if not hashes:
             return None
         tails, last = self._tails, hashes[-1]

@@ -22,14 +22,14 @@ class KindAccuracy:
 class AccuracyByKind:
     def __init__(self) -> None:
         self.kinds: dict[str, KindAccuracy] = {}
-        self._uses = 0
+        self.uses = 0
 
     def of(self, kind: str) -> KindAccuracy:
         found = self.kinds.get(kind)
         if found is None:
             self._make_room()
             found = self.kinds[kind] = KindAccuracy()
-        self._uses = found.used = self._uses + 1
+        self.uses = found.used = self.uses + 1
         return found
 
     def _make_room(self) -> None:

@@ -224,7 +224,9 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
-    kind = endpoint.by_kind.of(prediction.kind)
+    by_kind = endpoint.by_kind
+    kind = by_kind.kinds.get(prediction.kind) or by_kind.of(prediction.kind)
+    by_kind.uses = kind.used = by_kind.uses + 1  # as `of` does, without a call
     if prediction.index not in outcomes:
         outcomes[prediction.index] = Outcomes()
     outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)

@@ -37,9 +37,10 @@ class Sessions:
     def bind(self, call: Call) -> bool:
         """Identify the request's session; True if `look_up` must be called."""
         if call.session is None:
-            prompt = call.request.prompt
+            prompt, affinity = call.request.prompt, call.pool.affinity
             marks = () if prompt.plain or "tools" not in prompt.document else calls_of(prompt.document, call.key)
-            call.session = call.pool.affinity.session_of_chain(call.request.chunks, marks)
+            chunks = call.request.chunks
+            call.session = affinity.session_of_calls(chunks, marks) if marks else affinity.session_of_chain(chunks)
         if call.session is not None:
             call.session_key = session_key(call.pool.name, call.session)
         pool, session = call.pool, call.session
