@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from router.tests.engine import Engine, reply
+from router.tests.engine import Engine, reply, stream
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
 from router.tests.flows.test_nixl_faults import LONG
@@ -165,7 +165,7 @@ def context_answer(finish_reason: str | None = "length", **changes: Any) -> dict
 
 
 async def test_the_two_requests_are_those_of_the_engines_own_proxy(servers: Any) -> None:
-    made = await servers([reply(context_answer())], [reply({"usage": USAGE})])
+    made = await servers([reply(context_answer())], [stream()])
     body = {"stop": ["."], "response_format": {"type": "json_object"}, "max_tokens": 9, "stream": True}
     assert (await made.world.ask(**body)).status_code == 200
     asked, continued = made.context[0].received[0].document, made.generation[0].received[0].document
@@ -177,6 +177,7 @@ async def test_the_two_requests_are_those_of_the_engines_own_proxy(servers: Any)
     params = PARAMS | {"request_type": "generation_only", "ctx_usage": USAGE}
     options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9}
     assert continued == given | options | {"prompt": [1, 2, 3, 4], "disaggregated_params": params}
+    made.generation[0].behaviour = reply({"usage": USAGE})
     await chat(made.world)
     continued = made.generation[0].received[1].document
     assert (continued["messages"], continued["prompt_token_ids"]) == (MESSAGES, [1, 2, 3, 4])
