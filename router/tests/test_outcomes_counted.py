@@ -56,7 +56,7 @@ def happens(world, monkeypatch):
         auth.budgets.store = LocalBudgets()
         await w.until(lambda: auth.ring is not None and auth.ring.by_hash, "the key")
         if result == "router_failed":
-            monkeypatch.setattr(proxy, "serve", exhausted)
+            monkeypatch.setattr(proxy, "post", exhausted)
         return w
 
     return build

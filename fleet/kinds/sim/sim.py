@@ -546,6 +546,7 @@ SIM = Kind(
         "max_cpu_loras",
         *_TIER_DETAILS,
         "engine_key",
+        "kv_lend_s",
     ),
     key_variable=engine_key.VARIABLE,
     port_spans=port_spans,

@@ -342,6 +342,7 @@ VLLM = Kind(
         "max_lora_rank",
         "api_server_count",
         "engine_key",
+        "lend_s",
     ),
     key_variable=engine_key.VARIABLE,
     pair=lambda spec, ordinal: data_parallel.leader(spec, ordinal),

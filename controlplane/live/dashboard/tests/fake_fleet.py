@@ -128,7 +128,7 @@ class FakeFleet:
             "stream": True, "status": 200, "outcome": "ok", "result": "served", "fault": "nobody", "error": "",
             "code": "", "index": "approximate", "prefill_instance": None,
             "prefill_ms": None, "transfer_ms": None, "transfer_bytes": None, "offload": None, "offload_reason": None,
-            "pull_ms": None,
+            "lent_by": None, "lent_tokens": None, "pull_ms": None,
             "queue_ms": 3.0, "first_byte_ms": 401.0, "ttft_ms": 405.0,
             "tpot_ms": 14.2, "e2e_ms": 2_950.0, **changes,
         }  # fmt: skip
