@@ -211,8 +211,9 @@ def made(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def _joined(parts: Sequence[Transfer]) -> Transfer:
     moves = [part.routed_as for part in parts if part.routed_as]
-    # A decoder must not compute a prompt whose KV did not arrive, as with the transfer alone.
-    policy = {} if moves and moves[0] != MOONCAKE_STORE else {"kv_load_failure_policy": "recompute"}
+    # vLLM reads the policy of the whole only. That of the first decides, as alone: a decoder must not compute a prompt
+    # whose KV a transfer did not bring.
+    policy = {name: value for name, value in parts[0].connector.items() if name == "kv_load_failure_policy"}
     inner = {"connectors": [dict(part.connector) for part in parts]}
     return Transfer(
         {"kv_connector": "MultiConnector", "kv_role": "kv_both", **policy, "kv_connector_extra_config": inner},

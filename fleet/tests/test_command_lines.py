@@ -265,6 +265,14 @@ def test_a_list_of_kv_joins_a_transfer_a_tier_and_a_store_in_the_order_that_vllm
     assert (kind.needs(spec), kind.twin_kv(spec, launch()).store_bytes) == (("m",), 4096e6)
 
 
+def test_a_prefill_of_a_list_computes_lent_blocks_that_are_gone_as_with_nixl_alone() -> None:
+    """vLLM's scheduler reads the outer policy only."""
+    given = {"kv": ["nixl", "offload-dram"], "lend_s": 60, "prefill_instances": 1}
+    prefill, decode = (transfer_of(made("vllm", given, launch(number))[0]) for number in (0, 1))
+    assert prefill["kv_connector"] == "MultiConnector"
+    assert (prefill["kv_load_failure_policy"], decode.get("kv_load_failure_policy")) == ("recompute", None)
+
+
 def test_a_list_of_one_is_that_one_and_a_list_of_caches_computes_what_they_lost() -> None:
     alone, listed = (made("vllm", {"kv": kv})[0] for kv in ("offload-dram", ["offload-dram"]))
     assert alone == listed
