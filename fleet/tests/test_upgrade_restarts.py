@@ -41,3 +41,8 @@ def test_an_option_that_came_later_counts_once_it_is_used() -> None:
         return config_hash(PoolSpec("chat", "llama", "vllm", engine={"model": "/models/llama", **engine}))
 
     assert of(data_parallel_size=1) == of() != of(data_parallel_size=2)
+
+
+def test_an_option_that_only_the_twin_reads_restarts_no_server() -> None:
+    hot = PoolSpec("chat", "llama", "trtllm", engine={"hot_experts": 1.2})
+    assert config_hash(hot) == config_hash(PoolSpec("chat", "llama", "trtllm"))
