@@ -130,6 +130,21 @@ def sign(value: float) -> int:
     return (value > 0) - (value < 0)
 
 
+@pytest.mark.parametrize(("n", "verdict"), [(30, "worse"), (5, "too few requests")])
+def test_a_difference_whose_quantile_falls_on_unanswered_requests_says_so(otto_client, ci, ended, n, verdict):
+    experiment = ended(n=n // 3)
+    first, second = experiment.runs.order_by("ordinal")
+    write_records(first, [record(100 + i) for i in range(n)])
+    unanswered = {"outcome": "error", "ttft_ms": None, "tpot_ms": None, "e2e_ms": None}
+    write_records(second, [record(100 + i, **unanswered) for i in range(n)])
+    page = otto_client.get(f"/experiments/{experiment.pk}/?baseline=round_robin").content.decode()
+    shown = {(metric, arm): difference for metric, arm, _, difference in shown_rows(page)}
+    assert shown["ttft_p90_ms", "adaptive_v1"] == "falls on unanswered requests"
+    text = ci.get(f"/experiments/{experiment.pk}/report.md?baseline=round_robin").content.decode()
+    row = f"| adaptive_v1 | all | TTFT p90 | falls on unanswered requests | ∞ to ∞ | {n + n // 3} | {verdict} |"
+    assert row in text
+
+
 def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):
     experiment = ended()
     page = otto_client.get(f"/experiments/{experiment.pk}/?baseline=round_robin").content.decode()

@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from controlplane.evidence.tuning import goals
+from controlplane.evidence.tuning import display, goals
 from controlplane.evidence.tuning.goals import Goals, GoodputLimits
 from controlplane.evidence.twin.simulation.types import Simulated
 
@@ -84,4 +84,8 @@ def test_effects_have_intervals_and_verdicts_in_the_direction_of_the_goal():
     worse = goals.effects(live, {1: answers(*[0.5] * 50) + [REFUSED] * 10}, LIMITS)[1]
     assert (worse[0]["tuned"], worse[0]["difference"], worse[0]["verdict"]) == (None, None, "worse")
     assert (worse[1]["n"], worse[2]["verdict"]) == (50, "worse")
-    assert goals.effects([REFUSED], {1: [REFUSED]}, LIMITS)[1][1]["verdict"] == "too few requests"
+    infinite = goals.effects(live, {1: [*live[:20], *[REFUSED] * 40]}, LIMITS)[1][0]
+    said = "TTFT p90: 203 ms → –, falls on unanswered requests (95 % interval ∞ to ∞, n = 60): worse"
+    assert display.effect_text(display.effect(infinite)) == said
+    nothing = goals.effects([REFUSED], {1: [REFUSED]}, LIMITS)[1][1]
+    assert display.effect_text(display.effect(nothing)) == "TPOT p90: – → –: too few requests, no interval"

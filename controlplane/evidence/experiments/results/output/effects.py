@@ -70,7 +70,7 @@ def effect_row(
     before, after = (shown(value, metric.unit) for value in values)
     verdict = row["verdict"] or "unknown"
     ends = row["difference"], row["low"], row["high"]
-    if ends == (None, None, None):
+    if ends == (None, None, None) and not (n and row["verdict"]):  # With requests it is infinite.
         return EffectRow(metric.title, before, after, UNKNOWN, UNKNOWN, n, verdict)
     unit, scale = ("points", 100) if metric.unit == "%" else (metric.unit, 1)
     middle, low, high = (signed(None if end is None else scale * end, unit) for end in ends)
