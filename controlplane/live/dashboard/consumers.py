@@ -1,6 +1,6 @@
 """The WebSocket /ws/live?seconds=900: a snapshot first, then each frame.
 
-With &deflate=1 as binary messages (zlib), with &folded=1 as it is published (frame/folding.py).
+With &deflate=1 as binary messages (zlib), with &folded=1 as it is published (frame/types.py).
 
 Needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py refuses others).
 Closed with 4401 when neither is valid any more.
