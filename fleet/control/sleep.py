@@ -73,16 +73,22 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = Tru
             return False
         _under_way.add(instance.pk)
     try:
-        asyncio.run(_take(instance, steps, repeats=repeats))
+        unanswered = asyncio.run(_take(instance, steps, repeats=repeats))
     except SleepRefused as refused:
         events.record(instance, "refused", str(refused))
         return False
     finally:
         _under_way.discard(instance.pk)
+    if unanswered:
+        events.record(instance, "refused", unanswered)
     return True
 
 
-async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> None:
+async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> str:
+    """Return why the last step counts as taken without an answer; empty if it has one.
+
+    An engine that may sleep gets no requests before it is woken.
+    """
     known = instance.pk, instance.epoch, instance.asleep is not None
     first = 0 if repeats else _acted.pop(known, 0)
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
@@ -91,9 +97,14 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool
             try:
                 await _take_step(client, url, step)
             except SleepRefused as why:
+                text = f"{'GET' if step.asks else 'POST'} {step.path}: {why}"
+                taken = number + (why.may_have_acted and not step.asks)
+                if not repeats and taken == len(steps):
+                    return text
                 if not repeats:
-                    _acted[known] = number + (why.may_have_acted and not step.asks)
-                raise type(why)(f"{'GET' if step.asks else 'POST'} {step.path}: {why}") from None
+                    _acted[known] = taken
+                raise type(why)(text) from None
+    return ""
 
 
 async def _take_step(client: httpx.AsyncClient, url: str, step: SleepStep) -> None:
