@@ -258,6 +258,10 @@ def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
     )
     assert f"`priced` has {heavy['priced'][0]} s and × {paid[3]}" in general
     assert "heavy" not in "".join(row[4] for row in own.values())
+    tails = {name: re.search(r"heavy: .*TPOT p90 × 1\.(\d+)", row[5]) for name, row in own.items()}
+    risen = {name: int(tail[1]) for name, tail in tails.items() if tail}
+    priced_rise = risen.pop("priced")
+    assert f"by {min(risen.values())} to {max(risen.values())} %, under `priced` by {priced_rise}." in text
 
 
 def test_the_text_about_the_authors_fleet_agrees_with_its_tables():
@@ -268,7 +272,11 @@ def test_the_text_about_the_authors_fleet_agrees_with_its_tables():
     assert f"falls from {tail[0]} to {tail[2]} ms under D" in (FINDINGS.with_suffix(".md")).read_text()
     paid = re.search(r"heavy: TTFT p50 × ([\d.]+)", arms["D at 9.7 GB-s"][5])
     assert paid
-    assert f"heavy TTFT p50 is {paid[1]} times A's" in text
+    assert f"D is worse for heavy ones: TTFT p50 × {paid[1]}, in `agentic-design` × " in text
+    assert "heavy: TPOT" not in arms["B"][4]  # "in no *gains*"
+    there = {row[0]: row for row in section("own-fleet", "coding agent, 1× load")}
+    times = 1 + float(there["4P+4D, TTFT p50"][3].split()[0]) / 100
+    assert f"4P+4D has {times:.0f} times A's TTFT" in text
     walls = {row[0]: row for row in section("own-fleet-3", "coding agent, 1× load")}
     assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
 
@@ -286,7 +294,27 @@ def test_the_text_about_sessions_of_the_designs_shares_agrees_with_its_tables():
     assert all(changes[name][4] == "no difference in either" for name in changes if name.startswith("B, "))
     paid = re.search(r"heavy: TTFT p50 × ([\d.]+)", arms["D at 9.7 GB-s"][5])
     assert paid
-    assert f"and × {paid[1]})" in text
+    assert f"in `agentic-design` × {paid[1]}." in text
+    tails = [re.search(r"heavy: .*?TPOT p90 × ([\d.]+)", arms[name][5]) for name in ("B", "D at 9.7 GB-s")]
+    rises = [tail[1] for tail in tails if tail]
+    assert "heavy TPOT p90 × {} under B and × {} under D.".format(*rises) in text
+    percents = [f"{100 * (float(one) - 1):.0f} %" for one in rises]
+    assert "it rises by {} under B and {} under D.".format(*percents) in FINDINGS.with_suffix(".md").read_text()
+    costs_b = re.search(r"heavy: TTFT p50 × ([\d.]+).*E2E p50 × ([\d.]+)", arms["B"][5])
+    assert costs_b
+    assert f"B also costs heavy requests TTFT p50 × {costs_b[1]} and E2E p50 × {costs_b[2]}." in text
+
+
+def test_every_measurement_that_goes_the_other_way_here_is_in_the_text():
+    text = (FINDINGS / "design.md").read_text().partition("**The other direction.**")[2].partition("\n")[0]
+    found = [row for row in sheets.read("own-fleet")[1:] if row[5] == "the other direction"]
+    assert found
+    for trace, name, measured, _, here, _ in found:
+        value = here.removesuffix(" %").replace("-", "−")
+        sentence = next((one for one in re.split(r"\.(?= [A-Z]|$)", text) if value in one), "")
+        assert trace.partition(",")[0] in sentence, name
+        assert name.rpartition(", ")[2] in sentence, name
+        assert measured in text, name
 
 
 def test_sessions_of_real_engines_repeat_their_turns_and_begin_around_the_threshold():

@@ -28,7 +28,7 @@ from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet
 from fleet.engine.dwdp.phase import Prompts
-from fleet.systems.dwdp.published import r1_phase
+from fleet.systems.dwdp.published import r1_phase, within
 from router.contract.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -186,6 +186,15 @@ def test_the_gain_ends_where_a_user_is_served_fastest_and_both_modes_have_whole_
     assert gains[0] < 1.02
     assert rows[0]["DWDP over DEP"] == 1.0
     assert fmean(cast(float, row["DWDP over DEP"]) for row in rows[-6:]) == pytest.approx(1.12, abs=0.03)
+
+
+def test_the_page_of_findings_has_the_steps_of_whole_groups() -> None:
+    text = (Path(__file__).resolve().parents[4] / "docs/findings/reproduced.md").read_text()
+    spans = []
+    for gpus in (4, 8):
+        gains = [point.gain for point in within(curve_of(DwdpInputs(generation_gpus=gpus)))]
+        spans.append(f"{min(gains):.1f} to {max(gains):.1f} with {gpus}")
+    assert f"{spans[0]} of them, {spans[1]}." in text
 
 
 def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
