@@ -1,5 +1,8 @@
 """Booleans and numbers as engines read them: their request models (pydantic) accept more than JSON's own. Pure."""
 
+import math
+import re
+
 _TRUE = frozenset(("1", "on", "t", "true", "y", "yes"))
 
 
@@ -11,16 +14,26 @@ def is_true(value: object) -> bool:
 
 
 def number(value: object) -> float:
-    """Return the positive number that an engine reads from `12`, `12.0` or `"12"`; 0 for anything else."""
+    """Return the positive number that an engine reads from `12`, `12.0`, `"+0_12.00"` or true; 0 for null and what is
+    not above 0, infinity for what no engine reads: a limit that is not understood is the largest."""
     if isinstance(value, str):
-        text = value.strip().lstrip("0")  # engines read any number of zeros
-        try:
-            value = float(text or "0") if len(text) <= LONGEST else 0.0
-        except ValueError:
-            return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float):
+        value = _of_text(value)
+    if value is None:
         return 0.0
-    return float(value) if 0 < value < float("inf") else 0.0
+    if not isinstance(value, int | float):
+        return math.inf
+    return float(value) if value > 0 else 0.0
+
+
+def _of_text(text: str) -> float:
+    text = text.strip()
+    digits, point, zeros = text[text.startswith(("+", "-")) :].partition(".")
+    if digits.startswith("0") and digits[-1] != "_":
+        digits = digits.lstrip("0_") or "0"  # engines read any number of zeros
+    if len(digits) > LONGEST or bool(point) != bool(zeros) or zeros.strip("0") or not _DIGITS.fullmatch(digits):
+        return math.inf
+    return -float(digits) if text.startswith("-") else float(digits)
 
 
 LONGEST = 40  # characters of a number in text, without zeros in front
+_DIGITS = re.compile("[0-9]+(?:_[0-9]+)*")

@@ -39,5 +39,5 @@ def streamed(data: bytes, *, several: bool) -> int:
 
 
 def _positive(value: object) -> int:
-    """Return a positive number; 0 for anything else."""
+    """Return a positive number as of `lax.number`."""
     return int(min(lax.number(value), LARGEST_OUTPUT))

@@ -1,5 +1,6 @@
 """Counts what API keys consume, by hour, key, pool and model, cumulatively until the database has them."""
 
+from router.contract import lax
 from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
@@ -50,8 +51,7 @@ class _Tally:
         if outcome.usage is not None:
             self.audio_s += outcome.usage.audio_s or 0.0
         if outcome.label == "ok" and call.api_path in IMAGES:
-            n = call.request.prompt.document.get("n")
-            self.images += min(n, MOST_IMAGES) if type(n) is int and n > 0 else 1
+            self.images += int(min(lax.number(call.request.prompt.document.get("n")) or 1, MOST_IMAGES))
 
     def read(self) -> UseCounts:
         return UseCounts(

@@ -79,7 +79,7 @@ def calls(w):
         ("/v1/completions", {"max_tokens": None}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": 700.0}, 700),
         ("/v1/completions", {"max_tokens": "1"}, 1),
-        ("/v1/completions", {"max_tokens": True}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": True}, 1),
         ("/v1/completions", {"max_tokens": -5}, DEFAULT_OUTPUT),
         ("/v1/completions", {"max_tokens": 10**15}, LARGEST_OUTPUT),
         ("/v1/completions", {"max_completion_tokens": 1}, DEFAULT_OUTPUT),
@@ -95,6 +95,10 @@ def calls(w):
         ("/v1/completions", {"n": 10**12}, LARGEST_OUTPUT),
         ("/v1/completions", {"n": "8"}, 8 * DEFAULT_OUTPUT),
         ("/v1/completions", {"n": " " + "0" * 99 + "8 "}, 8 * DEFAULT_OUTPUT),
+        ("/v1/completions", {"n": "0_8"}, 8 * DEFAULT_OUTPUT),
+        ("/v1/completions", {"n": "eight"}, LARGEST_OUTPUT),
+        ("/v1/completions", {"max_tokens": "0_4096"}, 4096),
+        ("/v1/completions", {"max_tokens": "4096." + "0" * 50}, 4096),
         ("/v1/completions", {"prompt": None, "prompt_embeds": ["a", "b"], "max_tokens": 100}, 200),
         ("/v1/completions", {"prompt_embeds": ["a", "b"], "max_tokens": 100}, 300),
         ("/v1/completions", {"prompt_embeds": "a", "max_tokens": 100}, 200),
@@ -155,7 +159,8 @@ async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_e
 
 
 @pytest.mark.parametrize(
-    ("interval", "sent", "tokens"), [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 0, 10)]
+    ("interval", "sent", "tokens"),
+    [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 1, 10), ("0_1000", 32, 320)],
 )
 async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world, interval, sent, tokens):
     """By events, which have as many tokens as vLLM is asked to put into each."""

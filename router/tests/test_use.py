@@ -144,13 +144,13 @@ def test_tokens_come_from_the_engine_and_estimates_are_marked(outcome, expected)
 def test_seconds_of_audio_and_images_count():
     counter = UseCounter()
     counter.ended(ended(usage=Usage(audio_s=2.5)))
-    for label, n in (("ok", 3), ("ok", None), ("error", 4)):
+    for label, n in (("ok", 3), ("ok", "0_2"), ("ok", None), ("error", 4)):
         call = ended(label=label)
         call.api_path = "/v1/images/edits"
         call.request = SimpleNamespace(prompt=SimpleNamespace(document={"n": n}))
         counter.ended(call)
     (counts,) = rows(counter.take(NOON)).values()
-    assert (counts.requests, counts.audio_ms, counts.images, counts.estimated) == (4, 2_500, 4, 0)
+    assert (counts.requests, counts.audio_ms, counts.images, counts.estimated) == (5, 2_500, 6, 0)
 
 
 def test_gpu_time_and_its_price_are_whole_millionths():

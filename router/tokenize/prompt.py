@@ -11,7 +11,7 @@ import xxhash
 
 from router.contract import lax, multipart
 from router.contract.api_paths import MEDIA, UNCOMPUTED
-from router.contract.engine_fields import FIELDS, INTERVAL, MOST_PER_EVENT, per_event
+from router.contract.engine_fields import FIELDS, INTERVAL, per_event
 from router.contract.json_value import JsonObject
 from router.contract.multipart import InvalidMultipart
 from router.policy.value import replace
@@ -73,8 +73,8 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
         raise BadParts(str(error)) from None
     streams = stream is not None and lax.is_true(stream[0])
     document: JsonObject = {}
-    if answers is not None and re.fullmatch("[0-9]{1,4}", answers[0]):
-        document = {"n": int(answers[0])}
+    if answers is not None:
+        document = {"n": answers[0]}
     document |= dict.fromkeys(FIELDS.intersection(part.name.decode() for part in parts))
     return Prompt(model[0] if model is not None else "", b"", 0, streams, False, document)
 
@@ -180,8 +180,8 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
     with one name an engine refuses the second, overwrites the first one's answer, or uses the other's KV.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
-    if per_event(document) == MOST_PER_EVENT:
-        document[INTERVAL] = MOST_PER_EVENT
+    if document.get(INTERVAL) is not None:
+        document[INTERVAL] = per_event(document)
     _set_apart(document, key_id)
     try:
         body = orjson.dumps(document)

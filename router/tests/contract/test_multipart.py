@@ -7,6 +7,8 @@ import pytest
 
 from router.contract import multipart
 from router.contract.multipart import InvalidMultipart
+from router.limits.charge import answers
+from router.tokenize.prompt import read
 
 TYPE = b"multipart/form-data; boundary=xyz"
 FILE = (
@@ -29,6 +31,11 @@ def test_a_model_is_found_before_and_after_the_file(file: bytes, content_type: b
     for body in (field + FILE % file + END, FILE % file + field + END[:-2]):
         assert model_of(body, content_type) == "whispér"
     assert model_of(FILE % file + END) is None
+
+
+def test_the_answers_of_a_form_are_counted_as_engines_read_them() -> None:
+    body = FIELD % (b"n", b"0_8") + END
+    assert answers(read(body, "/v1/images/edits", (TYPE,)).document) == 8
 
 
 MODEL = FIELD % (b"model", b"a")
